@@ -1,0 +1,7 @@
+"""``python -m trilemma``."""
+
+import sys
+
+from trilemma.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,95 @@
+"""The command line: finds the command, lets it run, turns errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+from trilemma.errors import InputError, shorten
+
+YES, NO, BAD_INPUT, OUR_BUG = 0, 1, 2, 3
+
+#: command → (module, one-line summary). A module is imported only when its command runs and offers
+#: ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "fit": ("trilemma.cli.fit", "one plan: memory line by line, KV capacity, speed, cost, verdict"),
+    "check": ("trilemma.cli.check", "paste an engine command: will it start, where does it die, what to change"),
+    "plan": ("trilemma.cli.plan", "search all layouts for the best plans"),
+    "compare": ("trilemma.cli.compare", "GPUs side by side for one job"),
+    "export": ("trilemma.cli.export", "turn a plan into files and commands that an engine accepts"),
+    "validate": ("trilemma.cli.validate", "predicted against measured, error by class"),
+    "hardware": ("trilemma.cli.hardware", "the accelerator catalogue, with sources"),
+    "models": ("trilemma.cli.models", "what a model is made of: parameters, layers, cache"),
+    "formats": ("trilemma.cli.formats", "number formats: bits, range, step, cost of scales"),
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line on stderr and exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; see {self.prog} --help")
+
+
+def build_parser(command: str | None) -> Parser:
+    """The top-level parser, with the arguments of ``command`` alone filled in (the others would cost start-up time)."""
+    parser = Parser(prog="trilemma", description="Does it fit, how fast, on which GPUs, at what cost, and why.")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    for name, (module, summary) in COMMANDS.items():
+        sub = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        if name == command:
+            importlib.import_module(module).add_arguments(sub)
+            sub.set_defaults(module=module)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command. Exit codes: 0 yes, 1 no, 2 bad input, 3 our bug."""
+    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        return _run(arguments)
+    except InputError as error:
+        print(f"trilemma: {' '.join(str(error).split())}", file=sys.stderr)
+        return BAD_INPUT
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return YES
+    except KeyboardInterrupt:
+        print("trilemma: interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if os.environ.get("TRILEMMA_DEBUG"):
+            raise
+        print(
+            f"trilemma: this is a bug of ours: {type(error).__name__}: {shorten(str(error), most=200)}"
+            " (set TRILEMMA_DEBUG=1 for the traceback)",
+            file=sys.stderr,
+        )
+        return OUR_BUG
+
+
+def _run(arguments: list[str]) -> int:
+    command = next((word for word in arguments if not word.startswith("-")), None)
+    if command is not None and command not in COMMANDS:
+        from trilemma.errors import UnknownName
+
+        raise UnknownName("command", command, COMMANDS, hint="see trilemma --help")
+    parser = build_parser(command)
+    parsed = parser.parse_args(arguments)
+    if parsed.version:
+        from trilemma import __version__
+
+        print(f"trilemma {__version__}")
+        return YES
+    if command is None:
+        parser.print_help()
+        return YES
+    return int(importlib.import_module(parsed.module).run(parsed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

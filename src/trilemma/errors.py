@@ -1,0 +1,34 @@
+"""The errors a user can meet. Each message is one line that names the offending value and what would be right."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TrilemmaError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class InputError(TrilemmaError):
+    """Something given from outside (a flag, a file, a name, a number) cannot be used; the command line exits with 2."""
+
+
+class UnknownName(InputError):
+    """A name that is in no catalogue; the message offers the nearest known names."""
+
+    def __init__(self, what: str, name: str, known: Iterable[str], *, hint: str = "") -> None:
+        near = nearest(name, known)
+        offer = f"; did you mean {' or '.join(near)}?" if near else ""
+        super().__init__(f"unknown {what} {shorten(name)!r}{offer}{f' ({hint})' if hint else ''}")
+
+
+def nearest(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:
+    """Up to ``most`` known names that look like ``name``, nearest first."""
+    return difflib.get_close_matches(name.lower()[:200], list(known), n=most, cutoff=0.5)
+
+
+def shorten(text: str, *, most: int = 80) -> str:
+    """``text`` on one line and cut to ``most`` characters, so that a hostile value cannot flood an error message."""
+    line = " ".join(str(text[: 4 * most]).split())
+    return line if len(line) <= most else line[: most - 1] + "…"

@@ -1,0 +1,128 @@
+"""What a plan costs: ledger, cache, speed, bottleneck, price, and the verdict as the stage at which it lives or dies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from trilemma.intervals import Interval
+from trilemma.memory.ledger import Ledger
+
+Stage = Literal["ok", "oom_load", "oom_profile", "kv_too_small", "oom_capture", "oom_runtime"]
+Resource = Literal["compute", "memory_bandwidth", "interconnect", "capacity", "host"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """Where start-up ends, with the probability given to that stage, and the reason in one sentence."""
+
+    stage: Stage
+    probability: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryEstimate:
+    """The ledger of the worst rank against its card.
+
+    ``capacity_bytes`` is what the runtime reports; ``usable_bytes`` what the engine gives itself (its budget);
+    ``total`` the whole footprint with its own interval (bounds of lines do not add).
+    """
+
+    capacity_bytes: int
+    usable_bytes: int
+    total: Interval
+    ledger: Ledger
+
+    @property
+    def headroom_bytes(self) -> float:
+        return self.capacity_bytes - self.total.value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CacheEstimate:
+    """The KV pool: bytes per token of the whole engine and of one GPU, the pool per GPU, tokens and concurrency as printed.
+
+    ``max_context`` is the longest single request that the pool admits; ``max_concurrency`` counts requests of full length.
+    """
+
+    bytes_per_token: float
+    bytes_per_token_per_gpu: float
+    available_bytes_per_gpu: Interval
+    tokens: Interval
+    blocks: int
+    max_context: int
+    max_concurrency: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Latency:
+    """A figure of speed: ``interval.value`` is the mean; p50 and p99 where the load makes them differ."""
+
+    interval: Interval
+    p50: float | None = None
+    p99: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpeedEstimate:
+    """Seconds and rates; a figure that does not apply is None. ``lines`` are the exposed parts of one step, in seconds."""
+
+    ttft_s: Latency | None = None
+    tpot_s: Latency | None = None
+    step_s: Latency | None = None
+    output_tokens_per_s: Interval | None = None
+    tokens_per_s_per_gpu: Interval | None = None
+    mfu: Interval | None = None
+    batch: float | None = None
+    lines: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bottleneck:
+    resource: Resource
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Caution:
+    """Something the reader must know before trusting the answer: what was assumed, widened or left out."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Remedy:
+    """One change that makes a failing plan fit: what it is, the flags that make it, and what it costs."""
+
+    change: str
+    flags: str
+    effect: str
+    quality: str = "unchanged"
+    cost_rank: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """The answer to one question. ``inputs`` restates the question in full, defaults filled in."""
+
+    inputs: Mapping[str, Any]
+    verdict: Verdict
+    memory: MemoryEstimate
+    cache: CacheEstimate | None = None
+    speed: SpeedEstimate | None = None
+    bottleneck: Bottleneck | None = None
+    usd_per_hour: Interval | None = None
+    usd_per_million_tokens: Interval | None = None
+    watts: float | None = None
+    joules_per_token: float | None = None
+    remedies: tuple[Remedy, ...] = ()
+    warnings: tuple[Caution, ...] = ()
+    ranks: tuple[Mapping[str, Any], ...] = ()
+    extras: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def fits(self) -> bool:
+        return self.verdict.stage == "ok"

@@ -1,0 +1,1 @@
+"""Number formats: how one element, and a whole tensor with its scales, is stored."""

@@ -1,0 +1,223 @@
+"""What runs: layers by kind and every parameter tensor by role and shape. A model knows no hardware and no plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from trilemma.formats.formats import Format
+
+Part = Literal["embedding", "layers", "head", "vision", "mtp"]
+#: How tensor parallelism cuts a tensor: by output rows, by input columns, by vocabulary rows, or not at all.
+Shard = Literal["column", "row", "vocab", "none"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tensor:
+    """One parameter tensor of one layer (the experts of a layer are one stacked tensor, experts first).
+
+    ``shape`` is (…, out, in) as stored in a checkpoint. ``shard_units`` is the number of pieces that are never split along
+    the cut axis (heads, KV heads, vocabulary rows, FFN columns): a rank holds ``ceil(units / tp) / units`` of the tensor, so
+    eight KV heads over tp = 16 are held twice. ``experts`` > 0 marks a stack that expert parallelism can spread whole.
+    ``part`` says where it lives: pipeline stages put "embedding" first, "head" (final norm and output matrix) last,
+    "mtp" (multi-token-prediction layers) last and only when used.
+    """
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    format: Format
+    part: Part = "layers"
+    layer: int | None = None
+    shard: Shard = "none"
+    shard_units: int = 1
+    experts: int = 0
+    quantizable: bool = False
+
+    @property
+    def elements(self) -> int:
+        total = 1
+        for size in self.shape:
+            total *= size
+        return total
+
+    @property
+    def bytes(self) -> int:
+        return self.format.storage_bytes(self.shape)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SoftmaxAttention:
+    """Attention that keeps K and V per token: MHA, GQA, MQA; ``window`` or ``chunk`` bound what it looks back on."""
+
+    heads: int
+    kv_heads: int
+    k_dim: int
+    v_dim: int
+    window: int | None = None
+    chunk: int | None = None
+    #: This layer reads the cache of another layer and keeps none of its own (cross-layer sharing).
+    shares_cache: bool = False
+    #: Learned per-head sink logits.
+    sinks: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LatentAttention:
+    """MLA (DeepSeek-V2, 2024): one latent of ``kv_rank`` plus a rope key of ``rope_dim`` per token, shared by all heads."""
+
+    heads: int
+    q_rank: int | None
+    kv_rank: int
+    nope_dim: int
+    rope_dim: int
+    v_dim: int
+    #: Sparse indexer (DeepSeek-V3.2): its own key per token and the number of tokens attended to; None without.
+    index_heads: int | None = None
+    index_dim: int | None = None
+    index_topk: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompressedAttention:
+    """Attention over one stored latent per ``stride`` tokens beside a sliding window of the newest (DeepSeek-V4).
+
+    ``stride`` 0 marks a layer that keeps the window only.
+    """
+
+    heads: int
+    head_dim: int
+    rope_dim: int
+    q_rank: int
+    stride: int
+    window: int
+    index_heads: int | None = None
+    index_dim: int | None = None
+    index_topk: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecurrentState:
+    """A layer that keeps a constant state instead of a cache: Mamba-2 or gated delta-net linear attention.
+
+    Per sequence: a recurrent state of ``heads × state_rows × state_columns`` and a convolution tail of
+    ``conv_channels × (conv_width − 1)``. ``key_heads`` cuts q and k of linear attention under tensor parallelism.
+    """
+
+    kind: Literal["mamba2", "gated_delta_net", "kimi_delta", "lightning"]
+    heads: int
+    key_heads: int
+    state_rows: int
+    state_columns: int
+    conv_channels: int
+    conv_width: int
+    state_format: str = "fp32"
+
+
+Mixer: TypeAlias = SoftmaxAttention | LatentAttention | CompressedAttention | RecurrentState
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DenseFfn:
+    """One feed-forward block; ``gated`` (SwiGLU, GeGLU) has three matrices, else two."""
+
+    intermediate: int
+    gated: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpertFfn:
+    """A mixture of experts: ``top_k`` of ``experts`` per token, each of ``intermediate`` columns, plus a shared block.
+
+    ``hidden`` is the width at which experts run where it differs from the model's (Nemotron-3 latent experts).
+    """
+
+    experts: int
+    top_k: int
+    intermediate: int
+    shared_intermediate: int = 0
+    gated: bool = True
+    hidden: int | None = None
+
+
+Ffn: TypeAlias = DenseFfn | ExpertFfn
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layer:
+    """One decoder layer; either half may be absent (Nemotron-H alternates mixers and feed-forwards as layers of their own)."""
+
+    index: int
+    mixer: Mixer | None
+    ffn: Ffn | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quantization:
+    """What a checkpoint says of its own weights: the method, what the linear layers are stored as, what is left alone.
+
+    ``method``: gptq, awq, fp8, compressed-tensors, modelopt, bitsandbytes, mxfp4, gguf, exl3, …;
+    ``kv_format`` is set where the checkpoint asks for a quantised cache. ``ignored`` are its module patterns, as written.
+    """
+
+    method: str
+    weight_format: Format | None
+    activation_bits: int | None = None
+    kv_format: str | None = None
+    ignored: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parameters:
+    """Parameter counts from tensors. ``total`` is what the publisher counts: MTP layers and tied copies stay apart."""
+
+    total: int
+    active: int
+    embedding: int
+    vision: int = 0
+    mtp: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """A language model as its files describe it.
+
+    ``dtype`` is the format of unquantised tensors. ``tensors`` hold every parameter once (a tied head is absent and
+    ``tied_embeddings`` set). ``unknown_fields`` are configuration keys that may change memory and were not understood.
+    ``source`` says where the facts come from; ``assumptions`` what was filled in.
+    """
+
+    name: str
+    family: str
+    hidden: int
+    vocab: int
+    max_positions: int | None
+    layers: tuple[Layer, ...]
+    mtp_layers: tuple[Layer, ...] = ()
+    dtype: Format
+    tied_embeddings: bool = False
+    tensors: tuple[Tensor, ...]
+    quantization: Quantization | None = None
+    multimodal: bool = False
+    vision: Mapping[str, int] = field(default_factory=dict)
+    unknown_fields: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    source: str = ""
+
+    def of_part(self, *parts: Part) -> Iterable[Tensor]:
+        return (tensor for tensor in self.tensors if tensor.part in parts)
+
+    @property
+    def mixers(self) -> Mapping[Mixer, int]:
+        """Distinct mixers in order of first use, with how many decoder layers have each."""
+        counts: dict[Mixer, int] = {}
+        for layer in self.layers:
+            if layer.mixer is not None:
+                counts[layer.mixer] = counts.get(layer.mixer, 0) + 1
+        return counts
+
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether layers differ in what they keep per token, so that an engine must group caches."""
+        return len(self.mixers) > 1

@@ -1,0 +1,60 @@
+"""For what: the load that a plan has to carry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trilemma.errors import InputError
+from trilemma.quantities import parse_count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Serving:
+    """A serving load: prompt and output lengths in tokens, how many requests at once, and the latency wanted.
+
+    ``isl`` and ``osl`` are the mean input and output lengths; ``concurrency`` requests run at once, or ``rate`` arrive a
+    second (at most one of the two). ``context`` is the longest request that must be admitted (default: the model's own
+    maximum). ``prefix_hit`` is the share of prompt tokens found in the prefix cache. ``ttft_ms`` and ``tpot_ms`` are targets.
+    """
+
+    isl: int | None = None
+    osl: int | None = None
+    concurrency: int | None = None
+    rate: float | None = None
+    context: int | None = None
+    prefix_hit: float = 0.0
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("isl", "osl", "concurrency", "context"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= 2**40:
+                raise InputError(f"--{name} {value} is out of range; give a whole number of at least 1")
+        for name in ("rate", "ttft_ms", "tpot_ms"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 1e12:
+                raise InputError(f"--{name.removesuffix('_ms')} {value} is out of range; give a number above 0")
+        if not 0 <= self.prefix_hit < 1:
+            raise InputError(
+                f"--prefix-hit {self.prefix_hit} is out of range; give a share from 0 up to, not including, 1"
+            )
+        if self.rate is not None and self.concurrency is not None:
+            raise InputError("--rate and --concurrency both state the load; give one of them")
+
+    @property
+    def longest_request(self) -> int | None:
+        """Tokens of the longest request stated: ``context``, else prompt plus output; None when neither is given."""
+        if self.context is not None:
+            return self.context
+        if self.isl is not None:
+            return self.isl + (self.osl or 0)
+        return None
+
+
+def parse_lengths(text: str) -> tuple[int, int]:
+    """``4096/1024`` → (4096, 1024): prompt and output tokens. Raises `InputError`."""
+    isl, slash, osl = text.partition("/")
+    if not slash:
+        raise InputError(f"--serve {text[:80]!r} is not ISL/OSL, such as 4096/1024")
+    return parse_count(isl, what="prompt length"), parse_count(osl, what="output length")
