@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 
 class TrilemmaError(Exception):
@@ -21,6 +22,14 @@ class UnknownName(InputError):
         near = nearest(name, known)
         offer = f"; did you mean {' or '.join(near)}?" if near else ""
         super().__init__(f"unknown {what} {shorten(name)!r}{offer}{f' ({hint})' if hint else ''}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Caution:
+    """Something the reader must know before trusting an answer: what was assumed, widened or left out."""
+
+    code: str
+    message: str
 
 
 def nearest(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from trilemma.engines.base import Stage
+from trilemma.errors import Caution
 from trilemma.intervals import Interval
 from trilemma.memory.ledger import Ledger
 
-Stage = Literal["ok", "oom_load", "oom_profile", "kv_too_small", "oom_capture", "oom_runtime"]
 Resource = Literal["compute", "memory_bandwidth", "interconnect", "capacity", "host"]
 
 
@@ -83,14 +84,6 @@ class SpeedEstimate:
 class Bottleneck:
     resource: Resource
     detail: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Caution:
-    """Something the reader must know before trusting the answer: what was assumed, widened or left out."""
-
-    code: str
-    message: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,98 @@
+"""What every engine offers to the floors above: its start-up, its flags read and its flags written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from trilemma.errors import Caution
+from trilemma.hardware.accelerator import Accelerator
+from trilemma.memory.ledger import Ledger
+from trilemma.models.architecture import Model
+from trilemma.plans import Draft, Layout, Plan, ServeOptions
+from trilemma.quantities import Numbers
+
+#: Where start-up ends: running, or the stage at which it dies.
+Stage = Literal["ok", "oom_load", "oom_profile", "kv_too_small", "oom_capture", "oom_runtime"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KvPool:
+    """The cache pool of one engine replica on its tightest rank; numbers or arrays with one entry per plan.
+
+    ``available_bytes`` per GPU may be negative: then no pool exists. ``tokens`` and ``concurrency`` are what the engine
+    prints (tokens of one replica, requests of full ``context``); ``need_bytes`` is what one request of full context takes.
+    ``bytes_per_token_per_gpu`` is the marginal rate at full context; ``max_context`` the longest request that the pool admits.
+    """
+
+    available_bytes: Numbers
+    available_low_bytes: Numbers
+    available_high_bytes: Numbers
+    blocks: Numbers
+    block_size: int
+    tokens: Numbers
+    concurrency: Numbers
+    need_bytes: Numbers
+    bytes_per_token_per_gpu: Numbers
+    max_context: Numbers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartUp:
+    """What an engine does with a card's memory when it starts: per GPU of the worst rank, numbers or one entry per plan.
+
+    ``ledger`` holds every line, the KV pool among them. ``budget_bytes`` is what the engine gives itself; lines "inside"
+    the budget leave ``pool.available_bytes``. ``capacity_bytes`` is the card's runtime total (or what is free of it).
+    ``context``, ``max_seqs``, ``max_batched_tokens`` are the options in force, engine defaults filled in.
+    ``load_peak_bytes`` is the need while weights are read.
+    """
+
+    ledger: Ledger
+    capacity_bytes: Numbers
+    budget_bytes: Numbers
+    pool: KvPool
+    memory_fraction: float
+    context: int
+    max_seqs: Numbers
+    max_batched_tokens: Numbers
+    kv_format: str
+    load_peak_bytes: Numbers
+    version: str
+    cautions: tuple[Caution, ...] = ()
+    #: Relative half-width (90 %) of the non-cache lines together, by which verdict probabilities are judged.
+    spread_bytes: Numbers = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineCommand:
+    """An engine's own command line, read: the model it names, the plan, and what was not understood."""
+
+    model: str
+    plan: Plan
+    unknown_flags: tuple[str, ...] = ()
+    cautions: tuple[Caution, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """One engine. ``start_up`` takes arrays in layout and options and gives arrays back."""
+
+    name: str
+
+    def start_up(
+        self,
+        *,
+        model: Model,
+        accelerator: Accelerator,
+        layout: Layout,
+        options: ServeOptions,
+        draft: Draft | None = None,
+        version: str | None = None,
+        free_bytes: float | None = None,
+        capacity_bytes: float | None = None,
+    ) -> StartUp: ...
+
+    def read(self, argv: Sequence[str]) -> EngineCommand: ...
+
+    def write(self, *, model: str, plan: Plan) -> list[str]: ...
