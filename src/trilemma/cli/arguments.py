@@ -1,0 +1,183 @@
+"""Options that mean the same in every command, and how they become the nouns."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from trilemma.errors import InputError
+from trilemma.quantities import parse_count
+
+if TYPE_CHECKING:
+    from trilemma.hardware.cluster import Cluster
+    from trilemma.models.architecture import Model
+    from trilemma.plans import Plan
+    from trilemma.workloads import Serving
+
+
+def whole_number(text: str) -> int:
+    """argparse type: ``4096`` or ``128K``."""
+    try:
+        return parse_count(text, what="value")
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def number(text: str) -> float:
+    """argparse type: a finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a number") from None
+    if not -1e18 < value < 1e18:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a finite number")
+    return value
+
+
+def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", action="store_true", help="print one JSON document on stdout and nothing else there")
+    group.add_argument("--explain", action="store_true", help="show formula, inputs and source of each line")
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model", metavar="MODEL", help="catalogue name, hub id, config.json, folder, *.safetensors or *.gguf"
+    )
+    add_models_dir(parser)
+
+
+def add_models_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--models", metavar="DIR", help="look hub ids up as DIR/<org>--<name>/config.json first")
+
+
+def add_cluster_arguments(parser: argparse.ArgumentParser, *, required: bool = True, several: bool = False) -> None:
+    group = parser.add_argument_group("GPUs")
+    text = "accelerator and how many, such as h200-sxm:8; a catalogue name or an accelerator file"
+    if several:
+        group.add_argument(
+            "--gpu", metavar="G[:N]", action="append", required=required, help=f"{text}; give it once per candidate"
+        )
+    else:
+        group.add_argument("--gpu", metavar="G[:N]", required=required, help=text)
+    group.add_argument("--nodes", type=whole_number, metavar="N", help="machines (default: as few as hold the GPUs)")
+    group.add_argument(
+        "--gpus-per-node", type=whole_number, metavar="N", help="GPUs in one machine (default: the card's usual)"
+    )
+
+
+def add_layout_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("layout")
+    for name, text in (
+        ("tp", "tensor parallel (default: what pp and dp leave of the GPUs)"),
+        ("pp", "pipeline parallel (default 1)"),
+        ("dp", "data parallel: replicas of the attention part (default 1)"),
+        ("dcp", "decode context parallel: splits cached tokens inside tp (default 1)"),
+    ):
+        group.add_argument(f"--{name}", type=whole_number, metavar="N", help=text)
+    group.add_argument("--ep", action="store_true", help="spread whole experts over tp x dp instead of splitting each")
+
+
+def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("workload")
+    group.add_argument("--isl", type=whole_number, metavar="TOKENS", help="mean prompt length")
+    group.add_argument("--osl", type=whole_number, metavar="TOKENS", help="mean output length")
+    group.add_argument("--concurrency", type=whole_number, metavar="N", help="requests running at once")
+    group.add_argument("--rate", type=number, metavar="PER_S", help="requests arriving per second")
+    group.add_argument(
+        "--context", type=whole_number, metavar="TOKENS", help="longest request to admit (prompt + output)"
+    )
+    group.add_argument(
+        "--prefix-hit", type=number, default=0.0, metavar="SHARE", help="share of prompt tokens found in cache"
+    )
+    group.add_argument("--ttft", type=number, metavar="MS", help="target: time to first token")
+    group.add_argument("--tpot", type=number, metavar="MS", help="target: time per output token")
+
+
+def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("engine")
+    group.add_argument(
+        "--engine", default="vllm", metavar="NAME[@VERSION]", help="engine and version (default: newest vLLM known)"
+    )
+    group.add_argument("--memory-fraction", type=number, metavar="F", help="share of the card the engine may use")
+    group.add_argument("--max-seqs", type=whole_number, metavar="N", help="most sequences in one step")
+    group.add_argument("--max-batched-tokens", type=whole_number, metavar="N", help="most tokens in one step")
+    group.add_argument("--kv-dtype", metavar="FORMAT", help="number format of the KV cache (auto, fp8, …)")
+    group.add_argument(
+        "--precision", metavar="SCHEME", help="quantise the weights: bf16, fp8, w8a8, awq, nvfp4, … (default: as is)"
+    )
+    group.add_argument("--draft", metavar="METHOD[:TOKENS]", help="speculative decoding, such as mtp:3")
+    group.add_argument("--eager", action="store_true", help="no CUDA graphs")
+
+
+def read_model(arguments: argparse.Namespace) -> Model:
+    """The model that the arguments name, requantised where ``--precision`` asks for it."""
+    from trilemma.models.resolve import load_model
+
+    model = load_model(arguments.model, models_dir=arguments.models)
+    if getattr(arguments, "precision", None):
+        from trilemma.models.quantized import requantize
+
+        model = requantize(model, arguments.precision)
+    return model
+
+
+def read_cluster(arguments: argparse.Namespace, gpu: str | None = None) -> Cluster:
+    """The cluster that ``--gpu``, ``--nodes`` and ``--gpus-per-node`` describe."""
+    from trilemma.hardware.catalogue import parse_gpu_argument
+    from trilemma.hardware.cluster import Cluster
+
+    accelerator, gpus = parse_gpu_argument(gpu if gpu is not None else arguments.gpu)
+    per_node = arguments.gpus_per_node or min(accelerator.gpus_per_node, gpus)
+    if arguments.nodes:
+        if arguments.gpus_per_node and arguments.nodes * arguments.gpus_per_node != gpus:
+            raise InputError(f"--nodes {arguments.nodes} x --gpus-per-node {per_node} is not the {gpus} GPUs of --gpu")
+        if gpus % arguments.nodes:
+            raise InputError(f"--nodes {arguments.nodes} does not divide the {gpus} GPUs of --gpu")
+        per_node = gpus // arguments.nodes
+    return Cluster(accelerator=accelerator, gpus=gpus, gpus_per_node=per_node)
+
+
+def read_workload(arguments: argparse.Namespace) -> Serving:
+    from trilemma.workloads import Serving
+
+    return Serving(
+        isl=arguments.isl,
+        osl=arguments.osl,
+        concurrency=arguments.concurrency,
+        rate=arguments.rate,
+        context=arguments.context,
+        prefix_hit=arguments.prefix_hit,
+        ttft_ms=arguments.ttft,
+        tpot_ms=arguments.tpot,
+    )
+
+
+def read_plan(arguments: argparse.Namespace, *, gpus: int, context: int | None) -> Plan:
+    """One plan from layout and engine options; tp takes the GPUs that pp and dp leave."""
+    from trilemma.plans import Draft, EngineRef, Layout, Plan, Pool, ServeOptions
+
+    pp, dp = arguments.pp or 1, arguments.dp or 1
+    if arguments.tp is None and gpus % (pp * dp):
+        raise InputError(f"--pp {pp} x --dp {dp} does not divide the {gpus} GPUs of --gpu")
+    tp = arguments.tp or gpus // (pp * dp)
+    if tp * pp * dp != gpus:
+        raise InputError(f"--tp {tp} x --pp {pp} x --dp {dp} is {tp * pp * dp} GPUs, but --gpu names {gpus}")
+    name, _, version = arguments.engine.partition("@")
+    draft = None
+    if arguments.draft:
+        method, _, tokens = arguments.draft.partition(":")
+        draft = Draft(method=method, tokens=parse_count(tokens, what="--draft tokens") if tokens else 1)
+    options = ServeOptions(
+        memory_fraction=arguments.memory_fraction,
+        context=context,
+        max_seqs=arguments.max_seqs,
+        max_batched_tokens=arguments.max_batched_tokens,
+        kv_dtype=arguments.kv_dtype,
+        eager=arguments.eager,
+    )
+    layout = Layout(tp=tp, pp=pp, dp=dp, ep=tp * dp if arguments.ep else 1, dcp=arguments.dcp or 1)
+    return Plan(
+        engine=EngineRef(name=name, version=version or None),
+        pools=(Pool(layout=layout, options=options, draft=draft),),
+    )
