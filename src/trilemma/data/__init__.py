@@ -1,0 +1,1 @@
+"""Facts about the world, each with source and date, and how they are opened."""

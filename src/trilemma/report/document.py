@@ -1,0 +1,210 @@
+"""The JSON form of an estimate: ``trilemma/estimate@1``, and of a search: ``trilemma/plans@1``.
+
+A key that does not apply is absent, never zero. All figures are per GPU of the worst rank unless the key says otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trilemma.estimate.estimate import Estimate, Latency, MemoryEstimate, SpeedEstimate
+from trilemma.intervals import Interval
+from trilemma.memory.ledger import Line
+
+ESTIMATE_SCHEMA = "trilemma/estimate@1"
+PLANS_SCHEMA = "trilemma/plans@1"
+
+
+def estimate_document(estimate: Estimate, *, explain: bool = False) -> dict[str, Any]:
+    """One estimate as plain data, keys in the order of the contract; ``explain`` adds inputs and source of each line."""
+    return _without_absent(
+        {
+            "schema": ESTIMATE_SCHEMA,
+            "inputs": dict(estimate.inputs),
+            "made_by": made_by(),
+            "fits": estimate.fits,
+            "verdict": {"stage": estimate.verdict.stage, "probability": _rounded(estimate.verdict.probability)},
+            "reason": estimate.verdict.reason,
+            "memory": _memory(estimate.memory, explain),
+            "kv_cache": _cache(estimate),
+            "speed": _speed(estimate.speed) if estimate.speed else None,
+            "bottleneck": {"resource": estimate.bottleneck.resource, "detail": estimate.bottleneck.detail}
+            if estimate.bottleneck
+            else None,
+            "cost": _cost(estimate),
+            "power": _without_absent({"watts": estimate.watts, "joules_per_token": estimate.joules_per_token}) or None,
+            "ranks": list(estimate.ranks) or None,
+            "remedies": [
+                {"change": r.change, "flags": r.flags, "effect": r.effect, "quality": r.quality}
+                for r in estimate.remedies
+            ]
+            or None,
+            "warnings": [{"code": c.code, "message": c.message} for c in estimate.warnings],
+            **estimate.extras,
+        }
+    )
+
+
+def plans_document(
+    estimates: Sequence[Estimate],
+    *,
+    pareto: Iterable[int],
+    searched: int,
+    legal: int,
+    fitting: int,
+    seconds: float,
+    rejected: Mapping[str, int],
+    explain: bool = False,
+) -> dict[str, Any]:
+    """A search as plain data; ``pareto`` are indices into ``plans``, ``rejected`` counts plans by why they lost."""
+    return {
+        "schema": PLANS_SCHEMA,
+        "plans": [estimate_document(estimate, explain=explain) for estimate in estimates],
+        "pareto": [int(index) for index in pareto],
+        "searched": int(searched),
+        "legal": int(legal),
+        "fitting": int(fitting),
+        "seconds": round(seconds, 4),
+        "rejected": [{"why": why, "count": int(count)} for why, count in rejected.items()],
+    }
+
+
+def made_by() -> dict[str, str]:
+    """Which version of the code and which facts made a document."""
+    from trilemma import __version__
+    from trilemma.data.digest import data_digest
+
+    return {"version": __version__, "data_digest": data_digest()}
+
+
+def dumps(document: Mapping[str, Any]) -> str:
+    """``document`` as strict JSON text (no NaN, no Infinity), numpy numbers as plain ones."""
+    return json.dumps(_plain(document), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _memory(memory: MemoryEstimate, explain: bool) -> dict[str, Any]:
+    return {
+        "capacity_bytes": int(memory.capacity_bytes),
+        "usable_bytes": int(memory.usable_bytes),
+        "total_bytes": int(memory.total.value),
+        "headroom_bytes": int(memory.headroom_bytes),
+        "total_low_bytes": int(memory.total.low),
+        "total_high_bytes": int(memory.total.high),
+        "items": [_item(line, explain) for line in memory.ledger],
+    }
+
+
+def _item(line: Line, explain: bool) -> dict[str, Any]:
+    item = {
+        "name": line.name,
+        "bytes": int(line.bytes),
+        "low_bytes": int(line.low),
+        "high_bytes": int(line.high),
+        "budget": line.budget,
+        "formula": line.formula,
+    }
+    if explain:
+        item |= {"inputs": dict(line.inputs), "source": line.source}
+    return item
+
+
+def _cache(estimate: Estimate) -> dict[str, Any] | None:
+    cache = estimate.cache
+    if cache is None:
+        return None
+    return {
+        "bytes_per_token": _rounded(cache.bytes_per_token),
+        "bytes_per_token_per_gpu": _rounded(cache.bytes_per_token_per_gpu),
+        "available_bytes_per_gpu": int(cache.available_bytes_per_gpu.value),
+        "available_low_bytes_per_gpu": int(cache.available_bytes_per_gpu.low),
+        "available_high_bytes_per_gpu": int(cache.available_bytes_per_gpu.high),
+        "tokens": int(cache.tokens.value),
+        "tokens_low": int(cache.tokens.low),
+        "tokens_high": int(cache.tokens.high),
+        "blocks": int(cache.blocks),
+        "max_context": int(cache.max_context),
+        "max_concurrency": _rounded(cache.max_concurrency),
+    }
+
+
+def _speed(speed: SpeedEstimate) -> dict[str, Any]:
+    return _without_absent(
+        {
+            "ttft_ms": _latency(speed.ttft_s, 1e3),
+            "tpot_ms": _latency(speed.tpot_s, 1e3),
+            "output_tokens_per_s": _interval(speed.output_tokens_per_s),
+            "step_s": _latency(speed.step_s, 1.0),
+            "tokens_per_s_per_gpu": _interval(speed.tokens_per_s_per_gpu),
+            "mfu": _interval(speed.mfu),
+            "batch": None if speed.batch is None else _rounded(speed.batch),
+            "lines": [{"name": name, "seconds": _rounded(seconds)} for name, seconds in speed.lines.items()] or None,
+        }
+    )
+
+
+def _cost(estimate: Estimate) -> dict[str, Any] | None:
+    if estimate.usd_per_hour is None:
+        return None
+    cost = {
+        "usd_per_hour": _rounded(estimate.usd_per_hour.value),
+        "usd_per_hour_low": _rounded(estimate.usd_per_hour.low),
+        "usd_per_hour_high": _rounded(estimate.usd_per_hour.high),
+    }
+    if estimate.usd_per_million_tokens is not None:
+        cost |= {
+            "usd_per_million_tokens": _rounded(estimate.usd_per_million_tokens.value),
+            "usd_per_million_tokens_low": _rounded(estimate.usd_per_million_tokens.low),
+            "usd_per_million_tokens_high": _rounded(estimate.usd_per_million_tokens.high),
+        }
+    return cost
+
+
+def _interval(interval: Interval | None, factor: float = 1.0) -> dict[str, float] | None:
+    if interval is None:
+        return None
+    return {
+        "value": _rounded(interval.value * factor),
+        "low": _rounded(interval.low * factor),
+        "high": _rounded(interval.high * factor),
+    }
+
+
+def _latency(latency: Latency | None, factor: float) -> dict[str, float] | None:
+    if latency is None:
+        return None
+    figures = _interval(latency.interval, factor) or {}
+    for name, value in (("p50", latency.p50), ("p99", latency.p99)):
+        if value is not None:
+            figures[name] = _rounded(value * factor)
+    return figures
+
+
+def _rounded(value: float, digits: int = 6) -> float:
+    """``value`` to six significant digits: more would claim a precision that no estimate has."""
+    value = float(value)
+    if value == 0 or not math.isfinite(value):
+        return value
+    return round(value, digits - 1 - math.floor(math.log10(abs(value))))
+
+
+def _without_absent(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -1,0 +1,185 @@
+"""An estimate for people: one screen, bars where lengths say more than digits."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from trilemma.estimate.estimate import Estimate, Latency
+from trilemma.intervals import Interval
+from trilemma.memory.ledger import Line
+from trilemma.quantities import GIB, show_count, show_gib
+from trilemma.report.tables import render_table
+
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+#: What each ledger line is called on screen.
+_NAMES = {
+    "kv_cache": "KV cache pool",
+    "state_cache": "state cache",
+    "cuda_graphs": "CUDA graphs",
+    "context": "CUDA context",
+    "workspace": "workspace, non-torch",
+    "draft_model": "draft model",
+    "master_weights": "master weights",
+    "offload_buffers": "offload buffers",
+}
+
+
+def bar(share: float, width: int) -> str:
+    """A bar of ``share`` of ``width`` cells, in eighths of a cell; shares beyond 1 fill it."""
+    eighths = round(max(0.0, min(share, 1.0)) * width * 8)
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
+
+
+def render_estimate(estimate: Estimate, *, explain: bool = False, width: int = 100) -> str:
+    """The whole answer: verdict, ledger, cache, speed, cost, remedies, cautions."""
+    parts = [*_headline(estimate), "", *_ledger(estimate)]
+    if explain:
+        parts += ["", *_explained(estimate, width)]
+    for section in (_cache(estimate), _speed(estimate), _money(estimate)):
+        if section:
+            parts += ["", *section]
+    if estimate.remedies:
+        parts += ["", *_remedies(estimate, width)]
+    if estimate.warnings:
+        parts += ["", *_cautions(estimate, width)]
+    return "\n".join(line.rstrip() for line in parts)
+
+
+def _headline(estimate: Estimate) -> list[str]:
+    inputs = estimate.inputs
+    title = (
+        f"{inputs['model']['name']} on {inputs['cluster']['gpus']} x {inputs['cluster']['accelerator']['name']}"
+        f" · {inputs['engine']['name']} {inputs['engine']['version']} · {inputs['plan']['summary']}"
+    )
+    verdict = "FITS" if estimate.fits else f"DOES NOT FIT ({estimate.verdict.stage})"
+    return [title, f"{verdict}, {estimate.verdict.probability:.0%} sure: {estimate.verdict.reason}"]
+
+
+def _ledger(estimate: Estimate) -> list[str]:
+    memory = estimate.memory
+    rows = [_line_row(line, memory.capacity_bytes) for line in memory.ledger]
+    rows.append(
+        [
+            "total",
+            show_gib(memory.total.value),
+            _range(memory.total, GIB),
+            bar(memory.total.value / memory.capacity_bytes, 30),
+            "",
+        ]
+    )
+    table = render_table(
+        ["memory per GPU, worst rank", "GiB", "90 % range", "share of the card", ""], rows, align="lrrll"
+    )
+    budget = (
+        f"card {show_gib(memory.capacity_bytes)} GiB · engine budget {show_gib(memory.usable_bytes)} GiB"
+        f" · headroom {show_gib(memory.headroom_bytes)} GiB"
+    )
+    return [*table.splitlines(), budget]
+
+
+def _line_row(line: Line, capacity_bytes: int) -> list[str]:
+    value = float(line.bytes)
+    interval = Interval(value=value, low=min(float(line.low), value), high=max(float(line.high), value))
+    outside = "" if line.budget == "inside" else "outside the budget"
+    name = _NAMES.get(line.name, line.name.replace("_", " "))
+    return [name, show_gib(value), _range(interval, GIB), bar(value / capacity_bytes, 30), outside]
+
+
+def _range(interval: Interval, unit: float, digits: int = 2) -> str:
+    if interval.high - interval.low <= 1e-9 * max(abs(interval.value), 1.0):
+        return "exact"
+    return f"{interval.low / unit:,.{digits}f} – {interval.high / unit:,.{digits}f}"
+
+
+def _explained(estimate: Estimate, width: int) -> Iterator[str]:
+    yield "where each line comes from"
+    for line in estimate.memory.ledger:
+        yield f"  {_NAMES.get(line.name, line.name)}: {line.formula or 'as given'}"
+        if line.inputs:
+            inputs = ", ".join(f"{name} = {_shown(value)}" for name, value in line.inputs.items())
+            yield from textwrap.wrap(inputs, width, initial_indent="      with ", subsequent_indent="           ")
+        if line.source:
+            yield from textwrap.wrap(line.source, width, initial_indent="      from ", subsequent_indent="           ")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return str(value)
+
+
+def _cache(estimate: Estimate) -> list[str]:
+    cache = estimate.cache
+    if cache is None:
+        return []
+    context = estimate.inputs["plan"].get("context")
+    lines = [
+        f"KV cache   {show_count(cache.tokens.value)} tokens"
+        f" ({show_count(cache.tokens.low)} – {show_count(cache.tokens.high)}), {cache.bytes_per_token_per_gpu:,.0f} B per token and GPU"
+    ]
+    if context:
+        lines.append(f"           {cache.max_concurrency:,.2f} requests of {show_count(context)} tokens at once")
+    lines.append(f"           longest single request that the pool admits: {show_count(cache.max_context)} tokens")
+    return lines
+
+
+def _speed(estimate: Estimate) -> list[str]:
+    speed = estimate.speed
+    if speed is None:
+        return []
+    lines = []
+    if speed.ttft_s and speed.tpot_s:
+        lines.append(
+            f"speed      first token {_ms(speed.ttft_s)}, then {_ms(speed.tpot_s)} per token at batch {speed.batch:,.0f}"
+        )
+    if speed.output_tokens_per_s and speed.tokens_per_s_per_gpu:
+        total, per_gpu = speed.output_tokens_per_s, speed.tokens_per_s_per_gpu
+        lines.append(
+            f"           {show_count(total.value)} output tokens/s, {show_count(per_gpu.value)} per GPU ({_range(per_gpu, 1, 0)})"
+        )
+    if estimate.bottleneck:
+        lines.append(f"bound by   {estimate.bottleneck.resource.replace('_', ' ')}: {estimate.bottleneck.detail}")
+    return lines
+
+
+def _ms(latency: Latency) -> str:
+    interval = latency.interval
+    return f"{interval.value * 1e3:,.3g} ms ({interval.low * 1e3:,.3g} – {interval.high * 1e3:,.3g})"
+
+
+def _money(estimate: Estimate) -> list[str]:
+    if estimate.usd_per_hour is None:
+        return []
+    hour = estimate.usd_per_hour
+    lines = [f"cost       ${hour.value:,.2f} per hour for the plan ({_range(hour, 1)})"]
+    if estimate.usd_per_million_tokens is not None:
+        token = estimate.usd_per_million_tokens
+        lines.append(f"           ${token.value:,.3g} per million output tokens ({_range(token, 1, 3)})")
+    if estimate.watts is not None:
+        energy = f", {estimate.joules_per_token:,.3g} J per output token" if estimate.joules_per_token else ""
+        lines.append(f"power      up to {show_count(estimate.watts)} W{energy}")
+    return lines
+
+
+def _remedies(estimate: Estimate, width: int) -> Iterator[str]:
+    yield "what would make it fit, cheapest first"
+    for rank, remedy in enumerate(estimate.remedies, 1):
+        yield from textwrap.wrap(
+            f"{remedy.change}: {remedy.effect}; quality: {remedy.quality}",
+            width,
+            initial_indent=f"  {rank}. ",
+            subsequent_indent="     ",
+        )
+        yield f"     {remedy.flags}"
+
+
+def _cautions(estimate: Estimate, width: int) -> Iterator[str]:
+    yield "assumed and uncertain"
+    for caution in estimate.warnings:
+        yield from textwrap.wrap(caution.message, width, initial_indent="  - ", subsequent_indent="    ")
