@@ -121,7 +121,7 @@ def _cache(estimate: Estimate) -> list[str]:
     context = estimate.inputs["plan"].get("context")
     lines = [
         f"KV cache   {show_count(cache.tokens.value)} tokens"
-        f" ({show_count(cache.tokens.low)} – {show_count(cache.tokens.high)}), {cache.bytes_per_token_per_gpu:,.0f} B per token and GPU"
+        f" ({show_count(cache.tokens.low)} – {show_count(cache.tokens.high)}), {cache.bytes_per_token_per_gpu:,.0f} B each"
     ]
     if context:
         lines.append(f"           {cache.max_concurrency:,.2f} requests of {show_count(context)} tokens at once")

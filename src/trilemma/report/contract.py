@@ -1,0 +1,213 @@
+"""The JSON documents that people script against, as types, and the JSON Schemas made from them.
+
+The schemas under ``data/schemas`` are generated from these types by ``python -m trilemma.report.contract``; tests keep the
+two equal and check real documents against them.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from pathlib import Path
+from typing import Any, Literal, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from trilemma.data.digest import DATA
+
+
+class Made(TypedDict):
+    version: str
+    data_digest: str
+
+
+class VerdictDocument(TypedDict):
+    stage: Literal["ok", "oom_load", "oom_profile", "kv_too_small", "oom_capture", "oom_runtime"]
+    probability: float
+
+
+class Item(TypedDict):
+    name: str
+    bytes: int
+    low_bytes: int
+    high_bytes: int
+    budget: Literal["inside", "outside"]
+    formula: str
+    inputs: NotRequired[dict[str, Any]]
+    source: NotRequired[str]
+
+
+class MemoryDocument(TypedDict):
+    capacity_bytes: int
+    usable_bytes: int
+    total_bytes: int
+    headroom_bytes: int
+    total_low_bytes: int
+    total_high_bytes: int
+    items: list[Item]
+
+
+class CacheDocument(TypedDict):
+    bytes_per_token: float
+    bytes_per_token_per_gpu: float
+    available_bytes_per_gpu: int
+    available_low_bytes_per_gpu: int
+    available_high_bytes_per_gpu: int
+    tokens: int
+    tokens_low: int
+    tokens_high: int
+    blocks: int
+    max_context: int
+    max_concurrency: float
+
+
+class FigureDocument(TypedDict):
+    value: float
+    low: float
+    high: float
+    p50: NotRequired[float]
+    p99: NotRequired[float]
+
+
+class SpeedLine(TypedDict):
+    name: str
+    seconds: float
+
+
+class SpeedDocument(TypedDict):
+    ttft_ms: NotRequired[FigureDocument]
+    tpot_ms: NotRequired[FigureDocument]
+    output_tokens_per_s: NotRequired[FigureDocument]
+    step_s: NotRequired[FigureDocument]
+    tokens_per_s_per_gpu: NotRequired[FigureDocument]
+    mfu: NotRequired[FigureDocument]
+    batch: NotRequired[float]
+    lines: NotRequired[list[SpeedLine]]
+
+
+class BottleneckDocument(TypedDict):
+    resource: Literal["compute", "memory_bandwidth", "interconnect", "capacity", "host"]
+    detail: str
+
+
+class CostDocument(TypedDict):
+    usd_per_hour: float
+    usd_per_hour_low: float
+    usd_per_hour_high: float
+    usd_per_million_tokens: NotRequired[float]
+    usd_per_million_tokens_low: NotRequired[float]
+    usd_per_million_tokens_high: NotRequired[float]
+
+
+class PowerDocument(TypedDict):
+    watts: float
+    joules_per_token: NotRequired[float]
+
+
+class RemedyDocument(TypedDict):
+    change: str
+    flags: str
+    effect: str
+    quality: str
+
+
+class CautionDocument(TypedDict):
+    code: str
+    message: str
+
+
+class Inputs(TypedDict):
+    model: dict[str, Any]
+    cluster: dict[str, Any]
+    workload: dict[str, Any]
+    plan: dict[str, Any]
+    engine: dict[str, Any]
+
+
+EstimateDocument = TypedDict(
+    "EstimateDocument",
+    {
+        "schema": Literal["trilemma/estimate@1"],
+        "inputs": Inputs,
+        "made_by": Made,
+        "fits": bool,
+        "verdict": VerdictDocument,
+        "reason": str,
+        "memory": MemoryDocument,
+        "kv_cache": NotRequired[CacheDocument],
+        "speed": NotRequired[SpeedDocument],
+        "bottleneck": NotRequired[BottleneckDocument],
+        "cost": NotRequired[CostDocument],
+        "power": NotRequired[PowerDocument],
+        "ranks": NotRequired[list[dict[str, Any]]],
+        "remedies": NotRequired[list[RemedyDocument]],
+        "command": NotRequired[str],
+        "start_up": NotRequired[dict[str, Any]],
+        "warnings": list[CautionDocument],
+    },
+)
+
+
+class Rejected(TypedDict):
+    why: str
+    count: int
+
+
+PlansDocument = TypedDict(
+    "PlansDocument",
+    {
+        "schema": Literal["trilemma/plans@1"],
+        "plans": list[EstimateDocument],
+        "pareto": list[int],
+        "searched": int,
+        "legal": int,
+        "fitting": int,
+        "seconds": float,
+        "rejected": list[Rejected],
+    },
+)
+
+#: Schema file → the type it is made from.
+DOCUMENTS: dict[str, Any] = {"estimate": EstimateDocument, "plans": PlansDocument}
+SCHEMAS = DATA / "schemas"
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of one document."""
+    document = DOCUMENTS[name]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"trilemma {name}", **_schema(document)}
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    if is_typeddict(kind):
+        hints = get_type_hints(kind, include_extras=True)
+        return {
+            "type": "object",
+            "properties": {key: _schema(_required(hint)) for key, hint in hints.items()},
+            "required": [key for key, hint in hints.items() if get_origin(hint) is not NotRequired],
+        }
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin is list:
+        return {"type": "array", "items": _schema(arguments[0])}
+    if origin is dict:
+        return {"type": "object"}
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [_schema(one) for one in arguments]}
+    if kind is Any:
+        return {}
+    return {"type": {str: "string", int: "integer", float: "number", bool: "boolean"}[kind]}
+
+
+def _required(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) is NotRequired else hint
+
+
+def write_schemas(folder: Path = SCHEMAS) -> None:
+    """Write every schema under ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in DOCUMENTS:
+        (folder / f"{name}.schema.json").write_text(json.dumps(schema_of(name), indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    write_schemas()
