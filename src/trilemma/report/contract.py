@@ -122,28 +122,24 @@ class Inputs(TypedDict):
     engine: dict[str, Any]
 
 
-EstimateDocument = TypedDict(
-    "EstimateDocument",
-    {
-        "schema": Literal["trilemma/estimate@1"],
-        "inputs": Inputs,
-        "made_by": Made,
-        "fits": bool,
-        "verdict": VerdictDocument,
-        "reason": str,
-        "memory": MemoryDocument,
-        "kv_cache": NotRequired[CacheDocument],
-        "speed": NotRequired[SpeedDocument],
-        "bottleneck": NotRequired[BottleneckDocument],
-        "cost": NotRequired[CostDocument],
-        "power": NotRequired[PowerDocument],
-        "ranks": NotRequired[list[dict[str, Any]]],
-        "remedies": NotRequired[list[RemedyDocument]],
-        "command": NotRequired[str],
-        "start_up": NotRequired[dict[str, Any]],
-        "warnings": list[CautionDocument],
-    },
-)
+class EstimateDocument(TypedDict):
+    schema: Literal["trilemma/estimate@1"]
+    inputs: Inputs
+    made_by: Made
+    fits: bool
+    verdict: VerdictDocument
+    reason: str
+    memory: MemoryDocument
+    kv_cache: NotRequired[CacheDocument]
+    speed: NotRequired[SpeedDocument]
+    bottleneck: NotRequired[BottleneckDocument]
+    cost: NotRequired[CostDocument]
+    power: NotRequired[PowerDocument]
+    ranks: NotRequired[list[dict[str, Any]]]
+    remedies: NotRequired[list[RemedyDocument]]
+    command: NotRequired[str]
+    start_up: NotRequired[dict[str, Any]]
+    warnings: list[CautionDocument]
 
 
 class Rejected(TypedDict):
@@ -151,19 +147,16 @@ class Rejected(TypedDict):
     count: int
 
 
-PlansDocument = TypedDict(
-    "PlansDocument",
-    {
-        "schema": Literal["trilemma/plans@1"],
-        "plans": list[EstimateDocument],
-        "pareto": list[int],
-        "searched": int,
-        "legal": int,
-        "fitting": int,
-        "seconds": float,
-        "rejected": list[Rejected],
-    },
-)
+class PlansDocument(TypedDict):
+    schema: Literal["trilemma/plans@1"]
+    plans: list[EstimateDocument]
+    pareto: list[int]
+    searched: int
+    legal: int
+    fitting: int
+    seconds: float
+    rejected: list[Rejected]
+
 
 #: Schema file → the type it is made from.
 DOCUMENTS: dict[str, Any] = {"estimate": EstimateDocument, "plans": PlansDocument}
