@@ -1,0 +1,70 @@
+"""Which layouts an engine accepts for a model: the rules, and the sentence for the one that is broken.
+
+The same rules serve one plan, whose violation is an error, and a table of plans, whose violations are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from trilemma.errors import InputError
+from trilemma.models.architecture import ExpertFfn, Model, RecurrentState
+from trilemma.plans import Layout
+
+
+def violations(model: Model, layout: Layout) -> Mapping[str, np.ndarray]:
+    """For each rule, named by what it asks, whether each plan of ``layout`` breaks it (broadcast over its arrays).
+
+    Tensor parallelism must divide the query heads, and KV heads must divide it or be divided by it (vLLM
+    ``ModelConfig.verify_with_parallel_config``); linear-attention heads likewise; a stage needs a layer; decode context
+    parallelism divides the ranks that would hold the same KV heads.
+    """
+    tp, pp, dp, ep, dcp = (np.asarray(value) for value in (layout.tp, layout.pp, layout.dp, layout.ep, layout.dcp))
+    broken: dict[str, np.ndarray] = {}
+    heads = {mixer.heads for mixer in model.mixers if not isinstance(mixer, RecurrentState)}
+    for count in sorted(heads):
+        broken[f"tp does not divide the {count} attention heads"] = count % tp != 0
+    kv_heads = {mixer.kv_heads for mixer in model.mixers if hasattr(mixer, "kv_heads")}
+    for count in sorted(kv_heads):
+        broken[f"tp and the {count} KV heads do not divide each other"] = (count % tp != 0) & (tp % count != 0)
+    states = {
+        count for mixer in model.mixers if isinstance(mixer, RecurrentState) for count in (mixer.heads, mixer.key_heads)
+    }
+    for count in sorted(states):
+        broken[f"tp does not divide the {count} linear-attention heads"] = (count % tp != 0) & (tp % count != 0)
+    broken[f"more pipeline stages than the {len(model.layers)} layers"] = pp > len(model.layers)
+    experts = max((layer.ffn.experts for layer in model.layers if isinstance(layer.ffn, ExpertFfn)), default=0)
+    if experts:
+        broken[f"more expert-parallel ranks than the {experts} experts"] = ep > experts
+    else:
+        broken["expert parallelism without experts"] = ep > 1
+    least_kv = min(kv_heads, default=1)
+    broken["dcp does not divide the ranks that share KV heads"] = (dcp > 1) & (np.maximum(tp // least_kv, 1) % dcp != 0)
+    return broken
+
+
+def check_layout(model: Model, layout: Layout) -> None:
+    """Raise `InputError` with the values that would be right, where one plan breaks a rule."""
+    for rule, broken in violations(model, layout).items():
+        if not np.any(broken):
+            continue
+        if rule.startswith(("tp ", "tp and")):
+            good = [str(tp) for tp in range(1, 129) if not any(np.any(b) for r, b in _tp_rules(model, tp).items())]
+            raise InputError(f"--tp {layout.tp}: {rule} of {model.name}; use {_either(good)}")
+        if rule.startswith("more pipeline"):
+            raise InputError(f"--pp {layout.pp}: {rule} of {model.name}; use at most {len(model.layers)}")
+        if rule.startswith("dcp"):
+            raise InputError(
+                f"--dcp {layout.dcp}: {rule} of {model.name} at tp {layout.tp}; leave it at 1 or raise --tp"
+            )
+        raise InputError(f"--ep {layout.ep}: {rule} in {model.name}; leave --ep out")
+
+
+def _tp_rules(model: Model, tp: int) -> Mapping[str, np.ndarray]:
+    return {rule: broken for rule, broken in violations(model, Layout(tp=tp)).items() if rule.startswith("tp")}
+
+
+def _either(options: list[str]) -> str:
+    return options[0] if len(options) == 1 else f"{', '.join(options[:-1])} or {options[-1]}"
