@@ -21,7 +21,7 @@ def violations(model: Model, layout: Layout) -> Mapping[str, np.ndarray]:
     ``ModelConfig.verify_with_parallel_config``); linear-attention heads likewise; a stage needs a layer; decode context
     parallelism divides the ranks that would hold the same KV heads.
     """
-    tp, pp, dp, ep, dcp = (np.asarray(value) for value in (layout.tp, layout.pp, layout.dp, layout.ep, layout.dcp))
+    tp, pp, ep, dcp = (np.asarray(value) for value in (layout.tp, layout.pp, layout.ep, layout.dcp))
     broken: dict[str, np.ndarray] = {}
     heads = {mixer.heads for mixer in model.mixers if not isinstance(mixer, RecurrentState)}
     for count in sorted(heads):
