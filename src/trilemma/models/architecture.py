@@ -17,6 +17,8 @@ Shard = Literal["column", "row", "vocab", "none"]
 class Tensor:
     """One parameter tensor of one layer (the experts of a layer are one stacked tensor, experts first).
 
+    ``name`` is as in the checkpoint; a stack carries the number of its first expert (``…experts.0.up_proj.weight``).
+
     ``shape`` is (…, out, in) as stored in a checkpoint. ``shard_units`` is the number of pieces that are never split along
     the cut axis (heads, KV heads, vocabulary rows, FFN columns): a rank holds ``ceil(units / tp) / units`` of the tensor, so
     eight KV heads over tp = 16 are held twice. ``experts`` > 0 marks a stack that expert parallelism can spread whole.
@@ -61,6 +63,8 @@ class SoftmaxAttention:
     shares_cache: bool = False
     #: Learned per-head sink logits.
     sinks: bool = False
+    #: Cross-attention: tokens of an encoder (not of the text) whose K and V a sequence keeps; 0 for self-attention.
+    cross_tokens: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,13 +103,14 @@ class CompressedAttention:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecurrentState:
-    """A layer that keeps a constant state instead of a cache: Mamba-2 or gated delta-net linear attention.
+    """A layer that keeps a constant state instead of a cache: Mamba-1 or -2, gated delta net, Kimi delta, lightning attention.
 
-    Per sequence: a recurrent state of ``heads × state_rows × state_columns`` and a convolution tail of
-    ``conv_channels × (conv_width − 1)``. ``key_heads`` cuts q and k of linear attention under tensor parallelism.
+    Per sequence: a recurrent state of ``heads × state_rows × state_columns`` in ``state_format`` and a convolution tail of
+    ``conv_channels × (conv_width − 1)`` in ``conv_format``. ``key_heads`` cuts q and k of linear attention under tensor
+    parallelism and is the number of groups of Mamba-2 (the rank of the step size in Mamba-1, whose heads are channels).
     """
 
-    kind: Literal["mamba2", "gated_delta_net", "kimi_delta", "lightning"]
+    kind: Literal["mamba1", "mamba2", "gated_delta_net", "kimi_delta", "lightning"]
     heads: int
     key_heads: int
     state_rows: int
@@ -113,6 +118,7 @@ class RecurrentState:
     conv_channels: int
     conv_width: int
     state_format: str = "fp32"
+    conv_format: str = "bf16"
 
 
 Mixer: TypeAlias = SoftmaxAttention | LatentAttention | CompressedAttention | RecurrentState
@@ -166,6 +172,12 @@ class Quantization:
     activation_bits: int | None = None
     kv_format: str | None = None
     ignored: tuple[str, ...] = ()
+    #: Modules stored in another format than ``weight_format``: the format and the module patterns it holds for.
+    layer_formats: tuple[tuple[Format, tuple[str, ...]], ...] = ()
+    #: Only what ``layer_formats`` names is quantised.
+    listed_only: bool = False
+    #: What of the description was assumed or not understood, for the reader of an answer.
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
