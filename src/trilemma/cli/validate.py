@@ -1,0 +1,139 @@
+"""``trilemma validate``: predicted against measured, over a whole table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trilemma.cli.arguments import add_models_dir, add_output_arguments
+from trilemma.errors import InputError, UnknownName, shorten
+
+if TYPE_CHECKING:
+    from trilemma.validate.tables import Table
+    from trilemma.validate.validation import Validation
+
+_YES, _NO = 0, 1
+#: Tables longer than this show how far they are.
+_LONG = 200
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("table", metavar="TABLE.csv", help="measured table, its kind recognised by its columns")
+    add_models_dir(parser)
+    parser.add_argument(
+        "--where", metavar="C=V|C~REGEX", action="append", default=[], help="judge only rows with this; repeatable"
+    )
+    parser.add_argument(
+        "--macro", metavar="COLUMN", action="append", default=[], help="also medians over the values of a column"
+    )
+    parser.add_argument(
+        "--require",
+        metavar="METRIC.STAT<=X",
+        action="append",
+        default=[],
+        help="exit 1 when this bar is missed; also macro.METRIC.STAT and by.CLASS=VALUE.METRIC.STAT; repeatable",
+    )
+    parser.add_argument(
+        "--holdout", metavar="COLUMN[,COLUMN]", help="refit fitted terms with each value (or combination) left out"
+    )
+    parser.add_argument("--by", metavar="METRIC", help="also the errors of one metric by class")
+    parser.add_argument("--worst", metavar="N", type=int, default=5, help="how many of the worst rows to show")
+    parser.add_argument("--rows", metavar="FILE", help="write predicted and measured row by row (CSV)")
+    add_output_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    import importlib
+
+    from trilemma.report.document import dumps
+    from trilemma.report.validation import render_classes, render_outcomes, render_validation
+    from trilemma.validate.requirements import check, check_names, parse_requirement, statistics_of
+    from trilemma.validate.row_file import write_rows
+    from trilemma.validate.selection import parse_condition, select
+    from trilemma.validate.tables import read_table
+    from trilemma.validate.validation import summarise
+
+    table = read_table(arguments.table)
+    judge = importlib.import_module(_module(table))
+    requirements = [parse_requirement(text) for text in arguments.require]
+    for requirement in requirements:
+        check_names(requirement, {metric: statistics_of(metric) for metric in judge.METRICS})
+    _check_columns(table, arguments)
+    rows = select(table.rows, [parse_condition(text, table.columns) for text in arguments.where])
+    if not rows:
+        raise InputError(f"no row of {shorten(arguments.table)} is left to judge; loosen --where")
+    holdout = tuple(part.strip() for part in (arguments.holdout or "").split(",") if part.strip())
+    with _Progress(len(rows)) as progress:
+        judgements, refitted = judge.judge(rows, models_dir=arguments.models, holdout=holdout, progress=progress)
+    validation = summarise(
+        table.kind.name,
+        judgements,
+        macro_columns=arguments.macro,
+        broken=() if arguments.where else table.broken,
+        holdout=refitted,
+    )
+    if arguments.rows:
+        write_rows(arguments.rows, validation)
+    document = validation.to_json()
+    outcomes = [check(requirement, document) for requirement in requirements]
+    if arguments.json:
+        print(dumps(_with_made_by(document, outcomes)))
+    else:
+        print(render_validation(validation, worst=max(0, min(arguments.worst, 1000))))
+        if arguments.by:
+            print("\n" + render_classes(validation, arguments.by))
+        if outcomes:
+            print("\n" + render_outcomes(outcomes))
+        if arguments.explain:
+            print("\n" + _assumptions(validation))
+    return _YES if all(outcome.met for outcome in outcomes) else _NO
+
+
+def _module(table: Table) -> str:
+    if table.kind.module is None:
+        raise InputError(f"{shorten(table.name)}: {table.kind.name} tables are recognised but not judged yet")
+    return table.kind.module
+
+
+def _check_columns(table: Table, arguments: argparse.Namespace) -> None:
+    for option, names in (("--macro", arguments.macro), ("--holdout", (arguments.holdout or "").split(","))):
+        for name in names:
+            if name.strip() and name.strip() not in table.columns:
+                raise UnknownName("column", name, table.columns, hint=f"in {option}")
+
+
+def _with_made_by(document: dict[str, Any], outcomes: Sequence[Any]) -> dict[str, Any]:
+    from trilemma.report.document import made_by
+
+    required = [{"bar": o.requirement.text, "met": o.met, "value": o.value} for o in outcomes]
+    return {**document, "made_by": made_by(), **({"required": required} if required else {})}
+
+
+def _assumptions(validation: Validation) -> str:
+    lines = ["assumed or left out, row by row"]
+    for judgement in validation.judgements:
+        notes = [*judgement.assumed, *(f"not judged: {what}" for what in judgement.left_out)]
+        if judgement.used and notes:
+            lines.append(f"  {judgement.row_id}: {'; '.join(notes)}")
+    return "\n".join(lines)
+
+
+class _Progress:
+    """How far a long table is, on stderr and only for a person."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.shown = rows > _LONG and sys.stderr.isatty()
+
+    def __enter__(self) -> Callable[[int], None]:
+        return self._show
+
+    def _show(self, done: int) -> None:
+        if self.shown and done % 50 == 0:
+            print(f"\r{done} of {self.rows} rows", end="", file=sys.stderr, flush=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self.shown:
+            print("\r" + " " * 40 + "\r", end="", file=sys.stderr, flush=True)
