@@ -1,0 +1,1 @@
+"""Tensors of the building blocks that model families share."""

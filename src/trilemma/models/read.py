@@ -1,0 +1,133 @@
+"""From a hub-style ``config.json`` to a `Model`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trilemma.errors import InputError, nearest, shorten
+from trilemma.formats import catalogue
+from trilemma.formats.formats import Format
+from trilemma.models import families
+from trilemma.models.architecture import Model, Quantization
+from trilemma.models.blocks.builder import Builder
+from trilemma.models.blocks.decoder import build
+from trilemma.models.blocks.vision import add_vision
+from trilemma.models.fields import Fields
+from trilemma.models.quantized import format_of, read_quantization
+
+#: Where wrappers of several parts keep the language model.
+_TEXT_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config")
+_VISION_SECTIONS = ("vision_config", "vision_model_config", "visual")
+_DTYPES = ("bf16", "fp16", "fp32", "fp64", "fp8_e4m3", "fp8_e5m2")
+
+
+def model_from_config(
+    config: Mapping[str, Any], *, name: str, source: str = "", quant_config: Mapping[str, Any] | None = None
+) -> Model:
+    """Build the model that ``config`` (the contents of config.json) describes.
+
+    ``quant_config`` is the contents of ``hf_quant_config.json`` where one lies beside it. A ``model_type`` that no reader
+    knows, a missing size and a size that cannot be raise `InputError` naming key and value. Keys that may change memory
+    and were not understood end up in ``unknown_fields``, values filled in in ``assumptions``.
+    """
+    whole = Fields(config)
+    whole.family = whole.text("model_type")
+    text, reader, partial = _text_part(whole)
+    dtype = _dtype(whole, text)
+    quantization = read_quantization(config, dtype=dtype, quant_config=quant_config)
+    whole.ignore("quantization_config", "compression_config", "expert_dtype")
+    text.ignore("quantization_config", "compression_config", "expert_dtype")
+    plan = reader(text)
+    if quantization is not None and quantization.weight_format is None:
+        text.assume(f"how {quantization.method} stores weights is not known; counted at {dtype.bits:g} bits")
+    add = Builder(dtype=dtype, format_of=_format_rule(quantization, dtype))
+    layers, mtp_layers = build(add, plan)
+    vision = add_vision(add, _vision_part(whole, text), text, hidden=plan.hidden)
+    for note in plan.notes:
+        text.assume(note)
+    unknown = set(whole.unknown()) | set(text.unknown()) | set(partial)
+    return Model(
+        name=name,
+        family=whole.family or text.family,
+        hidden=plan.hidden,
+        vocab=plan.vocab,
+        max_positions=plan.max_positions,
+        layers=layers,
+        mtp_layers=mtp_layers,
+        dtype=dtype,
+        tied_embeddings=plan.tied,
+        tensors=tuple(add.tensors),
+        quantization=quantization,
+        multimodal=bool(vision) or bool(partial),
+        vision=vision,
+        unknown_fields=tuple(sorted(unknown)),
+        assumptions=tuple(dict.fromkeys((*whole.assumptions, *text.assumptions))),
+        source=source,
+    )
+
+
+def _text_part(whole: Fields) -> tuple[Fields, families.Reader, tuple[str, ...]]:
+    """The part that describes the language model, its reader, and sections that nobody understood."""
+    for key in _TEXT_SECTIONS:
+        part = whole.section(key)
+        if part is None:
+            continue
+        inner = part.text("model_type")
+        part.family = inner or whole.family
+        _inherit(part, whole)
+        reader = families.find(inner) or families.find(whole.family)
+        if reader is None:
+            raise _unknown_type(inner or whole.family)
+        wrapper_known = families.find(whole.family) is not None or not whole.family
+        return part, reader, () if wrapper_known else (f"model_type={shorten(whole.family)}",)
+    reader = families.find(whole.family)
+    if reader is None:
+        raise _unknown_type(whole.family)
+    return whole, reader, ()
+
+
+def _inherit(part: Fields, whole: Fields) -> None:
+    """Wrappers state tying and the number format for all parts."""
+    values = dict(part.values)
+    for key in ("tie_word_embeddings", "torch_dtype", "dtype"):
+        if values.get(key) is None and whole.values.get(key) is not None:
+            values[key] = whole.values[key]
+    part.values = values
+
+
+def _vision_part(whole: Fields, text: Fields) -> Fields | None:
+    for fields in (whole, text):
+        for key in _VISION_SECTIONS:
+            part = fields.section(key, family=whole.family or text.family)
+            if part is not None:
+                return part
+    return None
+
+
+def _dtype(whole: Fields, text: Fields) -> Format:
+    stated = text.text("dtype", "torch_dtype") or whole.text("dtype", "torch_dtype")
+    if stated in ("", "auto"):
+        text.assume("torch_dtype is not given; unquantised tensors are taken as bf16")
+        return catalogue.get("bf16")
+    found = catalogue.get(stated)
+    if found.name not in _DTYPES:
+        raise InputError(f"torch_dtype is {shorten(stated)!r}; give one of bfloat16, float16, float32")
+    return found
+
+
+def _format_rule(quantization: Quantization | None, dtype: Format) -> Any:
+    if quantization is None:
+        return None
+    return lambda name, role: format_of(quantization, name, role, dtype)
+
+
+def _unknown_type(model_type: str) -> InputError:
+    if not model_type:
+        return InputError("the configuration has no model_type; give one, such as llama")
+    near = nearest(model_type, families.known())
+    offer = f"; near: {', '.join(near)}" if near else ""
+    return InputError(
+        f"model_type {shorten(model_type)!r} is not known, so its tensors cannot be counted{offer}"
+        " (a safetensors or GGUF file of the model is read exactly)"
+    )
