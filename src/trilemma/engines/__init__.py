@@ -1,1 +1,32 @@
-"""."""
+"""The engines: each one's rules, its flags read and its flags written. Adding one is a package and a line here."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from typing import TYPE_CHECKING, cast
+
+from trilemma.errors import UnknownName
+
+if TYPE_CHECKING:
+    from trilemma.engines.base import Engine
+
+#: name → (module, class); a module is imported when its engine is asked for.
+_ENGINES = {"vllm": ("trilemma.engines.vllm", "Vllm")}
+_ALIASES = {"vllm-openai": "vllm", "vllm-v1": "vllm"}
+
+
+def readable() -> tuple[str, ...]:
+    """The names of the engines whose commands are read."""
+    return tuple(_ENGINES)
+
+
+@cache
+def get(name: str) -> Engine:
+    """The engine called ``name`` (case aside). Raises `UnknownName` with near names."""
+    key = name.strip().lower()
+    key = _ALIASES.get(key, key)
+    if key not in _ENGINES:
+        raise UnknownName("engine", name, _ENGINES, hint=f"engines known: {', '.join(_ENGINES)}")
+    module, cls = _ENGINES[key]
+    return cast("Engine", getattr(importlib.import_module(module), cls)())

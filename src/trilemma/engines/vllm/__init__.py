@@ -1,1 +1,59 @@
-"""."""
+"""vLLM: ``read`` and ``write`` its command line, ``budget`` its memory rules, ``log`` what it prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from trilemma.engines.base import EngineCommand, StartUp
+from trilemma.plans import Draft, Layout, Plan, ServeOptions
+
+if TYPE_CHECKING:
+    from trilemma.hardware.accelerator import Accelerator
+    from trilemma.models.architecture import Model
+
+__all__ = ["Vllm"]
+
+
+class Vllm:
+    """vLLM as an `Engine`; each part is imported when it is used."""
+
+    name = "vllm"
+
+    def start_up(
+        self,
+        *,
+        model: Model,
+        accelerator: Accelerator,
+        layout: Layout,
+        options: ServeOptions,
+        draft: Draft | None = None,
+        version: str | None = None,
+        free_bytes: float | None = None,
+        capacity_bytes: float | None = None,
+    ) -> StartUp:
+        """See `trilemma.engines.vllm.budget.start_up`."""
+        from trilemma.engines.vllm import budget
+
+        return budget.start_up(
+            model=model,
+            accelerator=accelerator,
+            layout=layout,
+            options=options,
+            draft=draft,
+            version=version,
+            free_bytes=free_bytes,
+            capacity_bytes=capacity_bytes,
+        )
+
+    def read(self, argv: Sequence[str]) -> EngineCommand:
+        """See `trilemma.engines.vllm.read.read`."""
+        from trilemma.engines.vllm.read import read
+
+        return read(argv)
+
+    def write(self, *, model: str, plan: Plan) -> list[str]:
+        """See `trilemma.engines.vllm.write.write`."""
+        from trilemma.engines.vllm.write import write
+
+        return write(model=model, plan=plan)

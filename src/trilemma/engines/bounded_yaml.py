@@ -1,0 +1,76 @@
+"""YAML from outside, read within bounds: size, depth and what aliases expand to are checked before anything is built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trilemma.errors import InputError, shorten
+
+MOST_BYTES = 2**20
+MOST_NODES = 50_000
+MOST_DEPTH = 48
+
+# The C parser is ten times faster where libyaml is there; both build plain data only.
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read_text(path: Path, *, most_bytes: int = MOST_BYTES) -> str:
+    """A text file of at most ``most_bytes``. Raises `InputError`."""
+    try:
+        if not path.is_file():
+            raise InputError(f"{shorten(str(path))} is not a file; give the path of one")
+        with path.open("rb") as stream:
+            data = stream.read(most_bytes + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a usable path"
+        raise InputError(f"{shorten(str(path))} cannot be read: {reason}") from error
+    if len(data) > most_bytes:
+        raise InputError(f"{shorten(str(path))} is larger than {most_bytes:,} bytes; give the engine's own short file")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{shorten(str(path))} is not UTF-8 text") from error
+
+
+def load_all(text: str, *, name: str) -> list[Any]:
+    """All documents of a YAML stream as plain data; ``name`` is the file for messages. Raises `InputError`."""
+    try:
+        _check_events(text, name)
+        return list(yaml.load_all(text, Loader=_Loader))
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError, OverflowError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}" if mark is not None else ""
+        raise InputError(f"{shorten(name)} is not readable YAML{where}; check its indentation and quotes") from error
+
+
+def _check_events(text: str, name: str) -> None:
+    """Counts the nodes that the text stands for, each alias as large as what it repeats: refuses alias bombs unbuilt."""
+    sizes: dict[str, int] = {}
+    open_nodes: list[tuple[str | None, int]] = []
+    total = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in sizes:
+                raise InputError(f"{shorten(name)}: the alias *{shorten(event.anchor)} refers to itself or to nothing")
+            total += sizes[event.anchor]
+        elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+            open_nodes.append((event.anchor, total))
+            total += 1
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            anchor, before = open_nodes.pop()
+            if anchor is not None:
+                sizes[anchor] = total - before
+        elif isinstance(event, yaml.ScalarEvent):
+            total += 1
+            if event.anchor is not None:
+                sizes[event.anchor] = 1
+        elif isinstance(event, yaml.DocumentStartEvent):
+            sizes.clear()
+        if total > MOST_NODES or len(open_nodes) > MOST_DEPTH:
+            raise InputError(
+                f"{shorten(name)} stands for more than {MOST_NODES:,} YAML nodes or nests deeper than {MOST_DEPTH}; "
+                "give the engine's own short file"
+            )

@@ -1,0 +1,267 @@
+"""Finds the engine's command inside what people paste: containers, shells, launchers, manifests, scripts.
+
+The answer is a word list that keeps what the wrapping said: leading ``NAME=value`` words are the environment, and a
+container image without a command of its own stands in the place of the program (``vllm/vllm-openai:v0.19.0 --model …``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from trilemma.engines import containers, readable
+from trilemma.engines.bounded_yaml import load_all, read_text
+from trilemma.engines.shell_words import MOST_CHARACTERS, MOST_WORDS, split_commands
+from trilemma.errors import InputError, shorten
+
+MOST_NESTING = 6
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}=.*", re.DOTALL)
+_SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ash", "ksh"))
+_OPERATORS = frozenset(("&&", "||", "|", ";", "&", "|&"))
+_REDIRECTION = re.compile(r"[012&]?>{1,2}(&[012-])?|<{1,3}")
+_VARIABLE = re.compile(r"\$(?:\{(\w{1,64})(?::?-([^}]*))?\}|\((\w{1,64})\)|(\w{1,64}))")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Program:
+    """How one engine's server is started: consecutive words, the first compared by its file name."""
+
+    engine: str
+    words: tuple[str, ...]
+
+    def starts(self, words: Sequence[str], at: int) -> bool:
+        here = words[at : at + len(self.words)]
+        if len(here) < len(self.words):
+            return False
+        return PurePosixPath(here[0]).name == self.words[0] and tuple(here[1:]) == self.words[1:]
+
+
+#: Every engine's command that is recognised; those without a reader are refused by name. One line adds one.
+PROGRAMS = (
+    Program(engine="vllm", words=("vllm", "serve")),
+    Program(engine="vllm", words=("-m", "vllm.entrypoints.openai.api_server")),
+    Program(engine="vllm", words=("-m", "vllm.entrypoints.api_server")),
+    Program(engine="vllm", words=("-m", "vllm.entrypoints.cli.main", "serve")),
+    Program(engine="sglang", words=("sglang", "serve")),
+    Program(engine="sglang", words=("-m", "sglang.launch_server")),
+    Program(engine="tensorrt-llm", words=("trtllm-serve",)),
+    Program(engine="llama.cpp", words=("llama-server",)),
+    Program(engine="megatron", words=("pretrain_gpt.py",)),
+    Program(engine="torchtitan", words=("-m", "torchtitan.train")),
+    Program(engine="deepspeed", words=("deepspeed",)),
+    Program(engine="accelerate", words=("accelerate", "launch")),
+)
+#: Container images whose entry point is the engine's server: (pattern of the repository name, engine).
+IMAGES = (
+    (re.compile(r"(^|/)sglang$"), "sglang"),
+    (re.compile(r"(^|/)tensorrt-?llm(/|$)"), "tensorrt-llm"),
+    (re.compile(r"(^|/)llama\.cpp$"), "llama.cpp"),
+    (re.compile(r"(^|[/_-])vllm([/_-]|$)"), "vllm"),
+)
+
+
+def extract(argv: Sequence[str]) -> tuple[str, list[str]]:
+    """The engine named in ``argv`` and its own words, wrappers peeled off.
+
+    ``argv`` is a command as words, one string holding it, or a path to a manifest (``*.yaml``) or script (``*.sh``).
+    The words may begin with ``NAME=value`` and with an image reference in place of the program. Raises `InputError`
+    when no engine is found, when it has no reader yet, or when bounds are exceeded.
+    """
+    words = [str(word) for word in argv]
+    if len(words) > MOST_WORDS or sum(map(len, words)) > MOST_CHARACTERS:
+        raise InputError(f"a command of more than {MOST_WORDS:,} words or {MOST_CHARACTERS:,} characters is too long")
+    for command in _simple_commands(words):
+        found = _find(command, (), 0)
+        if found is not None:
+            engine, own = found
+            if engine not in readable():
+                raise InputError(f"commands of {engine} are not read yet; engines read today: {', '.join(readable())}")
+            return engine, own
+    raise InputError(_not_found(words))
+
+
+def image_engine(image: str) -> str | None:
+    """The engine whose server an image starts, told by its repository name; None when it tells nothing."""
+    repository = re.sub(r"@sha256:.*$", "", image)
+    repository = re.sub(r":[^/]*$", "", repository).lower()
+    return next((engine for pattern, engine in IMAGES if pattern.search(repository)), None)
+
+
+def is_program(words: Sequence[str]) -> bool:
+    """Whether an engine's program starts somewhere in ``words``."""
+    return any(program.starts(words, at) for at in range(len(words)) for program in PROGRAMS)
+
+
+def program_at_start(words: Sequence[str]) -> int:
+    """How many words at the start name a program (0: none): ``vllm serve …`` → 2, ``python -m module …`` → 3."""
+    skip = 1 if words and re.fullmatch(r"python[\d.]*", PurePosixPath(words[0]).name) else 0
+    for program in PROGRAMS:
+        if program.starts(words, skip):
+            return skip + len(program.words)
+    return 0
+
+
+def _not_found(words: Sequence[str]) -> str:
+    shown = shorten(" ".join(words[:12]), most=60) or "an empty command"
+    if len(words) >= 2 and PurePosixPath(words[0]).name == "vllm":
+        return f"vllm {shorten(words[1], most=30)} starts no server; give a vllm serve command"
+    return f"no engine command in {shown!r}; give one such as: vllm serve MODEL --tensor-parallel-size 2"
+
+
+def _simple_commands(words: list[str]) -> Iterator[list[str]]:
+    """Words as given, or the text of one word, cut at shell operators."""
+    if len(words) == 1 and any(char.isspace() for char in words[0]):
+        yield from split_commands(words[0])
+        return
+    current: list[str] = []
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+        elif word in _OPERATORS:
+            yield current
+            current = []
+        elif redirection := _REDIRECTION.match(word):
+            whole = redirection.group() == word
+            skip = whole and not word.endswith(("&1", "&2", "&-", "&0"))
+            if not whole and word[0] not in "<>&012":
+                current.append(word)
+        elif word.strip() not in ("", "\\"):
+            current.append(word)
+    yield current
+
+
+def _find(words: list[str], environment: tuple[str, ...], depth: int) -> tuple[str, list[str]] | None:
+    """The engine and its words inside one simple command, or None."""
+    if depth > MOST_NESTING:
+        raise InputError(f"commands nest deeper than {MOST_NESTING} levels; give the engine's command itself")
+    words, environment = _take_environment(words, environment)
+    if not words:
+        return None
+    for wrapper in _WRAPPERS:
+        found = wrapper(words, environment, depth)
+        if found is not None:
+            return found
+    return _program(words, environment)
+
+
+def _take_environment(words: list[str], environment: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
+    """Leading assignments, also behind ``env``, ``export`` and ``sudo``, moved to the environment."""
+    at = 0
+    taken = list(environment)
+    while at < len(words):
+        if _ASSIGNMENT.fullmatch(words[at]):
+            taken.append(words[at])
+        elif PurePosixPath(words[at]).name not in ("env", "sudo", "nohup", "exec", "export", "time", "command"):
+            break
+        at += 1
+    return words[at:], tuple(taken)
+
+
+def _program(words: list[str], environment: tuple[str, ...]) -> tuple[str, list[str]] | None:
+    """The first program in the words: launchers before it (``uv run``, ``srun -n 8``, ``numactl``) need no list."""
+    for at in range(len(words)):
+        for program in PROGRAMS:
+            if program.starts(words, at):
+                start = at - 1 if words[at] == "-m" and at else at
+                inner = [word for word in words[:start] if _ASSIGNMENT.fullmatch(word)]
+                every = (*environment, *inner)
+                return program.engine, [*every, *_substituted(words[start:], every)]
+    return None
+
+
+def _substituted(words: list[str], environment: Sequence[str]) -> list[str]:
+    """``$NAME``, ``${NAME:-default}`` and ``$(NAME)`` replaced where the command itself sets them; others stay."""
+    known = dict(word.split("=", 1) for word in environment)
+
+    def value(match: re.Match[str]) -> str:
+        name = match.group(1) or match.group(3) or match.group(4)
+        if name in known:
+            return known[name]
+        return match.group(2) if match.group(2) is not None else match.group()
+
+    return [_VARIABLE.sub(value, word) if "$" in word and len(word) < 4096 else word for word in words]
+
+
+def _shell(words: list[str], environment: tuple[str, ...], depth: int) -> tuple[str, list[str]] | None:
+    """``bash -c '…'`` anywhere in the words, which also covers ``ssh host bash -lc '…'``."""
+    for at, word in enumerate(words[:-2]):
+        if PurePosixPath(word).name in _SHELLS and re.fullmatch(r"-[a-z]{0,6}c", words[at + 1]):
+            return _script(words[at + 2], environment, depth)
+    return None
+
+
+def _script(text: str, environment: tuple[str, ...], depth: int) -> tuple[str, list[str]] | None:
+    """The first engine command of a script; assignments and exports before it count as its environment."""
+    for command in split_commands(text):
+        found = _find(command, environment, depth + 1)
+        if found is not None:
+            return found
+        rest, taken = _take_environment(command, environment)
+        if not rest:
+            environment = taken
+    return None
+
+
+def _container(words: list[str], environment: tuple[str, ...], depth: int) -> tuple[str, list[str]] | None:
+    """``docker run [options] IMAGE [command]`` and its like."""
+    run = containers.parse_run(words)
+    if run is None:
+        return None
+    return _in_image(run, environment, depth)
+
+
+def _in_image(run: containers.Run, environment: tuple[str, ...], depth: int) -> tuple[str, list[str]] | None:
+    environment = (*environment, *run.environment)
+    image = [run.image] if run.image else []
+    inner = [*run.entrypoint, *run.command]
+    found = _find(inner, (), depth + 1) if inner else None
+    if found is not None:
+        engine, own = found
+        own = _substituted(own, environment)
+        at = next((at for at, word in enumerate(own) if not _ASSIGNMENT.fullmatch(word)), 0)
+        return engine, [*environment, *own[:at], *(image if engine == image_engine(run.image) else []), *own[at:]]
+    by_image = image_engine(run.image)
+    if by_image is None or run.entrypoint:
+        return None
+    return by_image, [*environment, *image, *_substituted(list(run.command), environment)]
+
+
+def _manifest(words: list[str], environment: tuple[str, ...], depth: int) -> tuple[str, list[str]] | None:
+    """A Kubernetes or compose file, alone or behind ``kubectl apply -f`` and ``docker compose -f``; or a shell script."""
+    path = _file_argument(words)
+    if path is None:
+        return None
+    text = read_text(Path(path))
+    if path.endswith(".sh"):
+        return _script(text, environment, depth)
+    found = []
+    for run in containers.runs_in(load_all(text, name=path)):
+        one = _in_image(run, environment, depth)
+        if one is not None:
+            found.append((run.name, one))
+    if len(found) > 1:
+        names = ", ".join(shorten(name, most=30) for name, _ in found[:5])
+        raise InputError(f"{shorten(path)} starts {len(found)} engines ({names}); keep the one to check in the file")
+    if not found:
+        raise InputError(f"{shorten(path)} names no container that runs an engine; give one with args or command")
+    return found[0][1]
+
+
+def _file_argument(words: Sequence[str]) -> str | None:
+    name = PurePosixPath(words[0]).name
+    if name in ("kubectl", "oc", "docker-compose", "podman-compose") or list(words[:2]) in (
+        ["docker", "compose"], ["podman", "compose"],
+    ):  # fmt: skip
+        for flag, value in zip(words, words[1:], strict=False):
+            if flag in ("-f", "--filename", "--file"):
+                return value
+        return next((word.split("=", 1)[1] for word in words if word.startswith(("--filename=", "--file="))), None)
+    rest = words[1:] if name in _SHELLS else words
+    return rest[0] if len(rest) == 1 and rest[0].endswith((".yaml", ".yml", ".sh")) else None
+
+
+_Wrapper = Callable[[list[str], tuple[str, ...], int], "tuple[str, list[str]] | None"]
+_WRAPPERS: tuple[_Wrapper, ...] = (_manifest, _container, _shell)

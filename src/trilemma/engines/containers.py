@@ -1,0 +1,187 @@
+"""What a container runs: read from ``docker run`` words and from Kubernetes or compose manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from trilemma.engines.shell_words import split_commands
+
+_RUNTIMES = frozenset(("docker", "podman", "nerdctl", "nvidia-docker", "finch"))
+#: Options of ``docker run`` and ``podman run`` that take no value; every other long option does (docker run reference).
+_NO_VALUE = frozenset((
+    "--detach", "--init", "--interactive", "--no-healthcheck", "--oom-kill-disable", "--privileged", "--publish-all",
+    "--quiet", "--read-only", "--rm", "--sig-proxy", "--tty", "--replace", "--rmi", "--tls-verify", "--no-hosts",
+    "--disable-content-trust", "--env-host", "--http-proxy", "--rootfs", "--systemd", "--no-hostname", "--use-api-socket",
+))  # fmt: skip
+_NO_VALUE_LETTERS = frozenset("ditPq")
+_MOST_DEVICES = 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """One container: its image, what replaces the image's entry point, its command, its environment as NAME=value.
+
+    GPUs granted to it are told as ``NVIDIA_VISIBLE_DEVICES``, the variable by which the container runtime grants them.
+    """
+
+    image: str
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    environment: tuple[str, ...] = field(default=())
+    name: str = ""
+
+
+def parse_run(words: Sequence[str]) -> Run | None:
+    """``docker run [options] IMAGE [command…]`` → `Run`; None when the words are no such command."""
+    start = next((at for at, word in enumerate(words) if PurePosixPath(word).name in _RUNTIMES), None)
+    if start is None:
+        return None
+    verb = next((at for at in range(start + 1, len(words)) if words[at] in ("run", "create", "exec")), None)
+    if verb is None:
+        return None
+    environment: list[str] = []
+    entrypoint: tuple[str, ...] = ()
+    at = verb + 1
+    while at < len(words) and words[at].startswith("-") and words[at] != "-":
+        option, value, at = _option(words, at)
+        if option in ("-e", "--env") and "=" in value:
+            environment.append(value)
+        elif option == "--gpus":
+            environment.extend(_devices(value))
+        elif option == "--entrypoint":
+            entrypoint = tuple(value.split())
+    if at >= len(words):
+        return None
+    image = "" if words[verb] == "exec" else words[at]
+    command = tuple(words[at + 1 :])
+    return Run(image=image, entrypoint=entrypoint, command=command, environment=tuple(environment), name=words[at])
+
+
+def _option(words: Sequence[str], at: int) -> tuple[str, str, int]:
+    """(option, value, index after it) for the option at ``at``; the value is empty where the option takes none."""
+    word = words[at]
+    if word == "--":
+        return word, "", at + 1
+    if word.startswith("--"):
+        name, sign, value = word.partition("=")
+        if sign or name in _NO_VALUE:
+            return name, value, at + 1
+    elif set(word[1:]) <= _NO_VALUE_LETTERS:
+        return word, "", at + 1
+    elif len(word) > 2 and not (set(word[1:-1]) <= _NO_VALUE_LETTERS and word[-1] in "evp"):
+        return word[:2], word[2:].removeprefix("="), at + 1
+    else:
+        name = "-" + word[-1]
+    return name, words[at + 1] if at + 1 < len(words) else "", at + 2
+
+
+def _devices(value: str) -> list[str]:
+    """The value of ``--gpus``: ``all``, a number, or ``"device=0,1"``."""
+    text = value.strip("\"'")
+    if text == "all":
+        return ["NVIDIA_VISIBLE_DEVICES=all"]
+    for part in text.split(",", 1) if text.startswith("device=") is False else [text]:
+        if part.isascii() and part.isdigit() and len(part) < 6:
+            return _granted(int(part))
+    if "device=" in text:
+        return ["NVIDIA_VISIBLE_DEVICES=" + text.split("device=", 1)[1].strip("\"'")]
+    return []
+
+
+def _granted(count: int) -> list[str]:
+    if not 1 <= count <= _MOST_DEVICES:
+        return []
+    return ["NVIDIA_VISIBLE_DEVICES=" + ",".join(str(device) for device in range(count))]
+
+
+def runs_in(documents: Sequence[Any]) -> Iterator[Run]:
+    """Every container described anywhere in the documents of a manifest, whatever the kind of object around it."""
+    pending: list[tuple[str, Any]] = [("", document) for document in reversed(documents)]
+    while pending:
+        name, node = pending.pop()
+        if isinstance(node, Mapping):
+            run = _container(node, name)
+            if run is not None:
+                yield run
+            pending.extend((str(key), value) for key, value in reversed(list(node.items())))
+        elif isinstance(node, list):
+            pending.extend((name, value) for value in reversed(node))
+
+
+def _container(node: Mapping[Any, Any], key: str) -> Run | None:
+    image = node.get("image")
+    if not isinstance(image, str):
+        image = ""
+    if not (image or "args" in node) or not any(part in node for part in ("image", "args", "command")):
+        return None
+    compose = "entrypoint" in node or not ("name" in node or "args" in node)
+    if compose:
+        entrypoint, command = _words(node.get("entrypoint")), _words(node.get("command"))
+    else:
+        entrypoint, command = _words(node.get("command")), _words(node.get("args"))
+    return Run(
+        image=image,
+        entrypoint=entrypoint,
+        command=command,
+        environment=(*_environment(node.get("environment", node.get("env"))), *_granted(_gpus(node))),
+        name=str(node.get("name") or key or image),
+    )
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        commands = split_commands(value)
+        return tuple(commands[0]) if len(commands) == 1 else (("sh", "-c", value) if commands else ())
+    if isinstance(value, list):
+        return tuple(_scalar(word) for word in value if not isinstance(word, (Mapping, list)))
+    return ()
+
+
+def _scalar(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _environment(value: Any) -> list[str]:
+    """Kubernetes ``[{name, value}]``, compose ``{NAME: value}`` or ``["NAME=value"]``; values held in secrets are not there."""
+    if isinstance(value, Mapping):
+        pairs = [(str(name), _scalar(one)) for name, one in value.items() if not isinstance(one, (Mapping, list))]
+        return [f"{name}={one}" for name, one in pairs]
+    found = []
+    for item in value if isinstance(value, list) else ():
+        if (
+            isinstance(item, Mapping)
+            and "name" in item
+            and not isinstance(item.get("value"), (Mapping, list, type(None)))
+        ):
+            found.append(f"{item['name']}={_scalar(item['value'])}")
+        elif isinstance(item, str) and "=" in item:
+            found.append(item)
+    return found
+
+
+def _gpus(node: Mapping[Any, Any]) -> int:
+    """GPUs granted: ``resources.limits["nvidia.com/gpu"]`` (or another maker's), or compose device reservations."""
+    limits = _at(node, "resources", "limits")
+    if isinstance(limits, Mapping):
+        for key, value in limits.items():
+            if str(key).endswith(".com/gpu") and str(value).isascii() and str(value).isdigit() and len(str(value)) < 6:
+                return int(str(value))
+    devices = _at(node, "deploy", "resources", "reservations", "devices")
+    first = devices[0] if isinstance(devices, list) and devices else None
+    if isinstance(first, Mapping):
+        if isinstance(first.get("device_ids"), list):
+            return len(first["device_ids"])
+        count = first.get("count")
+        return count if isinstance(count, int) and not isinstance(count, bool) else 0
+    return 0
+
+
+def _at(node: Any, *keys: str) -> Any:
+    for key in keys:
+        if not isinstance(node, Mapping):
+            return None
+        node = node.get(key)
+    return node

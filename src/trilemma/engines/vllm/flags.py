@@ -1,0 +1,248 @@
+"""The flags that vLLM's command line knows, by version, and how their values are written. Facts: data/engines/vllm_flags.toml."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from trilemma.engines.vllm.facts import Version, parse_version
+from trilemma.errors import InputError, shorten
+
+Kind = Literal[
+    "int", "count", "count_or_auto", "float", "text", "optional_text", "json", "list", "ints", "repeat", "switch", "toggle"
+]  # fmt: skip
+
+#: vLLM's human-readable integers (``human_readable_int`` in utils/argparse_utils.py): small letters decimal, capitals binary.
+_LETTERS = {
+    "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40,
+}  # fmt: skip
+_COUNT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)([kKmMgGtT])")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
+_TRUE, _FALSE = frozenset(("true", "1", "yes", "on")), frozenset(("false", "0", "no", "off"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flag:
+    """One flag: ``field`` is where its value goes (see the head of the data file), ``since``/``removed`` the versions read.
+
+    ``absent_at`` is the last version read before ``since`` that does not have the flag; between the two it is unknown.
+    """
+
+    name: str
+    kind: Kind
+    field: str
+    since: Version
+    absent_at: Version | None = None
+    removed: Version | None = None
+    renamed_to: str | None = None
+    short: tuple[str, ...] = ()
+    default: Any = None
+    note: str | None = None
+
+    def exists_at(self, version: Version) -> bool:
+        """Whether this version may have the flag: False only where a version read shows that it has not."""
+        too_old = self.absent_at is not None and version <= self.absent_at
+        return not too_old and (self.removed is None or version < self.removed)
+
+    @property
+    def takes_value(self) -> bool:
+        return self.kind not in ("switch", "toggle")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FlagTable:
+    """All flags by long name without dashes, and by their short forms; ``versions`` are those read, oldest first."""
+
+    flags: Mapping[str, Flag]
+    shorts: Mapping[str, Flag]
+    versions: tuple[Version, ...]
+    source: str
+
+    def at(self, version: str | None) -> Version:
+        """``version`` as numbers; without one the newest read. Raises `InputError`."""
+        return padded(parse_version(version)) if version else self.versions[-1]
+
+
+@cache
+def table() -> FlagTable:
+    """The shipped table, read once."""
+    text = files("trilemma.data").joinpath("engines", "vllm_flags.toml").read_text(encoding="utf-8")
+    data = tomllib.loads(text)
+    versions = tuple(padded(parse_version(version)) for version in data["versions"])
+    flags = {name: _flag(name, row, versions) for name, row in data["flags"].items()}
+    shorts = {short: flag for flag in flags.values() for short in flag.short}
+    return FlagTable(flags=flags, shorts=shorts, versions=versions, source=data["source"])
+
+
+def _flag(name: str, row: Mapping[str, Any], versions: tuple[Version, ...]) -> Flag:
+    since = padded(parse_version(row["since"]))
+    older = [version for version in versions if version < since]
+    return Flag(
+        name=name,
+        kind=row["kind"],
+        field=row["field"],
+        since=since,
+        absent_at=older[-1] if older else None,
+        removed=padded(parse_version(row["removed"])) if "removed" in row else None,
+        renamed_to=row.get("renamed_to"),
+        short=tuple(row.get("short", ())),
+        default=row.get("default"),
+        note=row.get("note"),
+    )
+
+
+def padded(version: Version) -> Version:
+    """Three numbers, so that 0.19 and 0.19.0 compare equal."""
+    return (*version, 0, 0)[:3]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Given:
+    """A flag as found on the line: ``negated`` for ``--no-x``, ``keys`` the dotted path of ``--config.a.b``."""
+
+    flag: Flag
+    negated: bool = False
+    keys: tuple[str, ...] = ()
+    append: bool = False
+
+
+def lookup(word: str) -> Given | None:
+    """The flag that ``word`` (without ``=value``) names, as vLLM's parser finds it, else None.
+
+    Underscores equal hyphens; ``--no-x`` negates; ``--enable-x`` and ``--disable-x`` negate each other; ``--x.key``
+    reaches into a JSON flag; a long flag may be cut to any unique beginning (argparse abbreviations).
+    """
+    flags, shorts = table().flags, table().shorts
+    head, dot, rest = word.partition(".")
+    keys = tuple(part for part in rest.removesuffix("+").split(".") if part) if dot else ()
+    append = rest.endswith("+")
+    if not head.startswith("--"):
+        flag = shorts.get(head)
+        return Given(flag=flag, keys=keys, append=append) if flag else None
+    name = head[2:].replace("_", "-")
+    if name in flags:
+        return Given(flag=flags[name], keys=keys, append=append)
+    for prefix, opposite in (("no-", ""), ("disable-", "enable-"), ("enable-", "disable-")):
+        positive = flags.get(opposite + name.removeprefix(prefix)) if name.startswith(prefix) else None
+        if positive is not None and positive.kind == "toggle":
+            return Given(flag=positive, negated=True)
+    flag = _abbreviated(name)
+    return Given(flag=flag, keys=keys, append=append) if flag else None
+
+
+def _abbreviated(name: str) -> Flag | None:
+    if len(name) < 3:
+        return None
+    newest = table().versions[-1]
+    found = [flag for flag in table().flags.values() if flag.name.startswith(name)]
+    living = [flag for flag in found if flag.removed is None or flag.removed > newest] or found
+    return living[0] if len(living) == 1 else None
+
+
+def parse_value(flag: Flag, text: str, *, shown: str) -> Any:
+    """``text`` as the flag's kind says; ``shown`` is the flag as typed. Raises `InputError` naming flag, value and remedy."""
+    match flag.kind:
+        case "int":
+            return whole(text, shown=shown)
+        case "count":
+            return count(text, shown=shown)
+        case "count_or_auto":
+            return "auto" if text.strip().lower() in ("auto", "-1") else count(text, shown=shown)
+        case "float":
+            return real(text, shown=shown)
+        case "ints":
+            return whole(text, shown=shown)
+        case "json":
+            return json_value(text, shown=shown)
+        case "switch" | "toggle":
+            return boolean(text, shown=shown)
+        case _:
+            return text
+
+
+def whole(text: str, *, shown: str) -> int:
+    if _WHOLE.fullmatch(text.strip()) is None:
+        raise InputError(f"{shown} {shorten(text)!r} is not a whole number; give one such as 8")
+    return int(text)
+
+
+def count(text: str, *, shown: str) -> int:
+    """A whole number with vLLM's letters: ``1k`` = 1000, ``1K`` = 1024, ``25.6k`` = 25600, no decimals before a capital."""
+    stripped = text.strip()
+    match = _COUNT.fullmatch(stripped)
+    if match is None:
+        if _WHOLE.fullmatch(stripped) is None:
+            raise InputError(f"{shown} {shorten(text)!r} is not a whole number; give one such as 32768, 32K or 32k")
+        return int(stripped)
+    number, letter = match.groups()
+    if letter.isupper() and "." in number:
+        raise InputError(
+            f"{shown} {shorten(text)!r}: vLLM takes no decimals before the binary letter {letter}; "
+            f"give {number}{letter.lower()} or a whole number"
+        )
+    return int(float(number) * _LETTERS[letter]) if "." in number else int(number) * _LETTERS[letter]
+
+
+def real(text: str, *, shown: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError(f"{shown} {shorten(text)!r} is not a number; give one such as 0.9")
+    return value
+
+
+def boolean(text: str, *, shown: str) -> bool:
+    word = text.strip().lower()
+    if word not in _TRUE | _FALSE:
+        raise InputError(
+            f"{shown} {shorten(text)!r} is neither true nor false; give the flag alone or --no-{shown[2:]}"
+        )
+    return word in _TRUE
+
+
+def json_value(text: str, *, shown: str) -> Any:
+    """JSON, with vLLM's bare letters (``80m``) and the older ``key=value,…`` form of ``--limit-mm-per-prompt`` accepted."""
+    if len(text) > 2**18:
+        raise InputError(f"{shown} is longer than 262,144 characters; give the engine's own short JSON")
+    try:
+        return strict_json(text)
+    except (ValueError, RecursionError):
+        pass
+    pairs = [part.partition("=") for part in text.split(",")]
+    if all(sign and key.strip().isidentifier() and _WHOLE.fullmatch(value.strip()) for key, sign, value in pairs):
+        return {key.strip(): int(value) for key, _, value in pairs}
+    return text
+
+
+def strict_json(text: str) -> Any:
+    """JSON without NaN and infinities, bare numbers with letters expanded. Raises `ValueError` or `RecursionError`."""
+
+    def refuse(name: str) -> Any:
+        raise ValueError(f"{name} is not JSON")
+
+    parts = re.split(r'("(?:[^"\\]|\\.)*")', text)
+    for index in range(0, len(parts), 2):
+        parts[index] = re.sub(
+            r"\b\d{1,18}(?:\.\d{1,9})?[kKmMgGtT]\b", lambda match: str(count(match.group(), shown="JSON")), parts[index]
+        )
+    try:
+        return json.loads("".join(parts), parse_constant=refuse)
+    except InputError as error:
+        raise ValueError(str(error)) from error
+
+
+def dotted_value(text: str) -> Any:
+    """The value of ``--config.key value``: JSON when it is JSON, a number with a letter, else the text itself."""
+    try:
+        return strict_json(text)
+    except (ValueError, RecursionError):
+        return text
