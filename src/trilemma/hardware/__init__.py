@@ -1,1 +1,19 @@
-"""."""
+"""Where it runs: accelerators, their catalogue, and how they are wired."""
+
+from trilemma.hardware.accelerator import Accelerator, Figure, Link
+from trilemma.hardware.catalogue import all_accelerators, find, find_measured, parse_gpu_argument
+from trilemma.hardware.cluster import Cluster
+from trilemma.hardware.memory import memory_cautions, runtime_total
+
+__all__ = [
+    "Accelerator",
+    "Cluster",
+    "Figure",
+    "Link",
+    "all_accelerators",
+    "find",
+    "find_measured",
+    "memory_cautions",
+    "parse_gpu_argument",
+    "runtime_total",
+]

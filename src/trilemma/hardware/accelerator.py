@@ -12,7 +12,8 @@ from trilemma.intervals import Interval
 class Figure:
     """A constant of the world: the value, who says so, when, what else is claimed and why this one was chosen.
 
-    ``recalled`` marks a figure from memory of a datasheet that nobody looked up again.
+    ``recalled`` marks a figure from memory of a datasheet that nobody looked up again. In an alternative ``why`` says what
+    that figure is or why it was not taken.
     """
 
     value: float
@@ -22,14 +23,23 @@ class Figure:
     why: str = ""
     alternatives: tuple[Figure, ...] = ()
 
+    @property
+    def claims(self) -> tuple[float, ...]:
+        """The value chosen and every other value claimed."""
+        return (self.value, *(other.value for other in self.alternatives))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-    """The fast link between accelerators of one domain; ``bytes_per_s`` is one direction, all links of one accelerator."""
+    """The fast link between accelerators of one domain; ``bytes_per_s`` is one direction, all links of one accelerator.
+
+    ``domain_in_common_use`` is how many of a domain a job usually gets (64 of the 72 of an NVL72 rack); 0 means all.
+    """
 
     name: str
     bytes_per_s: Figure
     domain: int
+    domain_in_common_use: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,8 +47,10 @@ class Accelerator:
     """One accelerator. Peaks are dense, FP32-accumulating, in FLOP/s, keyed by format name (bf16, fp8, nvfp4, int8, …).
 
     ``nvml_total_bytes`` is what nvidia-smi or rocm-smi shows; ``runtime_total_bytes`` what cudaMemGetInfo or hipMemGetInfo
-    reports to an engine, which is what engines multiply. ``hardware_formats`` are formats with matrix units of their own;
-    ``fp8_flavour`` is "ocp", "fnuz" or None. ``link`` is None for cards joined by PCIe only.
+    reports to an engine, which is what engines multiply; `runtime_total` answers where the second is not known.
+    ``hardware_formats`` are formats with matrix units of their own; ``fp8_flavour`` is "ocp", "fnuz" or None. ``link`` is
+    None for cards joined by PCIe only. ``sparse_peak_flops`` assume 2:4 sparsity and serve no estimate.
+    ``inline_ecc`` says that error correction takes its bits from the memory itself and ``nvml_total_bytes`` shows the rest.
     """
 
     id: str
@@ -64,3 +76,31 @@ class Accelerator:
     aliases: tuple[str, ...] = ()
     facts: Mapping[str, Figure] = field(default_factory=dict)
     source: str = ""
+    label_options_gb: tuple[float, ...] = ()
+    label_figure: Figure | None = None
+    memory_type: str = ""
+    inline_ecc: bool = False
+    sparse_peak_flops: Mapping[str, Figure] = field(default_factory=dict)
+    pcie_generation: Figure | None = None
+    node_shape: str = ""
+    node_bytes_per_s: Figure | None = None
+    gpu_cores: int | None = None
+    launched: str = ""
+    notes: tuple[str, ...] = ()
+
+    def peak(self, fmt: str) -> Figure | None:
+        """Dense peak of matrix products in ``fmt``, or None where the hardware has no units for it.
+
+        Block-scaled 8-bit floats run at the FP8 rate and the two 4-bit floats at one another's rate where only one is
+        listed; nothing else is inferred, and no format is answered with the rate of a wider one.
+        """
+        twins = {"mxfp8": "fp8", "mxfp4": "nvfp4", "nvfp4": "mxfp4"}
+        if fmt not in self.hardware_formats:
+            return None
+        return self.peak_flops.get(fmt) or self.peak_flops.get(twins.get(fmt, ""))
+
+    def runtime_total(self) -> Interval:
+        """Bytes that cudaMemGetInfo or hipMemGetInfo reports: known, or inferred with its interval."""
+        from trilemma.hardware.memory import runtime_total
+
+        return runtime_total(self).interval

@@ -1,0 +1,242 @@
+"""The accelerators known: every data file by name, found by any spelling in use."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from trilemma.errors import Caution, InputError, UnknownName, shorten
+from trilemma.hardware.accelerator import Accelerator
+from trilemma.hardware.names import Spelling, spell, unmatched_words
+from trilemma.hardware.reader import parse_toml, read_accelerator, read_text
+from trilemma.quantities import GIB
+
+_FOLDER = Path(__file__).parent.parent / "data" / "accelerators"
+_MOST_GPUS = 2**20
+#: A label and the size in a spelling agree within this share: 180 and 192 GB are one B200, 80 and 94 GB two H100s.
+_SIZE_TOLERANCE = 0.07
+#: What a row's memory total may differ from the total expected of a part and still mean it.
+_TOTAL_TOLERANCE = 0.04
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Entry:
+    """What the head of a data file says: enough to find it by name without reading the rest.
+
+    ``names`` (id, name, aliases) may be given in part; ``device_names`` hold them as a whole together with what drivers
+    print: nvidia-smi's "NVIDIA H200" is the SXM part, while "h200" alone is not.
+    """
+
+    id: str
+    path: Path
+    vendor: str
+    label_gb: float
+    options_gb: tuple[float, ...]
+    names: tuple[Spelling, ...]
+    device_names: frozenset[str]
+
+
+def all_accelerators() -> tuple[Accelerator, ...]:
+    """Every accelerator of the catalogue, by vendor and name of its file."""
+    return tuple(_load(entry.path) for entry in _entries())
+
+
+def ids() -> tuple[str, ...]:
+    """The id of every accelerator of the catalogue."""
+    return tuple(entry.id for entry in _entries())
+
+
+def find(name: str, *, memory_gib: float | None = None) -> Accelerator:
+    """The accelerator that ``name`` means: an id, a part of one, a spelling of a table or of nvidia-smi, or a file.
+
+    ``memory_gib`` is a memory total seen on the card; it decides between parts that differ in memory. Raises
+    `UnknownName` for a name that fits none, `InputError` for one that fits several (with the candidates) or for a file
+    that cannot be used.
+    """
+    if _is_path(name):
+        return read_accelerator(Path(name))
+    wanted, entries = spell(name), _matches(name)
+    if len(entries) > 1 and memory_gib is not None:
+        entries = _by_total(entries, memory_gib)
+    if len(entries) > 1:
+        raise InputError(
+            f"{shorten(name)!r} names several accelerators: {', '.join(sorted(entry.id for entry in entries)[:12])}"
+        )
+    return _sized(entries[0], wanted, memory_gib)
+
+
+def find_measured(name: str, total_gib: float | None = None) -> tuple[Accelerator, tuple[Caution, ...]]:
+    """The accelerator of a row of a measured table, with what had to be assumed.
+
+    The row's memory total decides between parts; else the SXM part is taken, then the one with most memory, and the
+    caution ``gpu-part-assumed`` says so. A host with its card in brackets (``PC (Nvidia RTX 4090)``) means the card.
+    Raises as `find` does, and `InputError` for an empty name or one that lists several accelerators.
+    """
+    if not name.strip():
+        raise InputError("the row names no GPU")
+    if re.search(r"\)\s*,|\s\+\s", name):
+        raise InputError(f"{shorten(name)!r} names more than one kind of accelerator")
+    if _is_path(name):
+        return read_accelerator(Path(name)), ()
+    wanted, entries = _measured_matches(name)
+    cautions: list[Caution] = []
+    if len(entries) > 1 and total_gib is not None:
+        entries = _by_total(entries, total_gib)
+    if len(entries) > 1:
+        chosen = _usual_part(entries)
+        others = ", ".join(sorted(entry.id for entry in entries if entry is not chosen))
+        text = f"{shorten(name)!r} does not say which part it is; {chosen.id} assumed (not {others})"
+        cautions.append(Caution(code="gpu-part-assumed", message=text))
+        entries = [chosen]
+    accelerator = _sized(entries[0], wanted, total_gib)
+    if total_gib is not None and not _total_fits(accelerator, total_gib):
+        text = f"a memory total of {total_gib:g} GiB is not what {accelerator.id} has; the row's own total counts"
+        cautions.append(Caution(code="gpu-total-differs", message=text))
+    return accelerator, tuple(cautions)
+
+
+def parse_gpu_argument(text: str) -> tuple[Accelerator, int]:
+    """``h200-sxm:8`` → (accelerator, 8); without a count, 1. Raises `InputError`."""
+    name, colon, count = text.rpartition(":")
+    if not colon or not re.fullmatch(r"[+-]?[0-9_.,eE]*", count) or not name:
+        name, count = text, "1"
+    if not name.strip():
+        raise InputError(f"--gpu {shorten(text)!r} names no GPU; give a name such as h200-sxm or h200-sxm:8")
+    if not re.fullmatch(r"[0-9]{1,9}", count) or not 1 <= int(count) <= _MOST_GPUS:
+        raise InputError(f"--gpu {shorten(text)!r}: {shorten(count)!r} GPUs is out of range; give 1 to {_MOST_GPUS}")
+    return find(name), int(count)
+
+
+@cache
+def _entries() -> tuple[_Entry, ...]:
+    return tuple(_read_entry(path) for path in sorted(_FOLDER.glob("*.toml")))
+
+
+@cache
+def _load(path: Path) -> Accelerator:
+    return read_accelerator(path)
+
+
+def _read_entry(path: Path) -> _Entry:
+    """Only the keys before the first table are parsed: names stand there, and the whole catalogue is many files."""
+    head = parse_toml(read_text(path).split("\n[", 1)[0], where=path.name)
+    names = (path.stem, head["name"], *head.get("aliases", ()))
+    return _Entry(
+        id=path.stem,
+        path=path,
+        vendor=head["vendor"].lower(),
+        label_gb=float(head["label_gb"]),
+        options_gb=tuple(float(size) for size in head.get("label_options_gb", ())),
+        names=tuple(spell(one) for one in names),
+        device_names=frozenset(spell(one).text for one in (*names, *head.get("device_names", ()))),
+    )
+
+
+def _is_path(name: str) -> bool:
+    return name.endswith(".toml") or os.sep in name or (os.altsep is not None and os.altsep in name)
+
+
+def _matches(name: str) -> list[_Entry]:
+    """The entries that ``name`` fits best, at least one. Raises `UnknownName`."""
+    wanted = spell(name)
+    whole = [entry for entry in _entries() if wanted.text in entry.device_names]
+    if whole:
+        return whole
+    ranked = [(rank, entry) for entry in _entries() if (rank := _rank(wanted, entry)) is not None]
+    if not ranked or not wanted.words:
+        raise UnknownName("accelerator", name, _known_names(), hint="see trilemma hardware")
+    best = min(rank for rank, _ in ranked)
+    return [entry for rank, entry in ranked if rank == best]
+
+
+def _rank(wanted: Spelling, entry: _Entry) -> tuple[bool, bool, bool] | None:
+    """How far ``wanted`` is from naming ``entry`` in full: words left out, its size off or left out. None: another part."""
+    if wanted.vendor not in (None, entry.vendor):
+        return None
+    ranks = []
+    for listed in entry.names:
+        left_out = unmatched_words(wanted, listed)
+        if left_out is None:
+            continue
+        size_off = False
+        if wanted.size_gb is not None:
+            sizes = (entry.label_gb, *entry.options_gb, *([listed.size_gb] if listed.size_gb else ()))
+            nearest = min(abs(wanted.size_gb / size - 1) for size in sizes)
+            if nearest > _SIZE_TOLERANCE:
+                continue
+            size_off = nearest > 1e-9
+        if wanted.memory_kind and wanted.memory_kind != _memory_kind(entry):
+            continue
+        ranks.append((left_out > 0, size_off, wanted.size_gb is None and listed.size_gb is not None))
+    return min(ranks) if ranks and _agrees(wanted, entry) else None
+
+
+def _memory_kind(entry: _Entry) -> str:
+    return _load(entry.path).memory_type.lower().split()[0] if _load(entry.path).memory_type else ""
+
+
+def _agrees(wanted: Spelling, entry: _Entry) -> bool:
+    """Whether power, core count and bandwidth in the name, where it states them, are those of the part."""
+    if wanted.watts is None and wanted.gpu_cores is None and wanted.bytes_per_s is None:
+        return True
+    part = _load(entry.path)
+    if wanted.watts is not None and (part.tdp_w is None or wanted.watts not in part.tdp_w.claims):
+        return False
+    if wanted.gpu_cores is not None and wanted.gpu_cores != part.gpu_cores:
+        return False
+    return wanted.bytes_per_s is None or any(
+        abs(wanted.bytes_per_s / claim - 1) < 0.05 for claim in part.bandwidth_bytes_per_s.claims
+    )
+
+
+def _measured_matches(name: str) -> tuple[Spelling, list[_Entry]]:
+    """As `_matches`; where the whole name fits nothing, what stands in brackets is tried: the card of a host."""
+    try:
+        return spell(name), _matches(name)
+    except UnknownName as error:
+        inside = re.sub(r"\(?\bexternal\b\)?", "", name.partition("(")[2], flags=re.IGNORECASE).strip(" ()")
+        if not inside:
+            raise
+        try:
+            return spell(inside), _matches(inside)
+        except UnknownName:
+            raise error from None
+
+
+def _usual_part(entries: Iterable[_Entry]) -> _Entry:
+    """Among parts of one name: the board of a server (SXM), then the one with most memory."""
+    return max(entries, key=lambda entry: (bool(re.search(r"-sxm\d?(-|$)", entry.id)), entry.label_gb, entry.id))
+
+
+def _by_total(entries: list[_Entry], total_gib: float) -> list[_Entry]:
+    """The entries whose card has a total of ``total_gib``; all of them where none has."""
+    return [entry for entry in entries if _total_fits(_load(entry.path), total_gib)] or entries
+
+
+def _total_fits(part: Accelerator, total_gib: float) -> bool:
+    """Whether a total may be the driver's or the runtime's of this part, error correction on or off."""
+    interval = part.runtime_total()
+    low = interval.low * (1 - _TOTAL_TOLERANCE / 2)
+    high = max(figure for figure in (*(part.nvml_total_bytes.claims if part.nvml_total_bytes else ()), interval.high))
+    return low <= total_gib * GIB <= high * (1 + _TOTAL_TOLERANCE / 2)
+
+
+def _sized(entry: _Entry, wanted: Spelling, total_gib: float | None) -> Accelerator:
+    """The part, with the memory that the name states where it is sold with several sizes of unified memory."""
+    part = _load(entry.path)
+    size = wanted.size_gb
+    if size is None and total_gib is not None and entry.options_gb:
+        size = min(entry.options_gb, key=lambda option: abs(option - total_gib))
+    if size is None or size == part.label_gb or size not in entry.options_gb:
+        return part
+    return replace(part, label_gb=size, label_figure=None, nvml_total_bytes=None, runtime_total_bytes=None)
+
+
+def _known_names() -> list[str]:
+    """Ids and their shorter forms, so that a slip in a short name finds its neighbours."""
+    short = [entry.id.partition("-")[2] for entry in _entries()]
+    return [*short, *(name for name in ids())]

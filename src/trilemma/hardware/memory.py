@@ -1,0 +1,93 @@
+"""The memory total that an engine sees, where the runtime's own figure is known and where it must be inferred."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from trilemma.errors import Caution
+from trilemma.hardware.accelerator import Accelerator
+from trilemma.intervals import Interval
+from trilemma.quantities import GIB
+
+_FILE = Path(__file__).parent.parent / "data" / "fabrics" / "memory_totals.toml"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuntimeTotal:
+    """Bytes of the runtime total with bounds; ``assumed`` where no log of this card shows it; ``why`` says how it came."""
+
+    interval: Interval
+    assumed: bool
+    why: str
+
+
+@cache
+def _rules() -> dict[str, Any]:
+    from trilemma.hardware.reader import parse_toml, read_text
+
+    return parse_toml(read_text(_FILE), where=_FILE.name)
+
+
+def runtime_total(accelerator: Accelerator) -> RuntimeTotal:
+    """What cudaMemGetInfo or hipMemGetInfo reports for ``accelerator``, in bytes.
+
+    Known: the figure, bounded by what other logs of the same card show. Else from the driver's total less a gap, or from
+    the label, by the rules of ``data/fabrics/memory_totals.toml`` (fitted on the cards where both are known).
+    """
+    known = accelerator.runtime_total_bytes
+    if known is not None:
+        low, high = min(known.claims), max(known.claims)
+        return RuntimeTotal(
+            interval=Interval(value=known.value, low=low, high=high), assumed=False, why=f"measured: {known.source}"
+        )
+    rules = _rules()
+    if accelerator.nvml_total_bytes is not None:
+        total = accelerator.nvml_total_bytes.value
+        return _below_driver_total(Interval.exact(total), accelerator.vendor, rules, "the driver's total")
+    label = accelerator.label_gb * GIB
+    kind = _label_kind(accelerator)
+    share = rules["label"][kind]
+    driver = Interval(value=label * share["value"], low=label * share["low"], high=label * share["high"])
+    if kind == "unified":
+        return RuntimeTotal(interval=driver, assumed=True, why=f"assumed from the label: {share['source']}")
+    return _below_driver_total(driver, accelerator.vendor, rules, f"the label ({share['source']})")
+
+
+def memory_cautions(accelerator: Accelerator) -> tuple[Caution, ...]:
+    """The caution ``memory-total-assumed`` where the runtime total of this card is inferred."""
+    total = runtime_total(accelerator)
+    if not total.assumed:
+        return ()
+    interval = total.interval
+    text = (
+        f"no log shows what the runtime reports on {accelerator.id}; {interval.value / GIB:.2f} GiB"
+        f" ({interval.low / GIB:.2f} to {interval.high / GIB:.2f}) is {total.why}"
+    )
+    return (Caution(code="memory-total-assumed", message=text),)
+
+
+def driver_gap_bytes(total_bytes: float, vendor: str) -> Interval:
+    """How far the runtime total lies below a driver's total of ``total_bytes``: a base plus a share, by vendor."""
+    rule = _rules()["driver_gap"].get(vendor.lower(), _rules()["driver_gap"]["otherwise"])
+    middle = rule["base_bytes"] + rule["share"] * total_bytes
+    return Interval(value=middle, low=middle * rule["low_factor"], high=middle * rule["high_factor"])
+
+
+def _label_kind(accelerator: Accelerator) -> str:
+    if accelerator.unified_memory:
+        return "unified"
+    if accelerator.inline_ecc:
+        return "inline_ecc"
+    return "graphics" if accelerator.memory_type.upper().startswith("GDDR") else "stacked"
+
+
+def _below_driver_total(driver: Interval, vendor: str, rules: dict[str, Any], of: str) -> RuntimeTotal:
+    gap = driver_gap_bytes(driver.value, vendor)
+    interval = Interval(value=driver.value - gap.value, low=driver.low - gap.high, high=driver.high - gap.low)
+    rule = rules["driver_gap"].get(vendor.lower(), rules["driver_gap"]["otherwise"])
+    return RuntimeTotal(
+        interval=interval, assumed=True, why=f"inferred from {of} less {gap.value / GIB:.2f} GiB ({rule['source']})"
+    )
