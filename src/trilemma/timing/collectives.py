@@ -1,0 +1,115 @@
+"""Seconds of collectives over a cluster's links: latency plus volume over bandwidth, by how far the group reaches.
+
+Groups are contiguous ranks. Inside a link domain the fast link carries them; inside a node without one, PCIe; beyond a
+node, the network, hierarchically: reduce inside the node first, so that only a share crosses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trilemma.hardware.cluster import Cluster
+from trilemma.hardware.fabrics import default_node_network
+from trilemma.quantities import Numbers
+from trilemma.timing.coefficients import Coefficients
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wires:
+    """What a cluster's ranks talk over: one-way bytes per second of one accelerator, and latencies in seconds.
+
+    ``local_ranks`` share the local wire (the link domain, or the node when PCIe is all there is). ``peer_to_peer`` says
+    whether the local wire lets kernels read a neighbour's memory at full speed, so that one-shot all-reduce pays.
+    """
+
+    local_bytes_per_s: float
+    local_latency_s: float
+    local_ranks: int
+    one_shot_latency_s: float
+    peer_to_peer: bool
+    network_bytes_per_s: float
+    network_latency_s: float
+    assumed: tuple[str, ...] = ()
+
+
+def wires(cluster: Cluster, coefficients: Coefficients) -> Wires:
+    """The wires of ``cluster`` under the shares that collectives reach; what its data file leaves out is assumed by name."""
+    accelerator = cluster.accelerator
+    assumed: list[str] = []
+    pcie = accelerator.pcie_bytes_per_s.value if accelerator.pcie_bytes_per_s is not None else None
+    if accelerator.link is not None:
+        local = accelerator.link.bytes_per_s.value * coefficients.link_share
+        ranks = accelerator.link.domain
+        latency = coefficients.ring_latency_s
+    else:
+        if pcie is None:
+            pcie = coefficients.assumed_pcie_bytes_per_s
+            assumed.append(f"PCIe of {pcie / 1e9:.0f} GB/s one way between {accelerator.id} cards")
+        local, ranks, latency = pcie * coefficients.pcie_share, cluster.gpus_per_node, coefficients.pcie_latency_s
+    network = cluster.node_bytes_per_s
+    if network is None:
+        network = default_node_network(accelerator.architecture).value
+        if cluster.gpus > max(ranks, cluster.gpus_per_node):
+            assumed.append(f"a network of {network / 1e9:.0f} GB/s per GPU one way between nodes")
+    network_latency = coefficients.network_latency_s
+    if accelerator.link is not None and ranks < cluster.gpus_per_node:
+        # bridged pairs or quads: beyond the bridge, but inside the node, PCIe carries the rest
+        network = (pcie or coefficients.assumed_pcie_bytes_per_s) * coefficients.pcie_share / coefficients.network_share
+        network_latency = coefficients.pcie_latency_s
+    return Wires(
+        local_bytes_per_s=local,
+        local_latency_s=latency,
+        local_ranks=max(ranks, 1),
+        one_shot_latency_s=coefficients.one_shot_latency_s,
+        peer_to_peer=accelerator.link is not None,
+        network_bytes_per_s=network * coefficients.network_share,
+        network_latency_s=network_latency,
+        assumed=tuple(assumed),
+    )
+
+
+def all_reduce_s(n_bytes: Numbers, ranks: Numbers, over: Wires) -> Any:
+    """Seconds to sum ``n_bytes`` over ``ranks``, the result everywhere; the faster of two algorithms inside a domain.
+
+    Ring: latency + ``2(n − 1)/n`` volumes (Patarasuk and Yuan 2009). One-shot: every rank reads all others at once,
+    ``n − 1`` volumes but one hop (vLLM ``csrc/custom_all_reduce.cuh``). Arrays broadcast; one rank costs nothing.
+    """
+    ranks = np.asarray(ranks, dtype=float)
+    local = np.minimum(ranks, over.local_ranks)
+    ring = over.local_latency_s + 2 * (local - 1) / local * n_bytes / over.local_bytes_per_s
+    if over.peer_to_peer:
+        ring = np.minimum(ring, over.one_shot_latency_s + (local - 1) * n_bytes / over.local_bytes_per_s)
+    return np.where(local > 1, ring, 0.0) + _crossing(n_bytes / local, ranks / local, over, volumes=2.0)
+
+
+def all_gather_s(n_bytes: Numbers, ranks: Numbers, over: Wires) -> Any:
+    """Seconds until each of ``ranks`` holds the ``n_bytes`` of every other: ``n − 1`` blocks in; as long to scatter sums."""
+    ranks = np.asarray(ranks, dtype=float)
+    local = np.minimum(ranks, over.local_ranks)
+    inside = over.local_latency_s + (ranks - ranks / local) * n_bytes / over.local_bytes_per_s
+    crossing = over.network_latency_s + (ranks / local - 1) * n_bytes / over.network_bytes_per_s
+    return np.where(local > 1, inside, 0.0) + np.where(ranks > local, crossing, 0.0)
+
+
+def all_to_all_s(n_bytes: Numbers, ranks: Numbers, over: Wires) -> Any:
+    """Seconds for each rank to send ``n_bytes`` spread evenly over ``ranks``: ``(n − 1)/n`` of them leave the rank."""
+    ranks = np.asarray(ranks, dtype=float)
+    local = np.minimum(ranks, over.local_ranks)
+    inside = over.local_latency_s + n_bytes * (local - 1) / ranks / over.local_bytes_per_s
+    crossing = over.network_latency_s + n_bytes * (ranks - local) / ranks / over.network_bytes_per_s
+    return np.where(local > 1, inside, 0.0) + np.where(ranks > local, crossing, 0.0)
+
+
+def point_to_point_s(n_bytes: Numbers, span: Numbers, over: Wires) -> Any:
+    """Seconds to hand ``n_bytes`` to the next pipeline stage, when the pipeline spans ``span`` ranks in all."""
+    near = over.local_latency_s + n_bytes / over.local_bytes_per_s
+    far = over.network_latency_s + n_bytes / over.network_bytes_per_s
+    return np.where(np.asarray(span) > over.local_ranks, np.maximum(near, far), near)
+
+
+def _crossing(n_bytes: Any, groups: Any, over: Wires, *, volumes: float) -> Any:
+    seconds = over.network_latency_s + volumes * (groups - 1) / groups * n_bytes / over.network_bytes_per_s
+    return np.where(groups > 1, seconds, 0.0)

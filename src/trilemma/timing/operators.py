@@ -1,0 +1,228 @@
+"""What one forward pass multiplies and reads: a model's tensors and mixers summed into a small table of work.
+
+The table is made once per model and card; the time of any number of plans then takes a few array operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trilemma.hardware.accelerator import Accelerator
+from trilemma.models.architecture import (
+    CompressedAttention,
+    ExpertFfn,
+    LatentAttention,
+    Layer,
+    Mixer,
+    Model,
+    RecurrentState,
+    Shard,
+    Tensor,
+)
+from trilemma.quantities import Numbers, ceil_div
+from trilemma.timing.attention import Work
+from trilemma.timing.roofline import compute_format
+
+_ACTIVATION_BYTES = 2
+
+#: Kernels launched by one layer beside attention and grouped experts, projections fused as serving engines fuse them:
+#: norm, qkv, rope with cache write, output; MLA adds its low-rank pairs and absorbed products; recurrent layers
+#: convolution and gates.
+_MIXER_KERNELS = {LatentAttention: 9, CompressedAttention: 9, RecurrentState: 7}
+_OTHER_MIXER_KERNELS = 4
+#: Norm, gate-up, activation, down; with experts: norm, router, choice, permutation, sum.
+_DENSE_FFN_KERNELS = 4
+_EXPERT_FFN_KERNELS = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Products:
+    """Dense matrix products that share format and cut, summed over layers.
+
+    ``elements`` weights of ``bytes`` stored bytes; ``inputs`` and ``outputs`` are the summed widths of what they read and
+    write per token. ``units`` as in `Tensor.shard_units`.
+    """
+
+    computed_in: str
+    bits: float
+    shard: Shard
+    units: int
+    elements: int
+    bytes: int
+    inputs: int
+    outputs: int
+
+    def share(self, tp: Numbers) -> Any:
+        """The part of the weights that the fullest rank of ``tp`` holds; pieces are never split."""
+        return 1.0 if self.shard == "none" else ceil_div(self.units, tp) / self.units
+
+    def work(self, rows: Numbers, tp: Numbers) -> Work:
+        """FLOPs and bytes for ``rows`` tokens on one rank: two FLOPs per weight and token, weights and activations once."""
+        share = self.share(tp)
+        outputs = self.outputs * (share if self.shard in ("column", "vocab") else 1.0)
+        inputs = self.inputs * (share if self.shard == "row" else 1.0)
+        traffic = self.bytes * share + _ACTIVATION_BYTES * rows * (inputs + outputs)
+        return Work(flops=2.0 * rows * self.elements * share, bytes=traffic)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpertProducts:
+    """Grouped products of ``layers`` mixture layers with equal experts; ``elements`` and ``bytes`` are of one layer's stack.
+
+    ``inputs`` and ``outputs`` are the widths that one routed token reads and writes.
+    """
+
+    computed_in: str
+    bits: float
+    layers: int
+    experts: int
+    top_k: int
+    elements: int
+    bytes: int
+    inputs: int
+    outputs: int
+
+    def active(self, tokens: Numbers) -> Any:
+        """Distinct experts that ``tokens`` tokens wake: ``E(1 − (1 − k/E)^tokens)``, routing uniform and independent.
+
+        Real routing is skewed and wakes fewer, which makes this an upper bound of the weights read.
+        """
+        missed = np.power(1.0 - min(self.top_k / self.experts, 1.0), np.asarray(tokens, dtype=float))
+        return self.experts * (1.0 - missed)
+
+    def work(self, tokens: Numbers, ranks: Numbers, *, tile_rows: Numbers) -> Work:
+        """FLOPs and bytes of all layers on one of ``ranks``, over which experts are spread whole or each is split.
+
+        Rows of one expert are padded to ``tile_rows``.
+        """
+        active = self.active(tokens)
+        routed = np.asarray(tokens, dtype=float) * self.top_k
+        padded = active * np.ceil(routed / active / tile_rows) * tile_rows
+        one = self.elements / self.experts
+        traffic = self.bytes * active / self.experts + _ACTIVATION_BYTES * routed * (self.inputs + self.outputs)
+        return Work(flops=self.layers * 2.0 * padded * one / ranks, bytes=self.layers * traffic / ranks)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelWork:
+    """A model on one kind of card, ready for timing.
+
+    ``mixers`` counts layers by mixer; ``exchanges`` counts layers after whose mixer, dense and expert feed-forward an
+    engine must join partial sums. ``computed_in`` says in words which formats meet which units.
+    """
+
+    hidden: int
+    vocab: int
+    layers: int
+    dense: tuple[Products, ...]
+    head: tuple[Products, ...]
+    experts: tuple[ExpertProducts, ...]
+    mixers: tuple[tuple[Mixer, int], ...]
+    mixer_layers: int
+    dense_ffn_layers: int
+    expert_ffn_layers: int
+    kernels: int
+    computed_in: tuple[str, ...]
+
+    @property
+    def attention_layers(self) -> int:
+        return sum(count for _, count in self.mixers)
+
+    def flops_per_token(self) -> float:
+        """FLOPs of one token through the active parameters, attention to past tokens apart: ``2 · active``."""
+        dense = sum(2.0 * p.elements for p in (*self.dense, *self.head))
+        routed = sum(2.0 * e.layers * e.elements * min(e.top_k / e.experts, 1.0) for e in self.experts)
+        return dense + routed
+
+
+def model_work(model: Model, accelerator: Accelerator) -> ModelWork:
+    """Sum ``model``'s tensors into products by format, cut and part. Vision towers and MTP layers take no part here."""
+    bits = model.quantization.activation_bits if model.quantization is not None else None
+    layers = [tensor for tensor in model.of_part("layers") if len(tensor.shape) >= 2]
+    head = [tensor for tensor in model.of_part("head") if len(tensor.shape) >= 2]
+    if model.tied_embeddings or not head:
+        head = [tensor for tensor in model.of_part("embedding") if len(tensor.shape) == 2][:1]
+    kinds = [(layer.mixer, layer.ffn) for layer in model.layers]
+    experts = [tensor for tensor in layers if tensor.experts]
+    words = {
+        f"{tensor.format.name} weights compute in {compute_format(tensor.format, accelerator, activation_bits=bits)}"
+        for tensor in (*layers, *head)
+    }
+    return ModelWork(
+        hidden=model.hidden,
+        vocab=model.vocab,
+        layers=len(model.layers),
+        dense=_products((tensor for tensor in layers if not tensor.experts), accelerator, bits),
+        head=_products(head, accelerator, bits),
+        experts=_expert_products(experts, {layer.index: layer for layer in model.layers}, accelerator, bits),
+        mixers=tuple(model.mixers.items()),
+        mixer_layers=sum(mixer is not None for mixer, _ in kinds),
+        dense_ffn_layers=sum(ffn is not None and not isinstance(ffn, ExpertFfn) for _, ffn in kinds),
+        expert_ffn_layers=sum(isinstance(ffn, ExpertFfn) for _, ffn in kinds),
+        kernels=sum(_kernels(layer) for layer in model.layers),
+        computed_in=tuple(sorted(words)),
+    )
+
+
+def _products(tensors: Iterable[Tensor], accelerator: Accelerator, bits: int | None) -> tuple[Products, ...]:
+    sums: dict[tuple[str, float, Shard, int], list[int]] = {}
+    read: set[tuple[int | None, str, int]] = set()
+    for tensor in tensors:
+        computed_in = compute_format(tensor.format, accelerator, activation_bits=bits)
+        key = (computed_in, tensor.format.bits, tensor.shard, max(tensor.shard_units, 1))
+        row = sums.setdefault(key, [0, 0, 0, 0])
+        rows, columns = tensor.shape[-2:]
+        matrices = tensor.elements // (rows * columns)
+        # q, k and v, and gate and up, are fused: what they have in common is read once
+        block = (tensor.layer, tensor.role.partition(".")[0], columns)
+        inputs = 0 if tensor.shard == "column" and block in read else matrices * columns
+        if tensor.shard == "column":
+            read.add(block)
+        for at, size in enumerate((tensor.elements, tensor.bytes, inputs, matrices * rows)):
+            row[at] += size
+    return tuple(
+        Products(
+            computed_in=computed_in, bits=stored, shard=shard, units=units,
+            elements=row[0], bytes=row[1], inputs=row[2], outputs=row[3],
+        )
+        for (computed_in, stored, shard, units), row in sums.items()
+    )  # fmt: skip
+
+
+def _expert_products(
+    tensors: Iterable[Tensor], layers: Mapping[int, Layer], accelerator: Accelerator, bits: int | None
+) -> tuple[ExpertProducts, ...]:
+    per_layer: dict[tuple[int | None, str, float, int, int], list[int]] = {}
+    for tensor in tensors:
+        layer = layers.get(tensor.layer) if tensor.layer is not None else None
+        top_k = layer.ffn.top_k if layer is not None and isinstance(layer.ffn, ExpertFfn) else tensor.experts
+        computed_in = compute_format(tensor.format, accelerator, activation_bits=bits)
+        key = (tensor.layer, computed_in, tensor.format.bits, tensor.experts, top_k)
+        row = per_layer.setdefault(key, [0, 0, 0, 0])
+        widths = tensor.shape[-2:] if len(tensor.shape) >= 3 else (0, 0)
+        for at, size in enumerate((tensor.elements, tensor.bytes, widths[1], widths[0])):
+            row[at] += size
+    counts: dict[tuple[str, float, int, int, int, int, int, int], int] = {}
+    for (_, computed_in, stored, experts, top_k), row in per_layer.items():
+        alike = (computed_in, stored, experts, top_k, row[0], row[1], row[2], row[3])
+        counts[alike] = counts.get(alike, 0) + 1
+    return tuple(
+        ExpertProducts(
+            computed_in=alike[0], bits=alike[1], layers=count, experts=alike[2], top_k=alike[3],
+            elements=alike[4], bytes=alike[5], inputs=alike[6], outputs=alike[7],
+        )
+        for alike, count in counts.items()
+    )  # fmt: skip
+
+
+def _kernels(layer: Layer) -> int:
+    count = 0
+    if layer.mixer is not None:
+        count += _MIXER_KERNELS.get(type(layer.mixer), _OTHER_MIXER_KERNELS)
+    if layer.ffn is not None:
+        count += _EXPERT_FFN_KERNELS if isinstance(layer.ffn, ExpertFfn) else _DENSE_FFN_KERNELS
+    return count

@@ -1,0 +1,59 @@
+"""Collectives: volumes of textbook algorithms, what crosses a node, and monotony."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from timing_cases import card, cluster
+
+from trilemma.timing.coefficients import coefficients_for
+from trilemma.timing.collectives import Wires, all_gather_s, all_reduce_s, all_to_all_s, point_to_point_s, wires
+
+LOCAL = Wires(
+    local_bytes_per_s=100e9, local_latency_s=0.0, local_ranks=8, one_shot_latency_s=0.0, peer_to_peer=False,
+    network_bytes_per_s=10e9, network_latency_s=0.0,
+)  # fmt: skip
+
+
+def test_ring_volume():
+    # 2 (n - 1)/n of the buffer: 8 ranks, 1 GB at 100 GB/s
+    assert all_reduce_s(1e9, 8, LOCAL) == pytest.approx(2 * 7 / 8 * 1e9 / 100e9)
+
+
+def test_across_nodes_only_a_share_crosses():
+    # two nodes of eight: each rank sends its eighth over its own port, there and back
+    inside = 2 * 7 / 8 * 1e9 / 100e9
+    assert all_reduce_s(1e9, 16, LOCAL) == pytest.approx(inside + 2 * (1 / 2) * (1e9 / 8) / 10e9)
+
+
+def test_one_rank_needs_nothing():
+    for collective in (all_reduce_s, all_gather_s, all_to_all_s):
+        assert collective(1e9, 1, LOCAL) == 0.0
+
+
+def test_gather_and_trade_volumes():
+    assert all_gather_s(1e9, 4, LOCAL) == pytest.approx(3 * 1e9 / 100e9)
+    assert all_to_all_s(1e9, 4, LOCAL) == pytest.approx(3 / 4 * 1e9 / 100e9)
+
+
+def test_small_messages_go_one_shot():
+    over = wires(cluster(), coefficients_for(card()))
+    assert all_reduce_s(8192, 8, over) < over.local_latency_s
+    ring = over.local_latency_s + 2 * 7 / 8 * 1e9 / over.local_bytes_per_s
+    assert all_reduce_s(1e9, 8, over) == pytest.approx(ring)
+
+
+@pytest.mark.parametrize("collective", [all_reduce_s, all_gather_s, all_to_all_s, point_to_point_s])
+def test_more_bytes_take_longer_and_a_faster_wire_never_does(collective):
+    ranks = np.array([2, 4, 8, 16, 64])
+    slow, fast = (wires(cluster(card(link=link)), coefficients_for(card())) for link in (200e9, 900e9))
+    assert np.all(collective(2e6, ranks, slow) > collective(1e6, ranks, slow))
+    assert np.all(collective(1e6, ranks, fast) <= collective(1e6, ranks, slow))
+
+
+def test_pcie_cards_and_unknown_networks_say_what_is_assumed():
+    bare = card(link=None)
+    over = wires(cluster(bare, gpus=16, network=None), coefficients_for(bare))
+    assert not over.peer_to_peer
+    assert over.local_ranks == 8
+    assert any("network" in words for words in over.assumed)
