@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from trilemma.formats.formats import Format
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
 from trilemma.plans import Layout
@@ -98,12 +99,12 @@ class _Tally:
 
 
 def decode_step(
-    work: ModelWork, machine: Machine, layout: Layout, *, batch: Numbers, context: Numbers, kv_bytes: float
+    work: ModelWork, machine: Machine, layout: Layout, *, batch: Numbers, context: Numbers, kv_format: Format
 ) -> PassTime:
     """Seconds until each of ``batch`` running sequences of one replica has its next token.
 
-    ``batch`` counts sequences of one attention replica (``dp`` of them run), ``context`` their mean length, ``kv_bytes``
-    bytes of one cached element. With ``pp`` stages the batch runs as ``pp`` micro-batches, one in each stage, so a token
+    ``batch`` counts sequences of one attention replica (``dp`` of them run), ``context`` their mean length, ``kv_format``
+    how the cache is stored. With ``pp`` stages the batch runs as ``pp`` micro-batches, one in each stage, so a token
     takes the time of all layers at ``batch / pp`` sequences; uneven stages wait for the fullest. Array arguments
     broadcast; a line that does not apply is zero or absent.
     """
@@ -114,7 +115,7 @@ def decode_step(
     _products(tally, work, layout, rows=rows, scale=uneven)
     bf16 = peak_flops(machine.accelerator, "bf16") * machine.coefficients.prefill_attention
     for mixer, count in work.mixers:
-        one = decode_work(mixer, context=context, tp=layout.tp, kv_bytes=kv_bytes, dcp=layout.dcp)
+        one = decode_work(mixer, context=context, tp=layout.tp, kv_format=kv_format, dcp=layout.dcp)
         tally.operator(
             "attention",
             one.times(rows * count),
@@ -137,7 +138,7 @@ def prefill_pass(
     tokens: Numbers,
     cached: Numbers,
     prompts: Numbers = 1,
-    kv_bytes: float,
+    kv_format: Format,
 ) -> PassTime:
     """Seconds to run ``prompts`` prompts of ``tokens`` new tokens each, behind ``cached`` cached ones, to their first token.
 
@@ -149,7 +150,7 @@ def prefill_pass(
     _products(tally, work, layout, rows=rows, scale=1.0)
     flops_per_s = peak_flops(machine.accelerator, "bf16") * machine.coefficients.prefill_attention
     for mixer, count in work.mixers:
-        one = prefill_work(mixer, tokens=tokens, cached=cached, tp=layout.tp, kv_bytes=kv_bytes)
+        one = prefill_work(mixer, tokens=tokens, cached=cached, tp=layout.tp, kv_format=kv_format)
         tally.operator(
             "attention",
             one.times(np.asarray(prompts, dtype=float) * count),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from trilemma.formats.formats import Format
 from trilemma.plans import Layout
 from trilemma.quantities import Numbers
 from trilemma.timing.forward_pass import RESOURCES, Machine, PassTime, decode_step, prefill_pass
@@ -54,7 +55,7 @@ def serving_speed(
     concurrency: Numbers,
     isl: Numbers,
     osl: Numbers,
-    kv_bytes: float,
+    kv_format: Format,
     slots: Numbers = np.inf,
     prefix_hit: float = 0.0,
 ) -> ServingSpeed:
@@ -71,10 +72,10 @@ def serving_speed(
     running = np.maximum(np.minimum(offered, np.floor(np.asarray(slots, dtype=float))), 1.0)
     cached = np.asarray(isl, dtype=float) * prefix_hit
     fresh = np.asarray(isl, dtype=float) - cached
-    step = decode_step(work, machine, layout, batch=running, context=isl + np.asarray(osl) / 2, kv_bytes=kv_bytes)
-    prompt = prefill_pass(work, machine, layout, tokens=fresh, cached=cached, kv_bytes=kv_bytes)
+    step = decode_step(work, machine, layout, batch=running, context=isl + np.asarray(osl) / 2, kv_format=kv_format)
+    prompt = prefill_pass(work, machine, layout, tokens=fresh, cached=cached, kv_format=kv_format)
     together = np.clip(np.floor(_PREFILL_TOKENS / fresh), 1.0, running)
-    shared = prefill_pass(work, machine, layout, tokens=fresh, cached=cached, prompts=together, kv_bytes=kv_bytes)
+    shared = prefill_pass(work, machine, layout, tokens=fresh, cached=cached, prompts=together, kv_format=kv_format)
     interleaved = (running - 1) / np.asarray(osl) / together / pp
     lines, resources = _with_prefill(step, shared, interleaved)
     tpot_s = step.total_s + shared.total_s * interleaved
@@ -113,7 +114,7 @@ def concurrency_for_rate(
     rate: float,
     isl: Numbers,
     osl: Numbers,
-    kv_bytes: float,
+    kv_format: Format,
     slots: Numbers = np.inf,
     prefix_hit: float = 0.0,
     most: int = 2**14,
@@ -126,7 +127,7 @@ def concurrency_for_rate(
     for _ in range(most.bit_length()):
         middle = np.ceil((low + high) / 2)
         speed = serving_speed(
-            work, machine, layout, concurrency=middle, isl=isl, osl=osl, kv_bytes=kv_bytes, slots=slots,
+            work, machine, layout, concurrency=middle, isl=isl, osl=osl, kv_format=kv_format, slots=slots,
             prefix_hit=prefix_hit,
         )  # fmt: skip
         enough = speed.output_tokens_per_s / np.asarray(osl) >= rate
