@@ -65,7 +65,8 @@ def serving_speed(
     ``slots`` is how many such requests one attention replica can hold (cache and sequence limit); the rest wait.
     Decode steps pay for the prefills of others: ``TPOT = step + (B − 1)/OSL · prefill``, since while one request makes
     OSL tokens each of the other ``B − 1`` is prefilled once. With ``pp`` stages a prefill holds each for its share only.
-    ``TTFT = fixed + prefill + step + queue · (B − 1) · prefill + waiting for a slot`` (Little's law).
+    ``TTFT = fixed + prefill + step/2 + queue · (B − 1) · prefill + waiting for a slot`` (a request arrives in the middle of
+    a step; the wait for a slot is Little's law).
     """
     pp, dp = np.asarray(layout.pp), np.asarray(layout.dp)
     offered = np.maximum(np.ceil(np.asarray(concurrency, dtype=float) / dp), 1.0)
@@ -81,9 +82,8 @@ def serving_speed(
     tpot_s = step.total_s + shared.total_s * interleaved
     each_s = shared.total_s / together / pp
     coefficients = machine.coefficients
-    served_s = (
-        coefficients.request_s + prompt.total_s + step.total_s + coefficients.queue_share * (running - 1) * each_s
-    )
+    queue_s = coefficients.queue_share * (running - 1) * each_s
+    served_s = coefficients.request_s + prompt.total_s + step.total_s / 2 + queue_s
     request_s = served_s + (np.asarray(osl) - 1) * tpot_s
     output_per_s = running * dp * np.asarray(osl) / request_s
     ttft_s = served_s + np.maximum(offered - running, 0.0) * request_s / running
