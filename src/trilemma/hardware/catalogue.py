@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -87,7 +86,7 @@ def find_measured(name: str, total_gib: float | None = None) -> tuple[Accelerato
     if len(entries) > 1 and total_gib is not None:
         entries = _by_total(entries, total_gib)
     if len(entries) > 1:
-        chosen = _usual_part(entries)
+        chosen = _usual_part(wanted, entries)
         others = ", ".join(sorted(entry.id for entry in entries if entry is not chosen))
         text = f"{shorten(name)!r} does not say which part it is; {chosen.id} assumed (not {others})"
         cautions.append(Caution(code="gpu-part-assumed", message=text))
@@ -137,7 +136,8 @@ def _read_entry(path: Path) -> _Entry:
 
 
 def _is_path(name: str) -> bool:
-    return name.endswith(".toml") or os.sep in name or (os.altsep is not None and os.altsep in name)
+    """Whether ``name`` is a file's: it ends in .toml or starts as a path does ("150 GB/s" holds a slash and does not)."""
+    return name.endswith(".toml") or name.startswith((os.sep, f".{os.sep}", f"..{os.sep}", "~"))
 
 
 def _matches(name: str) -> list[_Entry]:
@@ -154,7 +154,10 @@ def _matches(name: str) -> list[_Entry]:
 
 
 def _rank(wanted: Spelling, entry: _Entry) -> tuple[bool, bool, bool] | None:
-    """How far ``wanted`` is from naming ``entry`` in full: words left out, its size off or left out. None: another part."""
+    """How far ``wanted`` is from naming ``entry`` in full: words left out, size off, size or power left out.
+
+    None: another part.
+    """
     if wanted.vendor not in (None, entry.vendor):
         return None
     ranks = []
@@ -171,7 +174,8 @@ def _rank(wanted: Spelling, entry: _Entry) -> tuple[bool, bool, bool] | None:
             size_off = nearest > 1e-9
         if wanted.memory_kind and wanted.memory_kind != _memory_kind(entry):
             continue
-        ranks.append((left_out > 0, size_off, wanted.size_gb is None and listed.size_gb is not None))
+        silent = (wanted.size_gb is None and listed.size_gb) or (wanted.watts is None and listed.watts)
+        ranks.append((left_out > 0, size_off, bool(silent)))
     return min(ranks) if ranks and _agrees(wanted, entry) else None
 
 
@@ -207,9 +211,13 @@ def _measured_matches(name: str) -> tuple[Spelling, list[_Entry]]:
             raise error from None
 
 
-def _usual_part(entries: Iterable[_Entry]) -> _Entry:
-    """Among parts of one name: the board of a server (SXM), then the one with most memory."""
-    return max(entries, key=lambda entry: (bool(re.search(r"-sxm\d?(-|$)", entry.id)), entry.label_gb, entry.id))
+def _usual_part(wanted: Spelling, entries: list[_Entry]) -> _Entry:
+    """Among parts of one name: what the name with "SXM" added means, then the server board with most memory."""
+    with_form = replace(wanted, words=wanted.words | {"sxm"})
+    ranked = [(rank, entry) for entry in entries if (rank := _rank(with_form, entry)) is not None]
+    best = min((rank for rank, _ in ranked), default=None)
+    boards = [entry for rank, entry in ranked if rank == best] or entries
+    return max(boards, key=lambda entry: (entry.label_gb, entry.id))
 
 
 def _by_total(entries: list[_Entry], total_gib: float) -> list[_Entry]:
