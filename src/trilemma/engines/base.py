@@ -30,12 +30,14 @@ class KvPool:
     available_low_bytes: Numbers
     available_high_bytes: Numbers
     blocks: Numbers
-    block_size: int
+    block_size: Numbers
     tokens: Numbers
     concurrency: Numbers
     need_bytes: Numbers
     bytes_per_token_per_gpu: Numbers
     max_context: Numbers
+    #: Blocks without which the engine refuses whatever the context (a state for each sequence of recurrent models).
+    least_blocks: Numbers = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,8 +62,11 @@ class StartUp:
     load_peak_bytes: Numbers
     version: str
     cautions: tuple[Caution, ...] = ()
-    #: Relative half-width (90 %) of the non-cache lines together, by which verdict probabilities are judged.
+    #: Half-width (90 %) in bytes of what is left for the cache, by which verdict probabilities are judged.
     spread_bytes: Numbers = 0
+    #: What other processes leave of the card; None: all of it. Engines that check refuse a budget above it.
+    free_bytes: float | None = None
+    budget_checked_at_start: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

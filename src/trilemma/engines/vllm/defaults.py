@@ -1,0 +1,133 @@
+"""The options in force: what the user said, what the engine fills in for this version, card and model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from trilemma.engines.vllm.facts import VllmFacts
+from trilemma.engines.vllm.kv_formats import kv_format
+from trilemma.errors import Caution, InputError
+from trilemma.formats import catalogue
+from trilemma.formats.formats import Format
+from trilemma.models.architecture import CompressedAttention, LatentAttention, Model, RecurrentState
+from trilemma.plans import Draft, ServeOptions
+from trilemma.quantities import Numbers
+
+#: A model that states no length is taken to be this long.
+_UNSTATED_CONTEXT = 4096
+
+StateMode = Literal["none", "align", "all"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InForce:
+    """Options with the engine's defaults filled in; ``cautions`` list what was assumed."""
+
+    memory_fraction: float
+    context: int
+    max_seqs: Numbers
+    max_batched_tokens: Numbers
+    kv: Format
+    dtype: Format
+    state_mode: StateMode
+    draft_tokens: int
+    uses_mtp: bool
+    cautions: tuple[Caution, ...]
+
+
+def in_force(
+    model: Model, options: ServeOptions, draft: Draft | None, facts: VllmFacts, *, capacity_bytes: float, card: str
+) -> InForce:
+    """Fill in what ``options`` leave open. Raises `InputError` for values that no engine accepts."""
+    cautions: list[Caution] = []
+    fraction = facts.memory_fraction if options.memory_fraction is None else options.memory_fraction
+    if not 0 < fraction <= 1:
+        raise InputError(f"--gpu-memory-utilization {fraction} is out of range; give a share above 0 and up to 1")
+    context = options.context or model.max_positions
+    if context is None:
+        context = _UNSTATED_CONTEXT
+        cautions.append(
+            Caution(code="assumed-context", message=f"{model.name} states no length; {context} tokens assumed")
+        )
+    if not 0 < context <= 2**40:
+        raise InputError(f"--max-model-len {context} is out of range; give a whole number of at least 1")
+    seqs, tokens = _batches(options, facts, context, capacity_bytes, card)
+    uses_mtp = draft is not None and "mtp" in draft.method and bool(model.mtp_layers)
+    if draft is not None and "mtp" in draft.method and not model.mtp_layers:
+        message = f"{model.name} has no multi-token-prediction layers; its draft is not counted"
+        cautions.append(Caution(code="draft-not-counted", message=message))
+    return InForce(
+        memory_fraction=fraction,
+        context=context,
+        max_seqs=seqs,
+        max_batched_tokens=tokens,
+        kv=_kv(model, options),
+        dtype=_dtype(model, options),
+        state_mode=_state_mode(model, options, facts),
+        draft_tokens=draft.tokens if draft is not None else 0,
+        uses_mtp=uses_mtp,
+        cautions=tuple(cautions),
+    )
+
+
+def in_dtype(model: Model, dtype: Format) -> Model:
+    """``model`` with its unquantised tensors stored as ``dtype`` (``--dtype float32`` and the like)."""
+    if dtype.bits == model.dtype.bits:
+        return model
+    wide = tuple(
+        replace(tensor, format=dtype) if tensor.format.name == model.dtype.name else tensor for tensor in model.tensors
+    )
+    return replace(model, dtype=dtype, tensors=wide)
+
+
+def _batches(
+    options: ServeOptions, facts: VllmFacts, context: int, capacity_bytes: float, card: str
+) -> tuple[Numbers, Numbers]:
+    """Sequences and batched tokens: by size of card; whole prompts need a batch as long as the longest of them."""
+    default_seqs, default_tokens = facts.batch_sizes_by_card.of_card(capacity_bytes, card)
+    seqs: Any = default_seqs if options.max_seqs is None else options.max_seqs
+    chunked = facts.chunked_prefill if options.chunked_prefill is None else options.chunked_prefill
+    tokens: Any = options.max_batched_tokens
+    if tokens is None:
+        tokens = default_tokens if chunked else max(default_tokens, context)
+        tokens = np.minimum(np.maximum(tokens, seqs), np.asarray(seqs) * float(context))
+        tokens = int(tokens) if np.ndim(tokens) == 0 else tokens
+    if np.min(seqs) < 1 or np.min(tokens) < 1:
+        raise InputError("--max-num-seqs and --max-num-batched-tokens must be whole numbers of at least 1")
+    return seqs, tokens
+
+
+def _dtype(model: Model, options: ServeOptions) -> Format:
+    """The format that the model computes in; a float32 checkpoint runs in 16 bits unless asked otherwise."""
+    name = (options.dtype or "auto").lower()
+    if name == "auto":
+        return catalogue.get("bf16") if model.dtype.bits > 16 else model.dtype
+    return catalogue.get(name)
+
+
+def _kv(model: Model, options: ServeOptions) -> Format:
+    """``auto`` follows the checkpoint's own wish, FP8 for sparse and compressed attention, else the model's format."""
+    asked = (options.kv_dtype or "auto").lower()
+    dtype = _dtype(model, options)
+    if asked != "auto":
+        return kv_format(asked, model_dtype=dtype)
+    if model.quantization is not None and model.quantization.kv_format:
+        return kv_format(model.quantization.kv_format, model_dtype=dtype)
+    mixers = [layer.mixer for layer in model.layers]
+    sparse = any(isinstance(mixer, LatentAttention) and mixer.index_dim for mixer in mixers)
+    if sparse or any(isinstance(mixer, CompressedAttention) for mixer in mixers):
+        return kv_format("fp8_ds_mla", model_dtype=dtype)
+    return dtype
+
+
+def _state_mode(model: Model, options: ServeOptions, facts: VllmFacts) -> StateMode:
+    """Recurrent states are kept at block boundaries only where prefix caching is on (vllm/config/cache.py)."""
+    if not any(isinstance(layer.mixer, RecurrentState) for layer in model.layers):
+        return "none"
+    if options.mamba_cache_mode in ("none", "align", "all"):
+        return cast(StateMode, options.mamba_cache_mode)
+    caching = facts.state_prefix_caching if options.prefix_caching is None else options.prefix_caching
+    return "align" if caching else "none"

@@ -1,0 +1,40 @@
+"""vLLM's names of KV cache types as number formats; those that are its own stand in ``data/engines/vllm.toml``."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+
+from trilemma.errors import UnknownName
+from trilemma.formats import catalogue
+from trilemma.formats.formats import Format
+
+
+def kv_format(name: str | None, *, model_dtype: Format) -> Format:
+    """The cache type called ``name``; None and "auto" follow the model's own format. Raises `UnknownName`."""
+    asked = (name or "auto").strip().lower().replace("-", "_")
+    if asked in ("auto", ""):
+        return model_dtype
+    own = _own()
+    if asked in own:
+        return own[asked]
+    try:
+        return catalogue.get(asked)
+    except UnknownName:
+        raise UnknownName("KV cache type", asked, (*own, "fp8", "fp8_e4m3", "fp8_e5m2", "bf16", "nvfp4")) from None
+
+
+@cache
+def _own() -> dict[str, Format]:
+    text = files("trilemma.data").joinpath("engines", "vllm.toml").read_text(encoding="utf-8")
+    found: dict[str, Format] = {}
+    for row in tomllib.loads(text)["kv_format"]:
+        if "same_as" in row:
+            found[row["name"]] = catalogue.get(row["same_as"])
+        else:
+            found[row["name"]] = Format(
+                name=row["name"], bits=row["bits"], kind=row["kind"], granularity="channel", scale_bits=row["scale_bits"],
+                source=row["source"],
+            )  # fmt: skip
+    return found

@@ -1,0 +1,172 @@
+"""What vLLM takes beside weights and cache: the activation peak of its profiling run, buffers, CUDA graphs, context.
+
+The coefficients stand in ``data/coefficients/vllm_memory.toml``, by era of the engine and never by model.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from trilemma.engines.vllm.facts import VllmFacts
+from trilemma.models.architecture import DenseFfn, ExpertFfn, Model
+from trilemma.quantities import GIB, MIB, Numbers, ceil_div
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Widths:
+    """The sizes of a model that activations go by."""
+
+    hidden: int
+    vocab: int
+    widest_ffn: int
+    expert_rows: int
+    expert_wide: int
+    expert_ffn: int
+    layers: int
+    expert_layers: int
+
+    @classmethod
+    def of(cls, model: Model) -> Widths:
+        dense = [layer.ffn.intermediate for layer in model.layers if isinstance(layer.ffn, DenseFfn)]
+        experts = [layer.ffn for layer in model.layers if isinstance(layer.ffn, ExpertFfn)]
+        shared = [ffn.shared_intermediate for ffn in experts]
+        one = max(experts, key=lambda ffn: ffn.top_k * ffn.intermediate, default=None)
+        return cls(
+            hidden=model.hidden,
+            vocab=model.vocab,
+            widest_ffn=max((*dense, *shared), default=0),
+            expert_rows=one.top_k if one else 0,
+            expert_wide=model.hidden if one else 0,
+            expert_ffn=one.intermediate if one else 0,
+            layers=len(model.layers),
+            expert_layers=len(experts),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Peak:
+    """The activation peak of the profiling run in two lines that sum to it: the sampler's part and all else."""
+
+    logits: Any
+    activations: Any
+
+
+def activation_peak(
+    model: Model, *, widths: Widths, facts: VllmFacts, tp: Numbers, ep: Numbers, last: Any, max_seqs: Numbers,
+    tokens: Numbers, dtype_bytes: float, text_only: bool,
+) -> Peak:  # fmt: skip
+    """``fixed + experts + max(sampler, forward + encoder)`` bytes on one rank; scalars or arrays (plans,).
+
+    Sampler: ``c · sequences · vocabulary`` on the ``last`` stage, whole on every rank (logits are gathered). Forward:
+    copies of ``tokens`` rows of the hidden state and of the feed-forward's columns, the latter divided by ``tp``.
+    Experts: ``tokens · top_k`` rows of the wider matrix, kept for the life of the engine. Encoder: images of the largest
+    size (vllm/v1/worker/gpu_model_runner.py, profile_run).
+    """
+    data = _data()
+    forward, experts = data["forward"], data["experts"]
+    row = np.asarray(tokens) * dtype_bytes
+    held = row * widths.hidden
+    logits = np.asarray(max_seqs) * float(widths.vocab) * data["sampler_bytes_per_logit"][facts.era]
+    sampler = np.asarray(last) * (logits + forward["logit_hidden_copies"] * held)
+    ffn = ceil_div(widths.widest_ffn, np.asarray(tp))
+    layer = forward["hidden_copies"] * held + forward["ffn_copies"] * row * ffn
+    encoder = 0.0 if text_only or not model.multimodal else _encoder_bytes(model)
+    inner = ceil_div(widths.expert_ffn, np.where(np.asarray(ep) > 1, 1, tp))
+    rows = row * widths.expert_rows / np.asarray(ep)
+    workspace = rows * (
+        experts["wide_copies"] * np.maximum(2 * inner, widths.expert_wide) + experts["ffn_copies"] * inner
+    )
+    peak = forward["fixed_gib"] * GIB + workspace + np.maximum(sampler, layer + encoder)
+    shown = np.minimum(np.asarray(last) * logits, peak)
+    return Peak(logits=shown, activations=peak - shown)
+
+
+def _encoder_bytes(model: Model) -> float:
+    """Images of any size cost what the largest costs; towers of a fixed resolution little."""
+    dynamic = "merge" in " ".join(model.vision) or "spatial_merge_size" in model.vision
+    return float(_data()["encoder"]["dynamic_gib" if dynamic else "fixed_gib"]) * GIB
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Buffers:
+    """Allocations outside PyTorch: on any rank, and what communication between ranks adds."""
+
+    workspace: Any
+    communication: Any
+
+
+def buffers(*, facts: VllmFacts, tp: Numbers, linked: bool) -> Buffers:
+    """Non-torch memory that the budget counts; ``linked`` cards (NVLink and the like) keep all-reduce workspaces."""
+    data = _data()["non_torch_gib"]
+    alone = np.full(np.shape(tp), data["alone"][facts.era] * GIB)
+    added = data["linked" if linked else "bridged"][facts.era] * GIB
+    return Buffers(workspace=alone, communication=np.where(np.asarray(tp) > 1, added, 0.0))
+
+
+def graph_bytes(
+    *, widths: Widths, facts: VllmFacts, layers: Any, tp: Numbers, max_seqs: Numbers, tokens: Numbers,
+    draft_tokens: int, sizes: tuple[int, ...] | None, eager: bool,
+) -> Any:  # fmt: skip
+    """CUDA graphs of one rank: a share fixed, one per graph and layer, one for the buffers of the largest batch.
+
+    ``layers`` is how many of the decoder's layers the rank holds. Batches 1, 2, 4, then steps of 8 up to 256 and of 16
+    up to ``min(most, sequences · (1 + draft) · per_sequence, tokens)`` (vllm/config/vllm.py, _set_cudagraph_sizes).
+    """
+    if eager:
+        return np.zeros(np.broadcast_shapes(np.shape(layers), np.shape(tp)))
+    data = _data()["graphs"]
+    if sizes is not None:
+        count, largest = np.asarray(float(len(sizes))), np.asarray(float(max(sizes, default=0)))
+    else:
+        rule = facts.graph_sizes
+        wanted = np.asarray(max_seqs) * (1 + draft_tokens) * rule.per_sequence
+        largest = np.minimum(np.minimum(wanted, rule.most), tokens)
+        count = capture_count(largest)
+    graphs = count * facts.graph_sizes.kinds
+    experts = widths.expert_layers / max(widths.layers, 1) * np.asarray(layers) * data["expert_layer_gib"]
+    batch = largest / data["largest_batch"]
+    return (
+        data["fixed_gib"] * GIB
+        + data["per_graph_layer_mib"] * MIB * graphs * np.asarray(layers)
+        + batch * (data["largest_gib"] / np.asarray(tp) + experts) * GIB
+    )
+
+
+def capture_count(largest: Any) -> Any:
+    """How many batch sizes are captured up to ``largest``: 1, 2, 4, 8, 16, … 248, 256, 272, …"""
+    top = np.asarray(largest)
+    small = (top >= 1) * 1 + (top >= 2) * 1 + (top >= 4) * 1
+    return small + np.minimum(top, 255) // 8 + np.where(top >= 256, (top - 256) // 16 + 1, 0)
+
+
+def charged_share() -> float:
+    """The share of the graphs' real size that the engine's estimate charges, in the median."""
+    return float(_data()["graphs"]["charged_share"])
+
+
+def context_bytes(*, tp: Numbers, pp: Numbers) -> Any:
+    """The CUDA context of a worker, before the engine draws up its budget."""
+    data = _data()["context_gib"]
+    return np.where(np.asarray(tp) * np.asarray(pp) > 1, data["several"], data["alone"]) * GIB
+
+
+def spread() -> dict[str, float]:
+    """Half-widths of the lines' 90 % intervals, as the data file names them."""
+    return {key: value for key, value in _data()["spread"].items() if isinstance(value, int | float)}
+
+
+def source(table: str) -> str:
+    """Where the coefficients of ``table`` come from."""
+    return str(_data()[table]["source"])
+
+
+@cache
+def _data() -> dict[str, Any]:
+    text = files("trilemma.data").joinpath("coefficients", "vllm_memory.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)

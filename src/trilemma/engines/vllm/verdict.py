@@ -1,0 +1,131 @@
+"""Where vLLM's start-up ends, how likely, and which memory fractions would let it pass.
+
+Everything is a function of a `StartUp` and works for one plan and for tables. The pool's error is taken as normal with
+the start-up's own spread.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trilemma.engines.base import Stage, StartUp
+from trilemma.quantities import Numbers
+
+#: Half-width of a central 90 % interval in standard deviations of a normal law.
+_NINETY = 1.645
+#: Abramowitz and Stegun 7.1.26: the error function to 1.5e-7.
+_ERF = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
+
+
+def stage_probabilities(start: StartUp) -> dict[Stage, Any]:
+    """The probability of each stage at which start-up may end; they sum to one. Numbers, or arrays (plans,).
+
+    In order: the weights do not fit, or the budget is refused because others hold the card (``oom_load``); no memory is
+    left for the cache (``oom_profile``); it holds no request of full context, or too few recurrent states
+    (``kv_too_small``); what lies outside the budget does not fit beside it (``oom_capture``).
+    """
+    sigma = np.maximum(np.asarray(start.spread_bytes, dtype=float), 1.0) / _NINETY
+    free = start.capacity_bytes if start.free_bytes is None else np.minimum(start.capacity_bytes, start.free_bytes)
+    load = _above(np.asarray(start.load_peak_bytes, dtype=float) - free, _weights_sigma(start))
+    load = np.where(budget_refused(start), 1.0, load)
+    available = np.asarray(start.pool.available_bytes, dtype=float)
+    none_left = _above(-available, sigma)
+    too_small = _above(least_pool_bytes(start) - available, sigma)
+    capture = _above(-np.asarray(outside_headroom_bytes(start), dtype=float), _outside_sigma(start))
+    after_load = 1 - load
+    after_pool = after_load * (1 - np.maximum(too_small, none_left))
+    found = {
+        "ok": after_pool * (1 - capture),
+        "oom_load": load,
+        "oom_profile": after_load * none_left,
+        "kv_too_small": after_load * np.maximum(too_small - none_left, 0),
+        "oom_capture": after_pool * capture,
+    }
+    return {stage: _plain(found[stage]) for stage in ("ok", "oom_load", "oom_profile", "kv_too_small", "oom_capture")}
+
+
+def likeliest(start: StartUp) -> tuple[Any, Any]:
+    """(stage, probability): ``ok`` where it has at least half of the probability, else the likeliest of the failures."""
+    odds = stage_probabilities(start)
+    names = np.asarray(list(odds))
+    values = np.stack([np.atleast_1d(np.asarray(value, dtype=float)) for value in odds.values()])
+    worst = 1 + np.argmax(values[1:], axis=0)
+    pick = np.where(values[0] >= 0.5, 0, worst)
+    stages, chances = names[pick], np.take_along_axis(values, pick[None], axis=0)[0]
+    if np.ndim(start.pool.available_bytes):
+        return stages, chances
+    return str(stages[0]), float(chances[0])
+
+
+def budget_refused(start: StartUp) -> Any:
+    """Whether the engine refuses at once: its budget is more than what other processes leave free."""
+    if start.free_bytes is None or not start.budget_checked_at_start:
+        return np.zeros(np.shape(start.budget_bytes), dtype=bool)
+    return np.asarray(start.budget_bytes) > start.free_bytes
+
+
+def least_pool_bytes(start: StartUp) -> Any:
+    """The smallest pool with which the engine starts: one request of full context, and a block for each recurrent state."""
+    need = np.asarray(start.pool.need_bytes, dtype=float)
+    blocks = np.maximum(np.asarray(start.pool.blocks, dtype=float), 1)
+    per_block = np.maximum(np.asarray(start.pool.available_bytes, dtype=float), 1) / blocks
+    return np.maximum(np.maximum(need, np.asarray(start.pool.least_blocks) * per_block), 1.0)
+
+
+def outside_headroom_bytes(start: StartUp) -> Any:
+    """What stays free of the card beside the budget and the lines outside it; negative when graphs will not fit."""
+    free = start.capacity_bytes if start.free_bytes is None else np.minimum(start.capacity_bytes, start.free_bytes)
+    return free - np.asarray(start.budget_bytes) - start.ledger.total("outside")
+
+
+def feasible_fraction(start: StartUp) -> tuple[Any, Any] | None:
+    """The memory fractions (low, high) with which the plan starts; None for a single plan when there are none.
+
+    Below ``low`` the pool is too small, above ``high`` what lies outside the budget (graphs, context), or the memory that
+    others leave free, does not fit. For a table two arrays; a row has none where low exceeds high.
+    """
+    capacity = np.asarray(start.capacity_bytes, dtype=float)
+    inside = np.asarray(start.budget_bytes) - np.asarray(start.pool.available_bytes, dtype=float)
+    low = (inside + least_pool_bytes(start)) / capacity
+    free = capacity if start.free_bytes is None else np.minimum(capacity, start.free_bytes)
+    room = free - start.ledger.total("outside")
+    if start.budget_checked_at_start and start.free_bytes is not None:
+        room = np.minimum(room, start.free_bytes)
+    high = np.minimum(room / capacity, 1.0)
+    if np.ndim(start.pool.available_bytes):
+        return low, high
+    return (float(low), float(high)) if low <= high else None
+
+
+def fraction_must_move(start: StartUp) -> int:
+    """+1 when a single plan needs a larger memory fraction, −1 a smaller one, 0 when it stands or none helps."""
+    bounds = feasible_fraction(start)
+    if bounds is None or bounds[0] <= start.memory_fraction <= bounds[1]:
+        return 0
+    return 1 if start.memory_fraction < bounds[0] else -1
+
+
+def _weights_sigma(start: StartUp) -> Any:
+    line = start.ledger["weights"]
+    half = (np.asarray(line.high, dtype=float) - np.asarray(line.low, dtype=float)) / 2
+    return np.maximum(half, 1.0) / _NINETY
+
+
+def _outside_sigma(start: StartUp) -> Any:
+    widths = [np.square((np.asarray(line.high, float) - np.asarray(line.low, float)) / 2) for line in start.ledger
+              if line.budget == "outside"]  # fmt: skip
+    return np.maximum(np.sqrt(sum(widths, start=np.zeros(()))), 1.0) / _NINETY
+
+
+def _above(value: Any, sigma: Any) -> Any:
+    """The probability that a normal variable about ``value`` is above zero."""
+    z = np.asarray(value, dtype=float) / sigma / np.sqrt(2)
+    t = 1 / (1 + 0.3275911 * np.abs(z))
+    series = t * (_ERF[0] + t * (_ERF[1] + t * (_ERF[2] + t * (_ERF[3] + t * _ERF[4]))))
+    return np.where(z >= 0, 1 - series * np.exp(-z * z) / 2, series * np.exp(-z * z) / 2)
+
+
+def _plain(value: Any) -> Numbers:
+    return float(value) if np.ndim(value) == 0 else value

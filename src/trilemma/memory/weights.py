@@ -1,0 +1,124 @@
+"""Bytes of weights on one rank of a pipeline stage, for one layout or a table of layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trilemma.models.architecture import Model, Part, Shard, Tensor
+from trilemma.quantities import Numbers, ceil_div, round_up
+
+#: Columns of a weight table: parts that live at one place of the pipeline, beside the decoder layers themselves.
+_ENDS: tuple[Part, ...] = ("embedding", "head", "vision", "mtp")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Cut:
+    """Tensors that tensor and expert parallelism cut alike: bytes by part, and summed up to each decoder layer.
+
+    ``upto[i]`` holds the bytes of layers before ``i``; ``ends`` those of embedding, head, vision and MTP.
+    """
+
+    shard: Shard
+    units: int
+    experts: int
+    upto: NDArray[np.float64]
+    ends: NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightTable:
+    """A model's tensors summed by how they are cut, so that many layouts cost one pass over a few rows."""
+
+    layers: int
+    tied: bool
+    cuts: tuple[_Cut, ...]
+
+    @classmethod
+    def of(cls, model: Model, *, extra: Iterable[Tensor] = ()) -> WeightTable:
+        """Sum the tensors of ``model``, and of ``extra`` ones that an engine makes of its own."""
+        depth = len(model.layers)
+        sums: dict[tuple[Shard, int, int], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+        for tensor in (*model.tensors, *extra):
+            key = (tensor.shard, tensor.shard_units, tensor.experts)
+            if key not in sums:
+                sums[key] = (np.zeros(depth + 1), np.zeros(len(_ENDS)))
+            by_layer, ends = sums[key]
+            if tensor.part == "layers" and tensor.layer is not None and tensor.layer < depth:
+                by_layer[tensor.layer + 1] += tensor.bytes
+            elif tensor.part == "layers":
+                ends[_ENDS.index("head")] += tensor.bytes
+            else:
+                ends[_ENDS.index(tensor.part)] += tensor.bytes
+        cuts = tuple(
+            _Cut(shard=shard, units=units, experts=experts, upto=np.cumsum(by_layer), ends=ends)
+            for (shard, units, experts), (by_layer, ends) in sums.items()
+        )
+        return cls(layers=depth, tied=model.tied_embeddings, cuts=cuts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankWeights:
+    """Bytes on one rank: the language model itself, the vision tower and the multi-token-prediction layers."""
+
+    text: Any
+    vision: Any
+    mtp: Any
+
+
+def shard_share(
+    *, shard: Shard, units: int, experts: int, tp: Numbers, ep: Numbers = 1, expert_tp: Numbers | None = None,
+    vocab_padding: int = 64,
+) -> Any:  # fmt: skip
+    """The share of a tensor that one rank holds: ``ceil(units / tp) / units``.
+
+    Units (heads, KV heads, columns) are never split, so ranks beyond the KV heads hold copies. Vocabulary rows are
+    first padded to a multiple of ``vocab_padding``. A stack of experts goes whole to ``ep`` ranks when that is over 1,
+    else each expert is cut by ``expert_tp`` (default ``tp``). Scalars or arrays (plans,).
+    """
+    if experts:
+        whole = ceil_div(experts, np.asarray(ep)) / experts
+        inner = _cut(shard, units, tp if expert_tp is None else expert_tp, vocab_padding)
+        return np.where(np.asarray(ep) > 1, whole, inner)
+    return _cut(shard, units, tp, vocab_padding)
+
+
+def _cut(shard: Shard, units: int, tp: Numbers, vocab_padding: int) -> Any:
+    if shard == "none":
+        return np.ones(np.shape(tp))
+    pieces = round_up(units, vocab_padding) if shard == "vocab" else units
+    return ceil_div(pieces, np.asarray(tp)) / units
+
+
+def rank_weights(
+    table: WeightTable, *, start: Numbers, stop: Numbers, first: Any, last: Any, tp: Numbers, ep: Numbers = 1,
+    expert_tp: Numbers | None = None, vocab_padding: int = 64,
+) -> RankWeights:  # fmt: skip
+    """Bytes of decoder layers ``start`` up to ``stop`` and of what stands at the ends of the pipeline.
+
+    ``first`` and ``last`` say whether the stage holds the embedding (and the vision tower) or the head (and MTP layers).
+    A tied matrix counts once where both ends meet and on each end where they do not. Scalars or arrays (plans,).
+    """
+    text: Any = 0.0
+    vision: Any = 0.0
+    mtp: Any = 0.0
+    begins, ends = np.asarray(first, dtype=bool), np.asarray(last, dtype=bool)
+    copied = ends & ~begins if table.tied else np.zeros(np.shape(ends), dtype=bool)
+    for cut in table.cuts:
+        share = shard_share(
+            shard=cut.shard, units=cut.units, experts=cut.experts, tp=tp, ep=ep, expert_tp=expert_tp,
+            vocab_padding=vocab_padding,
+        )  # fmt: skip
+        embedding, head, tower, predictor = cut.ends
+        layers = cut.upto[np.asarray(stop)] - cut.upto[np.asarray(start)]
+        matrix = embedding if cut.shard == "vocab" else 0.0
+        text = text + share * (layers + begins * embedding + ends * head + copied * matrix)
+        if tower:
+            vision = vision + share * tower * begins
+        if predictor:
+            mtp = mtp + share * predictor * ends
+    return RankWeights(text=text, vision=vision, mtp=mtp)
