@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from trilemma.errors import InputError
-from trilemma.hardware.accelerator import Accelerator
+import numpy as np
+
+from trilemma.errors import Caution, InputError
+from trilemma.hardware.accelerator import Accelerator, Figure
+from trilemma.quantities import Numbers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Path:
+    """What a group of accelerators talks over: ``bytes_per_s`` one way for each, ``latency_s`` of one hop.
+
+    ``kind`` is "none" (one accelerator), "link" (inside the domain of the fast link), "pcie" (one node without a link that
+    reaches the whole group) or "network" (across nodes or domains).
+    """
+
+    kind: str
+    name: str
+    bytes_per_s: Figure
+    latency_s: Figure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,9 +38,103 @@ class Cluster:
     def __post_init__(self) -> None:
         if not 1 <= self.gpus <= 2**20:
             raise InputError(f"{self.gpus} GPUs is out of range; give a whole number of at least 1")
-        if self.gpus_per_node < 1:
+        if not 1 <= self.gpus_per_node <= 2**20:
             raise InputError(f"--gpus-per-node {self.gpus_per_node} is out of range; give a whole number of at least 1")
+        if self.node_bytes_per_s is not None and not 0 < self.node_bytes_per_s < 1e15:
+            raise InputError(f"{self.node_bytes_per_s} bytes/s between nodes is out of range; give a number above 0")
+
+    @classmethod
+    def of(
+        cls,
+        accelerator: Accelerator,
+        gpus: int = 1,
+        *,
+        nodes: int | None = None,
+        gpus_per_node: int | None = None,
+        node_bytes_per_s: float | None = None,
+    ) -> Cluster:
+        """A cluster in the shape that its accelerator is usually sold in, unless nodes or GPUs per node are stated.
+
+        Raises `InputError` where ``nodes`` and ``gpus_per_node`` contradict ``gpus``.
+        """
+        if nodes is not None:
+            if nodes < 1 or gpus % nodes:
+                raise InputError(f"--nodes {nodes} does not divide {gpus} GPUs; give a divisor of {gpus}")
+            if gpus_per_node not in (None, gpus // nodes):
+                raise InputError(f"--nodes {nodes} and --gpus-per-node {gpus_per_node} do not make {gpus} GPUs")
+            gpus_per_node = gpus // nodes
+        return cls(
+            accelerator=accelerator,
+            gpus=gpus,
+            gpus_per_node=gpus_per_node or accelerator.gpus_per_node,
+            node_bytes_per_s=node_bytes_per_s,
+        )
 
     @property
     def nodes(self) -> int:
         return -(-self.gpus // self.gpus_per_node)
+
+    @property
+    def domain(self) -> int:
+        """Accelerators that the fast link joins: 1 without a link; a rack's domain spans nodes, a board's does not.
+
+        Of a rack only the part in common use counts (64 of 72), so that a group is not laid out over the spares. A link
+        whose domain is a board ends at the node where nodes are smaller than the board.
+        """
+        link = self.accelerator.link
+        if link is None:
+            return 1
+        reach = link.domain_in_common_use or link.domain
+        spans_nodes = link.domain > self.accelerator.gpus_per_node
+        return reach if spans_nodes else min(reach, self.gpus_per_node)
+
+    @property
+    def network(self) -> Figure:
+        """Network of one accelerator, one way, in bytes/s: as stated, as its nodes have it, or as nodes of its time do."""
+        from trilemma.hardware.fabrics import default_node_network
+
+        if self.node_bytes_per_s is not None:
+            return Figure(value=self.node_bytes_per_s, source="given")
+        return self.accelerator.node_bytes_per_s or default_node_network(self.accelerator.architecture)
+
+    @property
+    def inside_node(self) -> Figure:
+        """Bytes/s one way between accelerators of one node that the fast link does not join: PCIe, else the network."""
+        return self.accelerator.pcie_bytes_per_s or self.network
+
+    def link_bytes_per_s(self, group_size: Numbers) -> Any:
+        """Bytes/s one way that each member of a group of ``group_size`` neighbours has to the others of its group.
+
+        The slowest step counts: the fast link inside its domain, PCIe beyond it inside a node, the network across nodes.
+        Infinite for a group of one. Number in, number out; array in, array of its shape out.
+        """
+        size = np.asarray(group_size)
+        rate = np.where(size <= self.gpus_per_node, self.inside_node.value, self.network.value)
+        link = self.accelerator.link
+        if link is not None:
+            rate = np.where(size <= self.domain, link.bytes_per_s.value, rate)
+        rate = np.where(size <= 1, np.inf, rate)
+        return rate if isinstance(group_size, np.ndarray) else float(rate)
+
+    def path(self, group_size: int) -> Path:
+        """What a group of ``group_size`` neighbours talks over, with the source of each figure."""
+        from trilemma.hardware.fabrics import latency_s
+
+        link = self.accelerator.link
+        if group_size <= 1:
+            nothing = Figure(value=float("inf"), source="one accelerator talks to none")
+            return Path(kind="none", name="", bytes_per_s=nothing, latency_s=Figure(value=0.0, source=nothing.source))
+        if link is not None and group_size <= self.domain:
+            return Path(kind="link", name=link.name, bytes_per_s=link.bytes_per_s, latency_s=latency_s("link"))
+        if group_size <= self.gpus_per_node and self.accelerator.pcie_bytes_per_s is not None:
+            return Path(kind="pcie", name="PCIe", bytes_per_s=self.inside_node, latency_s=latency_s("pcie"))
+        return Path(kind="network", name="network", bytes_per_s=self.network, latency_s=latency_s("network"))
+
+    @property
+    def cautions(self) -> tuple[Caution, ...]:
+        """What was assumed about the wiring: ``network-assumed`` where nodes are several and none states its network."""
+        stated = self.node_bytes_per_s is not None or self.accelerator.node_bytes_per_s is not None
+        if self.nodes == 1 or stated or self.gpus <= self.domain:
+            return ()
+        text = f"network of {self.network.value / 1e9:g} GB/s a GPU assumed between nodes ({self.network.source})"
+        return (Caution(code="network-assumed", message=text),)

@@ -26,6 +26,7 @@ def _figure(entry: dict[str, Any]) -> Figure:
         as_of=str(entry.get("as_of", "")),
         recalled=bool(entry.get("recalled", False)),
         why=entry.get("why", ""),
+        alternatives=tuple(_figure(other) for other in entry.get("alternatives", ())),
     )
 
 

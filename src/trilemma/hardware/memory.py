@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trilemma.errors import Caution
-from trilemma.hardware.accelerator import Accelerator
+from trilemma.hardware.accelerator import Accelerator, Figure
 from trilemma.intervals import Interval
 from trilemma.quantities import GIB
 
@@ -34,16 +34,14 @@ def _rules() -> dict[str, Any]:
 def runtime_total(accelerator: Accelerator) -> RuntimeTotal:
     """What cudaMemGetInfo or hipMemGetInfo reports for ``accelerator``, in bytes.
 
-    Known: the figure, bounded by what other logs of the same card show. Else from the driver's total less a gap, or from
+    Known: the figure, bounded by what other logs of the same card show (a figure taken over from a sister card is
+    ``assumed``). Else from the driver's total less a gap, or from
     the label, by the rules of ``data/fabrics/memory_totals.toml`` (fitted on the cards where both are known).
     """
+    rules = _rules()
     known = accelerator.runtime_total_bytes
     if known is not None:
-        low, high = min(known.claims), max(known.claims)
-        return RuntimeTotal(
-            interval=Interval(value=known.value, low=low, high=high), assumed=False, why=f"measured: {known.source}"
-        )
-    rules = _rules()
+        return _known(known, accelerator, rules)
     if accelerator.nvml_total_bytes is not None:
         total = accelerator.nvml_total_bytes.value
         return _below_driver_total(Interval.exact(total), accelerator.vendor, rules, "the driver's total")
@@ -74,6 +72,15 @@ def driver_gap_bytes(total_bytes: float, vendor: str) -> Interval:
     rule = _rules()["driver_gap"].get(vendor.lower(), _rules()["driver_gap"]["otherwise"])
     middle = rule["base_bytes"] + rule["share"] * total_bytes
     return Interval(value=middle, low=middle * rule["low_factor"], high=middle * rule["high_factor"])
+
+
+def _known(known: Figure, accelerator: Accelerator, rules: dict[str, Any]) -> RuntimeTotal:
+    spread = rules["known_spread"]["recalled" if known.recalled else "measured"]
+    low, high = min(known.claims) * (1 - spread), max(known.claims) * (1 + spread)
+    if accelerator.nvml_total_bytes is not None:
+        high = max(known.value, min(high, max(accelerator.nvml_total_bytes.claims)))
+    why = f"taken from {known.source}" if known.recalled else f"measured: {known.source}"
+    return RuntimeTotal(interval=Interval(value=known.value, low=low, high=high), assumed=known.recalled, why=why)
 
 
 def _label_kind(accelerator: Accelerator) -> str:
