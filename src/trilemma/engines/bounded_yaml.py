@@ -53,8 +53,10 @@ def _check_events(text: str, name: str) -> None:
     total = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
-            if event.anchor not in sizes:
-                raise InputError(f"{shorten(name)}: the alias *{shorten(event.anchor)} refers to itself or to nothing")
+            if event.anchor is None or event.anchor not in sizes:
+                raise InputError(
+                    f"{shorten(name)}: the alias *{shorten(str(event.anchor))} refers to itself or to nothing"
+                )
             total += sizes[event.anchor]
         elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             open_nodes.append((event.anchor, total))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 from trilemma.engines import containers, readable
@@ -72,14 +73,13 @@ def extract(argv: Sequence[str]) -> tuple[str, list[str]]:
     words = [str(word) for word in argv]
     if len(words) > MOST_WORDS or sum(map(len, words)) > MOST_CHARACTERS:
         raise InputError(f"a command of more than {MOST_WORDS:,} words or {MOST_CHARACTERS:,} characters is too long")
-    for command in _simple_commands(words):
-        found = _find(command, (), 0)
-        if found is not None:
-            engine, own = found
-            if engine not in readable():
-                raise InputError(f"commands of {engine} are not read yet; engines read today: {', '.join(readable())}")
-            return engine, own
-    raise InputError(_not_found(words))
+    found = _script(words[0], (), 0) if len(words) == 1 and any(map(str.isspace, words[0])) else _first(words)
+    if found is None:
+        raise InputError(_not_found(words))
+    engine, own = found
+    if engine not in readable():
+        raise InputError(f"commands of {engine} are not read yet; engines read today: {', '.join(readable())}")
+    return engine, own
 
 
 def image_engine(image: str) -> str | None:
@@ -110,11 +110,13 @@ def _not_found(words: Sequence[str]) -> str:
     return f"no engine command in {shown!r}; give one such as: vllm serve MODEL --tensor-parallel-size 2"
 
 
+def _first(words: list[str]) -> tuple[str, list[str]] | None:
+    """The engine command among words that a shell has split already."""
+    return next((found for one in _simple_commands(words) if (found := _find(one, (), 0)) is not None), None)
+
+
 def _simple_commands(words: list[str]) -> Iterator[list[str]]:
-    """Words as given, or the text of one word, cut at shell operators."""
-    if len(words) == 1 and any(char.isspace() for char in words[0]):
-        yield from split_commands(words[0])
-        return
+    """Words cut at shell operators, redirections and left-over line ends dropped."""
     current: list[str] = []
     skip = False
     for word in words:
@@ -255,7 +257,7 @@ def _file_argument(words: Sequence[str]) -> str | None:
     if name in ("kubectl", "oc", "docker-compose", "podman-compose") or list(words[:2]) in (
         ["docker", "compose"], ["podman", "compose"],
     ):  # fmt: skip
-        for flag, value in zip(words, words[1:], strict=False):
+        for flag, value in pairwise(words):
             if flag in ("-f", "--filename", "--file"):
                 return value
         return next((word.split("=", 1)[1] for word in words if word.startswith(("--filename=", "--file="))), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -83,12 +84,10 @@ def _devices(value: str) -> list[str]:
     text = value.strip("\"'")
     if text == "all":
         return ["NVIDIA_VISIBLE_DEVICES=all"]
-    for part in text.split(",", 1) if text.startswith("device=") is False else [text]:
-        if part.isascii() and part.isdigit() and len(part) < 6:
-            return _granted(int(part))
     if "device=" in text:
         return ["NVIDIA_VISIBLE_DEVICES=" + text.split("device=", 1)[1].strip("\"'")]
-    return []
+    number = text.removeprefix("count=").split(",", 1)[0]
+    return _granted(int(number)) if re.fullmatch(r"[0-9]{1,5}", number) else []
 
 
 def _granted(count: int) -> list[str]:

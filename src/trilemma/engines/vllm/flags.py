@@ -44,6 +44,8 @@ class Flag:
     renamed_to: str | None = None
     short: tuple[str, ...] = ()
     default: Any = None
+    least: float | None = None
+    most: float | None = None
     note: str | None = None
 
     def exists_at(self, version: Version) -> bool:
@@ -94,6 +96,8 @@ def _flag(name: str, row: Mapping[str, Any], versions: tuple[Version, ...]) -> F
         renamed_to=row.get("renamed_to"),
         short=tuple(row.get("short", ())),
         default=row.get("default"),
+        least=row.get("least"),
+        most=row.get("most"),
         note=row.get("note"),
     )
 
@@ -149,22 +153,28 @@ def _abbreviated(name: str) -> Flag | None:
 def parse_value(flag: Flag, text: str, *, shown: str) -> Any:
     """``text`` as the flag's kind says; ``shown`` is the flag as typed. Raises `InputError` naming flag, value and remedy."""
     match flag.kind:
-        case "int":
-            return whole(text, shown=shown)
-        case "count":
-            return count(text, shown=shown)
-        case "count_or_auto":
-            return "auto" if text.strip().lower() in ("auto", "-1") else count(text, shown=shown)
+        case "int" | "ints":
+            return _in_range(flag, whole(text, shown=shown), shown=shown)
+        case "count_or_auto" if text.strip().lower() in ("auto", "-1"):
+            return "auto"
+        case "count" | "count_or_auto":
+            return _in_range(flag, count(text, shown=shown), shown=shown)
         case "float":
-            return real(text, shown=shown)
-        case "ints":
-            return whole(text, shown=shown)
+            return _in_range(flag, real(text, shown=shown), shown=shown)
         case "json":
             return json_value(text, shown=shown)
         case "switch" | "toggle":
             return boolean(text, shown=shown)
         case _:
             return text
+
+
+def _in_range(flag: Flag, value: Any, *, shown: str) -> Any:
+    if flag.least is not None and value < flag.least:
+        raise InputError(f"{shown} {value} is below {flag.least}; give a value of at least {flag.least}")
+    if flag.most is not None and value > flag.most:
+        raise InputError(f"{shown} {value} is above {flag.most}; give a value of at most {flag.most}")
+    return value
 
 
 def whole(text: str, *, shown: str) -> int:
