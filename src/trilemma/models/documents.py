@@ -1,0 +1,67 @@
+"""JSON files from outside: bounded in size, with errors that name the file and the remedy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trilemma.errors import InputError, shorten
+
+#: The largest config.json in use (quantised mixtures that list every layer) is under 3 MB.
+MAX_CONFIG_BYTES = 16 * 2**20
+
+
+def read_json(path: Path, *, limit: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
+    """The object in ``path``. Raises `InputError` when it is missing, larger than ``limit`` bytes or not a JSON object."""
+    try:
+        if not path.is_file():
+            raise InputError(f"{shorten(str(path))} is no file; give a config.json or the folder that holds one")
+        with path.open("rb") as stream:
+            raw = stream.read(limit + 1)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{shorten(str(path))} cannot be read: {_reason(error)}") from None
+    if len(raw) > limit:
+        raise InputError(f"{shorten(str(path))} is larger than {limit:,} bytes; a file of its kind is not")
+    return parse_object(raw, what=shorten(str(path)))
+
+
+def parse_object(raw: bytes, *, what: str, unique: bool = False) -> dict[str, Any]:
+    """``raw`` as a JSON object; ``unique`` refuses a key given twice.
+
+    Raises `InputError` for text that is not UTF-8, cut off, nested beyond the parser's recursion limit, or no object.
+    """
+    try:
+        text = raw.decode("utf-8-sig")
+        value = json.loads(text, object_pairs_hook=_unique_pairs if unique else None)
+    except UnicodeDecodeError:
+        raise InputError(f"{what} is not UTF-8 text; fetch it again") from None
+    except _RepeatedKeyError as error:
+        raise InputError(f"{what} gives the key {shorten(repr(error.key))} twice; fetch it again") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{what} is not valid JSON ({shorten(str(error))}); fetch it again") from None
+    if not isinstance(value, Mapping):
+        raise InputError(f"{what} holds no JSON object; fetch it again")
+    return dict(value)
+
+
+class _RepeatedKeyError(Exception):
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _RepeatedKeyError(key)
+            seen.add(key)
+    return found
+
+
+def _reason(error: Exception) -> str:
+    return shorten(getattr(error, "strerror", None) or str(error) or type(error).__name__)

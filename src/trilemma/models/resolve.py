@@ -1,0 +1,219 @@
+"""From a name or a path to a `Model`: folders given by the user, files, the hub cache, the catalogue, the hub."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from trilemma.errors import InputError, UnknownName, shorten
+from trilemma.models import catalogue, hub
+from trilemma.models.architecture import Model, Quantization
+from trilemma.models.files import model_from_path
+from trilemma.models.naming import MAX_NAME, Spelling, spell, squeeze, without_dates
+from trilemma.models.quantized import requantize
+from trilemma.models.quantized.schemes import Scheme
+from trilemma.models.read import model_from_config
+
+_FILE_ENDINGS = (".json", ".safetensors", ".gguf")
+
+
+def load_model(name_or_path: str, *, models_dir: str | None = None) -> Model:
+    """The model that ``name_or_path`` means.
+
+    In this order: a folder ``<org>--<name>`` of ``models_dir`` (or of ``TRILEMMA_MODELS``), a path (config.json, a folder
+    that holds one, ``*.safetensors``, ``model.safetensors.index.json``, ``*.gguf``), the local hub cache, the catalogue in
+    any usual spelling, the hub where it may be reached. A quantisation that only the name states (``…-FP8-dynamic``) is
+    laid over the architecture and listed as assumed. Raises `InputError`, or `UnknownName` with near names.
+    """
+    name = name_or_path.strip()
+    if not name or len(name) > 4096 or "\0" in name:
+        raise InputError(f"model name {shorten(name_or_path)!r} is empty or too long; give a name or a path")
+    folder = _models_folder(name, models_dir)
+    if folder is not None:
+        return _stated_by_name(model_from_path(folder, name=name), name)
+    path = Path(name)
+    if _looks_like_path(name, path):
+        return model_from_path(path, name=_name_of_path(path))
+    cached = hub.cached_snapshot(name)
+    if cached is not None:
+        return _stated_by_name(model_from_path(cached, name=name), name)
+    found = _from_catalogue(name)
+    if found is not None:
+        return found
+    fetched = hub.fetch(name) if "/" in name else None
+    if fetched is not None:
+        return _stated_by_name(model_from_path(fetched, name=name), name)
+    raise UnknownName("model", name, _offers(), hint=hub.why_not_fetched() if "/" in name else "see trilemma models")
+
+
+def resolve_name(name: str) -> tuple[str, Scheme | None]:
+    """The catalogue entry that a spelling means and the quantisation scheme it states, without reading the entry.
+
+    Raises `UnknownName`, or `InputError` with the candidates where several entries fit.
+    """
+    found = _find(name)
+    if found is None:
+        raise UnknownName("model", name, _offers(), hint="see trilemma models")
+    return found[0], found[1]
+
+
+def _models_folder(name: str, models_dir: str | None) -> Path | None:
+    root = models_dir or os.environ.get("TRILEMMA_MODELS")
+    if not root or len(name) > MAX_NAME or name.startswith((".", "/")) or ".." in name.split("/"):
+        return None
+    base = Path(root)
+    if models_dir and not base.is_dir():
+        raise InputError(f"--models {shorten(models_dir)} is no folder; give one that holds <org>--<name>/config.json")
+    wanted = name.replace("/", "--")
+    exact = base / wanted
+    if (exact / "config.json").is_file():
+        return exact
+    for folder in _folders(base):
+        if folder.lower() == wanted.lower() and (base / folder / "config.json").is_file():
+            return base / folder
+    return None
+
+
+def _folders(base: Path) -> list[str]:
+    try:
+        with os.scandir(base) as found:
+            return sorted(entry.name for entry, _ in zip(found, range(100_000), strict=False))
+    except OSError:
+        return []
+
+
+def _looks_like_path(name: str, path: Path) -> bool:
+    if name.endswith(_FILE_ENDINGS) or name.startswith(("/", "./", "../", "~")) or os.sep != "/" and os.sep in name:
+        return True
+    try:
+        return path.is_file() or (path / "config.json").is_file()
+    except OSError:
+        return False
+
+
+def _name_of_path(path: Path) -> str:
+    stem = path.parent if path.name in ("config.json", "model.safetensors.index.json") else path
+    return stem.resolve().name.replace("--", "/", 1) or str(path)
+
+
+def _from_catalogue(name: str) -> Model | None:
+    found = _find(name)
+    if found is None:
+        return None
+    entry_name, scheme, note = found
+    config = catalogue.config(entry_name)
+    source = f"catalogue {entry_name}: {config.pop('_source', '')}"
+    as_of = config.pop("_as_of", "")
+    model = model_from_config(
+        {key: value for key, value in config.items() if not key.startswith("_")},
+        name=name if "/" in name else entry_name,
+        source=f"{source}{f' ({as_of})' if as_of else ''}",
+    )
+    if scheme is not None:
+        model = _under_scheme(model, scheme, name)
+    if note:
+        model = replace(model, assumptions=(*model.assumptions, note))
+    return model
+
+
+def _stated_by_name(model: Model, name: str) -> Model:
+    """Lay the scheme that a name states over a configuration that states none, or another."""
+    scheme = spell(name).scheme
+    return model if scheme is None else _under_scheme(model, scheme, name)
+
+
+def _under_scheme(model: Model, scheme: Scheme, name: str) -> Model:
+    if model.quantization is not None and _agrees(model.quantization, scheme):
+        return model
+    stated = model.quantization.method if model.quantization else "no quantisation"
+    changed = requantize(model, scheme.name)
+    note = f"the name {shorten(name)!r} states {scheme.name}, its configuration {stated}: the name was followed"
+    return replace(changed, assumptions=(*changed.assumptions, note))
+
+
+def _agrees(quantization: Quantization, scheme: Scheme) -> bool:
+    """Whether a checkpoint's own description is of the kind that its name states."""
+    if quantization.weight_format is None:
+        return quantization.method in ("exl2", "exl3")
+    bits = {quantization.weight_format.bits} | {stored.bits for stored, _ in quantization.layer_formats}
+    return scheme.format.bits in bits
+
+
+def _find(name: str) -> tuple[str, Scheme | None, str] | None:
+    """Entry, scheme beside it, and what was assumed; None where nothing fits."""
+    if len(name) > MAX_NAME:
+        raise InputError(f"model name {shorten(name)!r} is too long; give a name of at most {MAX_NAME} characters")
+    exact = _ids().get(name.lower())
+    if exact is not None:
+        return exact, None, ""
+    spelling = spell(name)
+    if not spelling.words:
+        return None
+    for words, scheme in _attempts(spelling):
+        candidates = _keys().get(squeeze(words), ())
+        if len(candidates) == 1:
+            return candidates[0], scheme, _note(name, candidates[0])
+        if candidates:
+            raise InputError(f"model name {shorten(name)!r} fits {', '.join(candidates[:6])}; name one of them")
+    return None
+
+
+def _attempts(spelling: Spelling) -> list[tuple[tuple[str, ...], Scheme | None]]:
+    """Ever looser readings of a name, the most literal first."""
+    attempts: list[tuple[tuple[str, ...], Scheme | None]] = [
+        (spelling.words, None),
+        (spelling.bare, spelling.scheme),
+        (without_dates(spelling.bare), spelling.scheme),
+    ]
+    if len(spelling.bare) > 2 and spelling.bare[0] in ("nvidia", "meta", "google", "microsoft", "openai", "ibm"):
+        attempts.append((spelling.bare[1:], spelling.scheme))
+    return attempts
+
+
+def _note(name: str, entry: str) -> str:
+    known = catalogue.entries()[entry]
+    if "/" in name and name.lower() not in {one.lower() for one in known.ids}:
+        return f"{shorten(name)} is taken to have the architecture of {known.ids[0] if known.ids else entry}"
+    return ""
+
+
+@cache
+def _ids() -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for entry in catalogue.entries().values():
+        found[entry.name.lower()] = entry.name
+        for one in entry.ids:
+            found[one.lower()] = entry.name
+    return found
+
+
+@cache
+def _keys() -> Mapping[str, tuple[str, ...]]:
+    """Squeezed spelling → entries. Full spellings of names, ids and aliases first; bare ones where those leave room."""
+    full: dict[str, list[str]] = {}
+    bare: dict[str, list[str]] = {}
+    for entry in catalogue.entries().values():
+        for index, text in enumerate((entry.name, *entry.ids, *entry.aliases)):
+            spelling = spell(text)
+            _add(full, spelling.key, entry.name)
+            if index == 0 or spelling.scheme is None:
+                for words in (spelling.bare, without_dates(spelling.bare)):
+                    _add(bare, squeeze(words), entry.name)
+    for key, found in bare.items():
+        if key not in full:
+            full[key] = found
+    return {key: tuple(found) for key, found in full.items()}
+
+
+def _add(table: dict[str, list[str]], key: str, name: str) -> None:
+    if name not in table.setdefault(key, []):
+        table[key].append(name)
+
+
+def _offers() -> list[str]:
+    return [
+        text for entry in catalogue.entries().values() for text in (entry.name, *(one.lower() for one in entry.ids))
+    ]
