@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from timing_cases import card, cluster
@@ -51,9 +53,13 @@ def test_more_bytes_take_longer_and_a_faster_wire_never_does(collective):
     assert np.all(collective(1e6, ranks, fast) <= collective(1e6, ranks, slow))
 
 
-def test_pcie_cards_and_unknown_networks_say_what_is_assumed():
+def test_cards_without_a_link_talk_over_pcie_and_bridges_end_before_the_node():
     bare = card(link=None)
-    over = wires(cluster(bare, gpus=16, network=None), coefficients_for(bare))
+    over = wires(cluster(bare, gpus=16), coefficients_for(bare))
     assert not over.peer_to_peer
     assert over.local_ranks == 8
-    assert any("network" in words for words in over.assumed)
+    bridge = card()
+    bridge = replace(bridge, link=replace(bridge.link, domain=2))
+    paired = wires(cluster(bridge), coefficients_for(bridge))
+    assert paired.local_ranks == 2
+    assert paired.network_bytes_per_s == pytest.approx(63e9 * coefficients_for(bridge).pcie_share)

@@ -43,7 +43,6 @@ class Coefficients:
     ring_latency_s: float
     pcie_latency_s: float
     network_latency_s: float
-    assumed_pcie_bytes_per_s: float
     step_s: float
     sequence_s: float
     request_s: float

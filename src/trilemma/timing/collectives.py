@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from trilemma.hardware.cluster import Cluster
-from trilemma.hardware.fabrics import default_node_network
 from trilemma.quantities import Numbers
 from trilemma.timing.coefficients import Coefficients
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wires:
-    """What a cluster's ranks talk over: one-way bytes per second of one accelerator, and latencies in seconds.
+    """What a cluster's ranks talk over: one-way bytes per second of one accelerator as reached, and latencies in seconds.
 
-    ``local_ranks`` share the local wire (the link domain, or the node when PCIe is all there is). ``peer_to_peer`` says
-    whether the local wire lets kernels read a neighbour's memory at full speed, so that one-shot all-reduce pays.
+    ``local_ranks`` share the local wire: the link domain, or the node where PCIe is all there is. ``peer_to_peer`` says
+    whether kernels read a neighbour's memory over it at full speed, so that one-shot all-reduce pays. Beyond it groups
+    cross the far wire: the network, or PCIe where a bridge joins only a part of the node.
     """
 
     local_bytes_per_s: float
@@ -32,42 +32,22 @@ class Wires:
     peer_to_peer: bool
     network_bytes_per_s: float
     network_latency_s: float
-    assumed: tuple[str, ...] = ()
 
 
 def wires(cluster: Cluster, coefficients: Coefficients) -> Wires:
-    """The wires of ``cluster`` under the shares that collectives reach; what its data file leaves out is assumed by name."""
-    accelerator = cluster.accelerator
-    assumed: list[str] = []
-    pcie = accelerator.pcie_bytes_per_s.value if accelerator.pcie_bytes_per_s is not None else None
-    if accelerator.link is not None:
-        local = accelerator.link.bytes_per_s.value * coefficients.link_share
-        ranks = accelerator.link.domain
-        latency = coefficients.ring_latency_s
-    else:
-        if pcie is None:
-            pcie = coefficients.assumed_pcie_bytes_per_s
-            assumed.append(f"PCIe of {pcie / 1e9:.0f} GB/s one way between {accelerator.id} cards")
-        local, ranks, latency = pcie * coefficients.pcie_share, cluster.gpus_per_node, coefficients.pcie_latency_s
-    network = cluster.node_bytes_per_s
-    if network is None:
-        network = default_node_network(accelerator.architecture).value
-        if cluster.gpus > max(ranks, cluster.gpus_per_node):
-            assumed.append(f"a network of {network / 1e9:.0f} GB/s per GPU one way between nodes")
-    network_latency = coefficients.network_latency_s
-    if accelerator.link is not None and ranks < cluster.gpus_per_node:
-        # bridged pairs or quads: beyond the bridge, but inside the node, PCIe carries the rest
-        network = (pcie or coefficients.assumed_pcie_bytes_per_s) * coefficients.pcie_share / coefficients.network_share
-        network_latency = coefficients.pcie_latency_s
+    """The wires of ``cluster`` under the shares of their datasheet figures that collectives reach."""
+    link = cluster.accelerator.link
+    pcie_bytes_per_s = cluster.inside_node.value * coefficients.pcie_share
+    bridged = link is not None and cluster.domain < min(cluster.gpus_per_node, cluster.gpus)
+    far_bytes_per_s = pcie_bytes_per_s if bridged else cluster.network.value * coefficients.network_share
     return Wires(
-        local_bytes_per_s=local,
-        local_latency_s=latency,
-        local_ranks=max(ranks, 1),
+        local_bytes_per_s=link.bytes_per_s.value * coefficients.link_share if link is not None else pcie_bytes_per_s,
+        local_latency_s=coefficients.ring_latency_s if link is not None else coefficients.pcie_latency_s,
+        local_ranks=cluster.domain if link is not None else cluster.gpus_per_node,
         one_shot_latency_s=coefficients.one_shot_latency_s,
-        peer_to_peer=accelerator.link is not None,
-        network_bytes_per_s=network * coefficients.network_share,
-        network_latency_s=network_latency,
-        assumed=tuple(assumed),
+        peer_to_peer=link is not None,
+        network_bytes_per_s=far_bytes_per_s,
+        network_latency_s=coefficients.pcie_latency_s if bridged else coefficients.network_latency_s,
     )
 
 

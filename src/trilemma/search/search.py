@@ -1,0 +1,215 @@
+"""The search: which plans carry a load best on these cards, and why the others lose."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trilemma.errors import InputError
+from trilemma.estimate.estimate import Estimate
+from trilemma.hardware.cluster import Cluster
+from trilemma.models.architecture import Model
+from trilemma.plans import EngineRef, Layout, Plan, Pool
+from trilemma.search.pareto import pareto_front
+from trilemma.search.space import Fixed, Precision, kv_dtypes, layouts, precisions
+from trilemma.search.table import Choice, PlanTable, Question, options_for, plan_table
+from trilemma.timing.coefficients import spec_sheet
+from trilemma.workloads import Serving
+
+#: Rows of one precision and cache format among the best, so that choices are seen beside each other.
+_PER_CHOICE = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """One plan of a result: what runs, which checkpoint it needs, and its full estimate. ``workload`` has its own load."""
+
+    plan: Plan
+    precision: Precision
+    workload: Serving
+    estimate: Estimate
+    row: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchResult:
+    """Plans best first, then further members of the Pareto front of tokens/s/GPU against tokens/s/user.
+
+    ``best`` of ``plans`` answer the question; the rest only widen the view. ``pareto`` are indices into ``plans`` of those
+    on the front. ``meets_targets`` is False when no plan meets them: then the nearest misses are shown.
+    ``rejected`` counts, by why, the plans that were searched and are not shown.
+    """
+
+    workload: Serving
+    plans: tuple[Found, ...]
+    best: int
+    pareto: tuple[int, ...]
+    searched: int
+    legal: int
+    fitting: int
+    meets_targets: bool
+    rejected: Mapping[str, int]
+    assumed: tuple[str, ...]
+    seconds: float
+
+
+def search_serving(
+    model: Model,
+    cluster: Cluster,
+    workload: Serving,
+    *,
+    top: int = 5,
+    front: int = 8,
+    fixed: Fixed | None = None,
+    precision: Sequence[str] | None = None,
+    kv_dtype: Sequence[str] | None = None,
+    engine: EngineRef | None = None,
+) -> SearchResult:
+    """Search layouts × precisions × cache formats × loads, best tokens per second and GPU under the latency targets first.
+
+    Without load and without targets a target for the time per output token is assumed and listed. ``top`` plans and up to
+    ``front`` more of the Pareto front become full estimates. Raises `InputError` where lengths are missing or the degrees
+    given cannot be laid out.
+    """
+    began = time.perf_counter()
+    workload, assumed = _with_target(workload)
+    question = Question(
+        cluster=cluster, workload=workload, fixed=fixed or Fixed(), engine=engine or EngineRef()
+    )  # fmt: skip
+    choices = [
+        Choice(precision=one, kv_dtype=kv)
+        for one in precisions(model, cluster.accelerator, precision)
+        for kv in kv_dtypes(one.model, cluster.accelerator, kv_dtype)
+    ]
+    space = layouts(model, gpus=cluster.gpus, fixed=question.fixed)
+    each = question.loads_per_layout * len(choices)
+    table = plan_table(choices, space.layout, question)
+    rejected = Counter({why: count * each for why, count in space.rejected.items()}) + table.rejected
+    meets = _judged(table, workload, rejected)
+    chosen = _best(table, meets, workload, top)
+    on_front = _front(table, meets)
+    extra = _spread(table, [row for row in np.flatnonzero(on_front) if row not in chosen], front)
+    plans = tuple(_found(table, row, question) for row in (*chosen, *extra))
+    rejected["fewer tokens per second and GPU than a plan shown"] += int(meets.sum() if meets.any() else 0) - sum(
+        bool(meets[found.row]) for found in plans
+    )
+    return SearchResult(
+        workload=workload,
+        plans=plans,
+        best=len(chosen),
+        pareto=tuple(at for at, found in enumerate(plans) if on_front[found.row]),
+        searched=space.searched * each,
+        legal=table.legal,
+        fitting=table.legal - sum(count for why, count in table.rejected.items() if "more requests" not in why),
+        meets_targets=bool(meets.any()),
+        rejected={why: count for why, count in rejected.most_common() if count > 0},
+        assumed=assumed,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _with_target(workload: Serving) -> tuple[Serving, tuple[str, ...]]:
+    if workload.isl is None or workload.osl is None:
+        raise InputError(
+            "a search needs the lengths of prompt and output; give --serve ISL/OSL, such as --serve 4096/1024"
+        )
+    stated = (workload.concurrency, workload.rate, workload.ttft_ms, workload.tpot_ms)
+    if any(value is not None for value in stated):
+        return workload, ()
+    target = spec_sheet()["assumed_target"]
+    words = (
+        f"no load or latency asked for: --tpot {target['tpot_ms']} ms assumed ({target['source'].partition(':')[0]})"
+    )
+    return replace(workload, tpot_ms=float(target["tpot_ms"])), (words,)
+
+
+def _judged(table: PlanTable, workload: Serving, rejected: Counter[str]) -> NDArray[np.bool_]:
+    """Which plans meet the targets; the others are counted by the target they miss."""
+    meets = np.ones(len(table), dtype=bool)
+    for name, seconds, target in (
+        ("tpot", table.tpot_s, workload.tpot_ms), ("ttft", table.ttft_s, workload.ttft_ms),
+    ):  # fmt: skip
+        if target is None:
+            continue
+        missed = meets & (seconds * 1e3 > target)
+        if missed.any():
+            rejected[f"misses --{name} {target:g} ms"] += int(missed.sum())
+        meets &= ~missed
+    return meets
+
+
+def _best(table: PlanTable, meets: NDArray[np.bool_], workload: Serving, top: int) -> list[int]:
+    """Rows to show: the best load of each layout, few of each choice, most tokens per GPU first (nearest miss if none)."""
+    if not len(table):
+        return []
+    if meets.any():
+        score = np.where(meets, table.per_gpu, -np.inf)
+    else:
+        over = np.maximum(
+            table.tpot_s * 1e3 / (workload.tpot_ms or np.inf), table.ttft_s * 1e3 / (workload.ttft_ms or np.inf)
+        )
+        score = -over
+    layout = table.layout
+    best: list[int] = []
+    seen: set[tuple[int, ...]] = set()
+    shown: Counter[int] = Counter()
+    for row in np.argsort(-score, kind="stable"):
+        if len(best) == top or score[row] == -np.inf:
+            break
+        choice = int(table.choice[row])
+        key = (choice, int(layout.tp[row]), int(layout.pp[row]), int(layout.dp[row]), int(layout.ep[row]))  # type: ignore[index]
+        if key in seen or (shown[choice] >= _PER_CHOICE and len(table.choices) > 1):
+            continue
+        seen.add(key)
+        shown[choice] += 1
+        best.append(int(row))
+    return best
+
+
+def _front(table: PlanTable, meets: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Plans that no other beats in tokens/s/GPU and tokens/s/user together, among those that meet the targets."""
+    among = meets if meets.any() else np.ones(len(table), dtype=bool)
+    front = np.zeros(len(table), dtype=bool)
+    front[among] = pareto_front(np.column_stack([table.per_gpu[among], table.per_user[among]]))
+    return front
+
+
+def _spread(table: PlanTable, rows: Sequence[Any], most: int) -> list[int]:
+    """At most ``most`` of ``rows``, evenly over the front from the most tokens per GPU to the quickest."""
+    ordered = sorted((int(row) for row in rows), key=lambda row: -table.per_gpu[row])
+    if len(ordered) <= most:
+        return ordered
+    return [ordered[round(at)] for at in np.linspace(0, len(ordered) - 1, most)] if most > 0 else []
+
+
+def _found(table: PlanTable, row: int, question: Question) -> Found:
+    """The full estimate of one row, made by the same functions that made the row."""
+    from trilemma.estimate.serving import estimate
+
+    choice = table.choices[table.choice[row]]
+    tp, pp, dp, ep = (int(np.asarray(getattr(table.layout, name))[row]) for name in ("tp", "pp", "dp", "ep"))
+    workload = question.workload
+    context = workload.longest_request or 0
+    plan = Plan(
+        engine=question.engine,
+        pools=(
+            Pool(
+                layout=Layout(tp=tp, pp=pp, dp=dp, ep=ep),
+                options=options_for(choice, context=context, fixed=question.fixed),
+            ),
+        ),
+    )
+    load = replace(workload, rate=None, concurrency=int(table.requests[row]))
+    return Found(
+        plan=plan,
+        precision=choice.precision,
+        workload=load,
+        estimate=estimate(model=choice.precision.model, cluster=question.cluster, workload=load, plan=plan),
+        row=row,
+    )
