@@ -40,6 +40,8 @@ class Fields:
         self.used: set[str] = set()
         self.sections: list[Fields] = []
         self.assumptions: list[str] = []
+        #: Name of the format of unquantised tensors, for readers that need it.
+        self.dtype = "bf16"
 
     # what is there
 

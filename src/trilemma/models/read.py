@@ -35,6 +35,7 @@ def model_from_config(
     whole.family = whole.text("model_type")
     text, reader, partial = _text_part(whole)
     dtype = _dtype(whole, text)
+    text.dtype = dtype.name
     quantization = read_quantization(config, dtype=dtype, quant_config=quant_config)
     whole.ignore("quantization_config", "compression_config", "expert_dtype")
     text.ignore("quantization_config", "compression_config", "expert_dtype")
@@ -94,6 +95,7 @@ def _inherit(part: Fields, whole: Fields) -> None:
         if values.get(key) is None and whole.values.get(key) is not None:
             values[key] = whole.values[key]
     part.values = values
+    whole.ignore("tie_word_embeddings")
 
 
 def _vision_part(whole: Fields, text: Fields) -> Fields | None:

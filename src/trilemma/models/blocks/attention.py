@@ -7,10 +7,13 @@ whole heads, KV heads replicated beyond their number, RowParallelLinear for the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from trilemma.models.architecture import LatentAttention, SoftmaxAttention
 from trilemma.models.blocks.builder import Builder
+
+QkNorm: TypeAlias = Literal["head", "heads"]
+OutputGate: TypeAlias = Literal["elementwise", "headwise"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,10 +28,10 @@ class AttentionStyle:
     qkv_bias: bool = False
     k_bias: bool | None = None
     o_bias: bool = False
-    qk_norm: Literal["head", "heads"] | None = None
+    qk_norm: QkNorm | None = None
     qk_norm_bias: bool = False
     v_norm: bool = False
-    gate: Literal["elementwise", "headwise"] | None = None
+    gate: OutputGate | None = None
     k_is_v: bool = False
     no_kv: bool = False
     name: str = "self_attn"

@@ -22,7 +22,7 @@ class Builder:
     Roles in use: ``embedding``, ``head``, ``norm``, ``bias``, ``attention.{q,k,v,o,gate,sinks}``,
     ``mla.{q,q_a,q_b,kv_a,kv_b,o}``, ``indexer.{q,k,weights}``, ``compressor``, ``recurrent.{in,conv,state,out}``,
     ``ffn.{gate,up,down}``, ``experts.{gate,up,down}``, ``shared.{gate,up,down}``, ``latent.{down,up}``, ``router``,
-    ``mtp.projection``, ``vision.*``, ``hyper``.
+    ``mtp.projection``, ``vision.*``, ``hyper``, ``table`` (integers, no weights).
     """
 
     def __init__(self, *, dtype: Format, format_of: FormatOf | None = None) -> None:
@@ -61,9 +61,18 @@ class Builder:
             size = (experts, out) if experts else (out,)
             self._append(f"{name}.bias", "bias", size, cut, units if cut == "column" else 1, experts, False)
 
-    def plain(self, name: str, role: str, *shape: int, shard: Shard = "none", units: int = 1, experts: int = 0) -> None:
-        """A tensor that stays in the model's own format: norms, biases, embeddings, convolutions, routers."""
-        self._append(name, role, shape, shard, units, experts, False)
+    def plain(
+        self,
+        name: str,
+        role: str,
+        *shape: int,
+        shard: Shard = "none",
+        units: int = 1,
+        experts: int = 0,
+        fmt: Format | None = None,
+    ) -> None:
+        """A tensor that stays in the model's own format, or in ``fmt``: norms, embeddings, convolutions, routers."""
+        self._append(name, role, shape, shard, units, experts, False, fmt)
 
     def norm(self, name: str, size: int, *, bias: bool = False, shard: Shard = "none", units: int = 1) -> None:
         self._append(f"{name}.weight", "norm", (size,), shard, units, 0, False)
@@ -79,6 +88,7 @@ class Builder:
         units: int,
         experts: int,
         quantizable: bool,
+        fmt: Format | None = None,
     ) -> None:
         full = self.prefix + name
         elements = 1
@@ -86,7 +96,8 @@ class Builder:
             elements *= size
         if not 0 < elements < MOST_ELEMENTS:
             raise InputError(f"{full} would have the shape {shape}; check the sizes in the configuration")
-        fmt = self.dtype if self._format_of is None else self._format_of(full, role)
+        if fmt is None:
+            fmt = self.dtype if self._format_of is None else self._format_of(full, role)
         self.tensors.append(
             Tensor(
                 name=full,

@@ -62,6 +62,7 @@ class MtpPlan:
     norms: tuple[str, ...] = ("enorm", "hnorm", "shared_head.norm")
     projection: str = "eh_proj"
     joined: int = 2
+    extra: Callable[[Builder], None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,6 +132,8 @@ def _mtp(add: Builder, plan: Decoder) -> tuple[Layer, ...]:
             add.norm(name, plan.hidden)
         if module.projection:
             add.linear(module.projection, "mtp.projection", plan.hidden, module.joined * plan.hidden)
+        if module.extra is not None:
+            module.extra(add)
         for layer, prefix in zip(module.layers, module.layer_prefixes, strict=True):
             add.enter("mtp", prefix, len(plan.layers) + len(layers))
             _layer(add, plan, layer)

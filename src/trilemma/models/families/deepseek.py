@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from trilemma.models.architecture import DenseFfn, ExpertFfn, LatentAttention
+from dataclasses import replace
+
+from trilemma.models.architecture import DenseFfn, ExpertFfn, Ffn, LatentAttention
 from trilemma.models.blocks.decoder import Decoder, LayerPlan
 from trilemma.models.blocks.feed_forward import FfnStyle
 from trilemma.models.families import shapes
@@ -23,6 +25,11 @@ def glm_moe_dsa(fields: Fields) -> Decoder:
     """GLM-5: DeepSeek-V3.2's layers in other sizes (transformers: models/glm_moe_dsa)."""
     fields.ignore("head_dim", "qk_head_dim", "topk_method")
     return _decoder(fields, score_bias=True)
+
+
+def kimi_vl(fields: Fields) -> Decoder:
+    """The text part of Kimi-VL where it stands without a ``text_config``: Moonlight, a DeepSeek-V3 of 16B."""
+    return deepseek_v3(fields)
 
 
 def latent(fields: Fields) -> LatentAttention:
@@ -62,15 +69,11 @@ def _decoder(fields: Fields, *, score_bias: bool) -> Decoder:
     mixer, moe = latent(fields), experts(fields)
     bias = fields.flag("attention_bias", default=False)
     style = FfnStyle(score_bias=score_bias)
-    first = fields.count("first_k_dense_replace", default=0, low=0, high=4096, quiet=True)
-    every = fields.count("moe_layer_freq", default=1, high=4096, quiet=True)
-    if moe is None or first > 0 or every > 1:
-        dense = DenseFfn(intermediate=shapes.intermediate(fields))
-        ffns = shapes.first_dense(layers, dense, moe or dense, first=first, every=every)
-    else:
-        fields.ignore("intermediate_size")
-        ffns = [moe] * layers
-    plans = [LayerPlan(mixer=mixer, ffn=ffn, ffn_style=style, latent_bias=bias) for ffn in ffns]
+    ffns = _order(fields, layers, moe)
+    mixers = _indexers(fields, layers, mixer)
+    plans = [
+        LayerPlan(mixer=own, ffn=ffn, ffn_style=style, latent_bias=bias) for own, ffn in zip(mixers, ffns, strict=True)
+    ]
     modules = fields.count("num_nextn_predict_layers", default=0, low=0, high=64, quiet=True)
     return Decoder(
         hidden=shapes.hidden_size(fields),
@@ -80,3 +83,28 @@ def _decoder(fields: Fields, *, score_bias: bool) -> Decoder:
         tied=shapes.tied(fields),
         mtp=shapes.deepseek_mtp(plans[-1], layers=layers, modules=modules),
     )
+
+
+def _order(fields: Fields, layers: int, moe: ExpertFfn | None) -> list[Ffn]:
+    """Dense and sparse layers: by ``mlp_layer_types`` where given, else ``first_k_dense_replace`` and ``moe_layer_freq``."""
+    first = fields.count("first_k_dense_replace", default=0, low=0, high=4096, quiet=True)
+    every = fields.count("moe_layer_freq", default=1, high=4096, quiet=True)
+    kinds = fields.per_layer("mlp_layer_types", layers, fields.words("mlp_layer_types"))
+    if kinds is None:
+        sparse = [index >= first and index % every == 0 for index in range(layers)]
+    else:
+        sparse = shapes.kinds(kinds, {"dense": False, "sparse": True}, fields, "mlp_layer_types")
+    if moe is not None and all(sparse):
+        fields.ignore("intermediate_size")
+        return [moe] * layers
+    dense = DenseFfn(intermediate=shapes.intermediate(fields))
+    return [moe if chosen and moe is not None else dense for chosen in sparse]
+
+
+def _indexers(fields: Fields, layers: int, mixer: LatentAttention) -> list[LatentAttention]:
+    """One mixer a layer: a layer whose ``indexer_types`` entry is "shared" takes the choice of an earlier layer's indexer."""
+    kinds = fields.per_layer("indexer_types", layers, fields.words("indexer_types"))
+    if kinds is None:
+        return [mixer] * layers
+    without = replace(mixer, index_heads=None, index_dim=None)
+    return shapes.kinds(kinds, {"full": mixer, "shared": without}, fields, "indexer_types")

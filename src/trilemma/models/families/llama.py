@@ -1,9 +1,9 @@
-"""Llama, Mistral, Mixtral: grouped-query attention, RMS norms, SwiGLU."""
+"""Llama, Mistral, Mixtral and decoders that differ from Llama in a bias, a norm or a name."""
 
 from __future__ import annotations
 
-from trilemma.models.architecture import ExpertFfn
-from trilemma.models.blocks.attention import AttentionStyle
+from trilemma.models.architecture import DenseFfn, ExpertFfn
+from trilemma.models.blocks.attention import AttentionStyle, QkNorm
 from trilemma.models.blocks.decoder import Decoder, LayerPlan
 from trilemma.models.blocks.feed_forward import FfnStyle
 from trilemma.models.families import shapes
@@ -11,22 +11,129 @@ from trilemma.models.fields import Fields
 
 
 def llama(fields: Fields) -> Decoder:
-    """Llama 1 to 3, Mistral and what copies them (transformers: models/llama)."""
-    bias = fields.flag("attention_bias", "bias", "qkv_bias", default=False)
-    window = shapes.window(fields, gate=None if fields.family in ("mistral", "ministral") else "use_sliding_window")
+    """Llama 1 to 3, Mistral and what copies them (transformers: models/llama, models/mistral)."""
+    bias = fields.flag("attention_bias", "bias", "qkv_bias", "use_bias", default=False)
+    return _llama(fields, AttentionStyle(qkv_bias=bias, o_bias=bias))
+
+
+def tied_llama(fields: Fields) -> Decoder:
+    """Llama with a shared output matrix unless stated otherwise: SmolLM3, Ernie 4.5, MiniCPM, Hunyuan dense has norms."""
+    bias = fields.flag("attention_bias", "use_bias", default=False)
+    fields.ignore("no_rope_layers", "no_rope_layer_interval", "layer_types", "dim_model_base", "compression_ratio")
+    return _llama(fields, AttentionStyle(qkv_bias=bias, o_bias=bias), tie=True)
+
+
+def seed_oss(fields: Fields) -> Decoder:
+    """Seed-OSS: biases on q, k, v alone (transformers: models/seed_oss)."""
+    style = AttentionStyle(
+        qkv_bias=fields.flag("attention_bias", default=True), o_bias=fields.flag("attention_out_bias", default=False)
+    )
+    return _llama(fields, style, head_default=128)
+
+
+def internlm3(fields: Fields) -> Decoder:
+    """InternLM3: ``qkv_bias`` and ``bias`` apart (transformers: internlm3 remote code)."""
+    plain = fields.flag("bias", default=False)
+    return _llama(fields, AttentionStyle(qkv_bias=fields.flag("qkv_bias", default=False), o_bias=plain))
+
+
+def hunyuan_dense(fields: Fields) -> Decoder:
+    """Hunyuan dense: a norm on each head of q and k (transformers: models/hunyuan_v1_dense)."""
+    norm: QkNorm | None = "head" if fields.flag("use_qk_norm", default=True) else None
+    bias = fields.flag("attention_bias", default=False)
+    return _llama(fields, AttentionStyle(qkv_bias=bias, o_bias=bias, qk_norm=norm), tie=True)
+
+
+def stablelm(fields: Fields) -> Decoder:
+    """StableLM 2: layer norms with bias, optional norms of each head (transformers: models/stablelm)."""
     plan = LayerPlan(
-        mixer=shapes.softmax(fields, window=window),
+        mixer=shapes.softmax(fields),
         ffn=shapes.dense(fields),
+        attention=AttentionStyle(qkv_bias=fields.flag("use_qkv_bias", default=False)),
+        ffn_norms=() if fields.flag("use_parallel_residual", default=False) else ("post_attention_layernorm",),
+    )
+    if fields.flag("qk_layernorm", default=False):
+        fields.assume("norms of single heads (qk_layernorm) are not counted")
+    return shapes.llama_like(fields, [plan] * fields.layers(), norm_bias=True)
+
+
+def exaone(fields: Fields) -> Decoder:
+    """EXAONE 3 and 3.5: Llama under other names."""
+    plan = LayerPlan(
+        mixer=shapes.softmax(fields),
+        ffn=shapes.dense(fields),
+        attention=AttentionStyle(name="attn.attention", o_name="out_proj"),
+        ffn_style=FfnStyle(gate="c_fc_0", up="c_fc_1", down="c_proj"),
+        mixer_norms=("ln_1",),
+        ffn_norms=("ln_2",),
+    )
+    layers = fields.layers("num_layers", "num_hidden_layers")
+    return shapes.llama_like(
+        fields, [plan] * layers, prefix="transformer.", layer_name="h", embedding="wte", final_norm="ln_f"
+    )
+
+
+def exaone4(fields: Fields) -> Decoder:
+    """EXAONE 4: norms after each half, norms on q and k, windows on three layers of four (transformers: models/exaone4)."""
+    layers = fields.layers()
+    full, size = shapes.softmax(fields), shapes.window(fields)
+    pattern = fields.raw("sliding_window_pattern")
+    period = (
+        len(pattern)
+        if isinstance(pattern, str)
+        else fields.count("sliding_window_pattern", default=4, high=64, quiet=True)
+    )
+    mixers = (
+        shapes.windowed(
+            fields, layers, full=full, sliding=shapes.softmax(fields, window=size), default=shapes.every(period, layers)
+        )
+        if size
+        else [full] * layers
+    )
+    fields.ignore("layer_types")
+    plans = [
+        LayerPlan(
+            mixer=mixer,
+            ffn=shapes.dense(fields),
+            attention=AttentionStyle(qk_norm="head"),
+            mixer_norms=("post_attention_layernorm",),
+            ffn_norms=("post_feedforward_layernorm",),
+        )
+        for mixer in mixers
+    ]
+    return shapes.llama_like(fields, plans)
+
+
+def arcee(fields: Fields) -> Decoder:
+    """AFM (Arcee): Llama with two-matrix feed-forwards (transformers: models/arcee)."""
+    plan = LayerPlan(mixer=shapes.softmax(fields), ffn=shapes.dense(fields, gated=False))
+    return shapes.llama_like(fields, [plan] * fields.layers())
+
+
+def nemotron(fields: Fields) -> Decoder:
+    """Nemotron-4 and Minitron: squared ReLU with two matrices, layer norms with bias (transformers: models/nemotron)."""
+    bias = fields.flag("attention_bias", default=False)
+    plan = LayerPlan(
+        mixer=shapes.softmax(fields),
+        ffn=shapes.dense(fields, gated=False),
         attention=AttentionStyle(qkv_bias=bias, o_bias=bias),
         ffn_style=FfnStyle(bias=fields.flag("mlp_bias", default=False)),
     )
-    return Decoder(
-        hidden=shapes.hidden_size(fields),
-        vocab=shapes.vocabulary(fields),
-        layers=shapes.repeat(plan, fields.layers()),
-        max_positions=shapes.max_positions(fields),
-        tied=shapes.tied(fields),
+    return shapes.llama_like(fields, [plan] * fields.layers(), norm_bias=True)
+
+
+def qwen(fields: Fields) -> Decoder:
+    """The first Qwen: ``intermediate_size`` counts both halves of the gated block; biased q, k, v (Qwen remote code)."""
+    plan = LayerPlan(
+        mixer=shapes.softmax(fields),
+        ffn=DenseFfn(intermediate=shapes.intermediate(fields) // 2),
+        attention=AttentionStyle(qkv_bias=True, name="attn", o_name="c_proj"),
+        mixer_norms=("ln_1",),
+        ffn_norms=("ln_2",),
     )
+    fields.ignore("no_bias")
+    layers = [plan] * fields.layers()
+    return shapes.llama_like(fields, layers, prefix="transformer.", layer_name="h", embedding="wte", final_norm="ln_f")
 
 
 def mixtral(fields: Fields) -> Decoder:
@@ -37,14 +144,18 @@ def mixtral(fields: Fields) -> Decoder:
         intermediate=shapes.intermediate(fields),
     )
     plan = LayerPlan(
-        mixer=shapes.softmax(fields, kv_default=8, window=shapes.window(fields, gate=None)),
+        mixer=shapes.softmax(fields, kv_default=8, window=shapes.window(fields)),
         ffn=experts,
         ffn_style=FfnStyle(moe_name="block_sparse_moe", expert_names=("w1", "w3", "w2")),
     )
-    return Decoder(
-        hidden=shapes.hidden_size(fields),
-        vocab=shapes.vocabulary(fields),
-        layers=shapes.repeat(plan, fields.layers()),
-        max_positions=shapes.max_positions(fields),
-        tied=shapes.tied(fields),
+    return shapes.llama_like(fields, [plan] * fields.layers())
+
+
+def _llama(fields: Fields, style: AttentionStyle, *, tie: bool = False, head_default: int | None = None) -> Decoder:
+    plan = LayerPlan(
+        mixer=shapes.softmax(fields, head_default=head_default, window=shapes.window(fields)),
+        ffn=shapes.dense(fields),
+        attention=style,
+        ffn_style=FfnStyle(bias=fields.flag("mlp_bias", default=False)),
     )
+    return shapes.llama_like(fields, [plan] * fields.layers(), tie=tie)

@@ -97,7 +97,7 @@ def _mixers(fields: Fields, *, head_default: int | None = None) -> list[SoftmaxA
     """One mixer a layer; a window only where ``use_sliding_window`` is set, from ``max_window_layers`` on."""
     layers = fields.layers()
     full = shapes.softmax(fields, head_default=head_default)
-    size = shapes.window(fields)
+    size = shapes.window(fields, on=False)
     if size is None:
         fields.ignore("layer_types")
         return [full] * layers

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from trilemma.errors import InputError
-from trilemma.models.architecture import DenseFfn, Ffn, SoftmaxAttention
-from trilemma.models.blocks.decoder import LayerPlan, MtpPlan
+from trilemma.formats import catalogue
+from trilemma.models.architecture import DenseFfn, Mixer, SoftmaxAttention
+from trilemma.models.blocks.decoder import Decoder, LayerPlan, MtpPlan
 from trilemma.models.fields import Fields
 
 WIDEST = 2**20
@@ -78,12 +79,29 @@ def head_dim(fields: Fields, query: int, *, default: int | None = None) -> int:
     return hidden // query
 
 
-def window(fields: Fields, *, gate: str | None = "use_sliding_window") -> int | None:
-    """``sliding_window`` where the family's switch ``gate`` (absent: on only where the family says so) allows it."""
-    size = fields.optional_count("sliding_window", high=2**40)
-    if gate is not None and not fields.flag(gate, default=False):
+def window(fields: Fields, *, on: bool = True) -> int | None:
+    """``sliding_window`` unless ``use_sliding_window`` (absent: ``on``) forbids it; 0 and less mean none."""
+    size = fields.optional_count("sliding_window", "sliding_window_size", low=-1, high=2**40)
+    if size is None or size <= 0 or not fields.flag("use_sliding_window", default=on):
         return None
     return size
+
+
+def windowed(fields: Fields, layers: int, *, full: Mixer, sliding: Mixer, default: Sequence[str]) -> list[Mixer]:
+    """One mixer a layer by ``layer_types`` (default as given): full_attention or sliding_attention."""
+    known = {"sliding_attention": sliding, "full_attention": full}
+    return kinds(fields.layer_types(layers, default), known, fields, "layer_types")
+
+
+def every(period: int, layers: int) -> list[str]:
+    """Full attention on every ``period``-th layer, sliding attention on the others."""
+    return ["full_attention" if (index + 1) % period == 0 else "sliding_attention" for index in range(layers)]
+
+
+def state_format(fields: Fields) -> str:
+    """The format of a recurrent state: what the configuration states, else that of the model (as vLLM's "auto")."""
+    stated = fields.text("mamba_ssm_cache_dtype", "mamba_ssm_dtype")
+    return catalogue.get(stated).name if stated not in ("", "auto") else fields.dtype
 
 
 def intermediate(fields: Fields) -> int:
@@ -101,11 +119,6 @@ def experts_per_token(fields: Fields, *keys: str, default: int | None = None) ->
     return fields.count(*names, high=MOST_EXPERTS)
 
 
-def first_dense(layers: int, dense_ffn: Ffn, moe: Ffn, *, first: int, every: int = 1) -> list[Ffn]:
-    """DeepSeek's order: ``first`` dense layers, then a mixture on every ``every``-th layer."""
-    return [moe if index >= first and index % every == 0 else dense_ffn for index in range(layers)]
-
-
 def deepseek_mtp(plan: LayerPlan, *, layers: int, modules: int, prefix: str = "model.layers.") -> tuple[MtpPlan, ...]:
     """Modules stored as further layers: two norms, a joining projection, one decoder layer and a norm of their own.
 
@@ -117,8 +130,16 @@ def deepseek_mtp(plan: LayerPlan, *, layers: int, modules: int, prefix: str = "m
     )
 
 
-def repeat(plan: LayerPlan, layers: int) -> list[LayerPlan]:
-    return [plan] * layers
+def llama_like(fields: Fields, plans: Sequence[LayerPlan], *, tie: bool = False, **more: Any) -> Decoder:
+    """A decoder whose outer parts are Llama's; ``tie`` is the family's default of ``tie_word_embeddings``."""
+    return Decoder(
+        hidden=hidden_size(fields),
+        vocab=vocabulary(fields),
+        layers=plans,
+        max_positions=max_positions(fields),
+        tied=tied(fields, default=tie),
+        **more,
+    )
 
 
 def kinds(values: Sequence[Any], allowed: dict[str, Any], fields: Fields, key: str) -> list[Any]:
