@@ -6,96 +6,95 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trilemma.models.quantized.schemes import Scheme, scheme_names
+from trilemma.models.quantized.schemes import Scheme, scheme_in, unstated_methods
 
 MAX_NAME = 300
 #: Words that say how a checkpoint was tuned, packed or published, not what its architecture is.
 _NOISE = frozenset(
     """
-    instruct it chat hf base sft dpo preview finetuned edge trtllm meta lora qlora full tuned gguf unsloth ct qat mtp
-    release model instruction pt bnb mlx community dynamic ud hydrated context abliterated awq3 compressed quantized
-    instructions vllm ollama server v0.1 v1.0 modelopt autoround
-    """.split()
+    instruct it chat hf base sft dpo preview finetuned edge trtllm meta lora qlora full tuned unsloth ct qat mtp release
+    model instruction instructions pt mlx community dynamic ud abliterated compressed quantized vllm ollama v0.1 v1.0
+    modelopt dyn latest
+    """.split()  # noqa: SIM905 - a list of words reads better as text
 )
 _BRACKETS = re.compile(r"\[[^\]]*\]|\([^)]*\)")
-_DECIMAL = re.compile(r"(?<=\d)[_p](?=\d(?![0-9a-z]))")
+_CUT = re.compile(r"\bcut to (\d{1,4}) layers\b")
+_DECIMAL = re.compile(r"(?<=\d)_(?=\d(?![0-9a-z]))")
 _WORDS = re.compile(r"[^a-z0-9.+]+")
-_VERSION = re.compile(r"\bv(?=\d)|(?<=[a-z])v(?=\d)")
+_VERSION = re.compile(r"(?:(?<=[a-z])|^)v(?=\d)")
 _DATE = re.compile(r"(?:20)?\d{4}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spelling:
-    """A name taken apart: its words, those left without noise and scheme, and the scheme that it states."""
+    """A name taken apart: its words, those left without noise and scheme, and the quantisation that it states.
+
+    ``unstated`` is a method that the name gives without saying how many bits (``GGUF``, ``EXL3``). ``before`` are the bare
+    words in front of the first word of quantisation: what follows it may be the label of a variant.
+    """
 
     words: tuple[str, ...]
     bare: tuple[str, ...]
-    scheme: Scheme | None
-    scheme_words: str = ""
-
-    @property
-    def key(self) -> str:
-        """All words, squeezed."""
-        return squeeze(self.words)
-
-    @property
-    def bare_key(self) -> str:
-        """The words without scheme and noise, squeezed."""
-        return squeeze(self.bare)
+    scheme: Scheme | None = None
+    unstated: str | None = None
+    before: tuple[str, ...] = ()
 
 
-def squeeze(words: tuple[str, ...]) -> str:
+def squeeze(words: Sequence[str]) -> str:
     """Words joined without separators, a ``v`` in front of a version number dropped."""
-    return _VERSION.sub("", "".join(words))
+    return _VERSION.sub("", "".join(_VERSION.sub("", word) for word in words))
 
 
 def split_words(name: str) -> tuple[str, ...]:
     """Lower-case words of a name without organisation and bracketed remarks; ``3_1`` is read as 3.1."""
-    text = _BRACKETS.sub(" ", name[:MAX_NAME].strip().lower())
-    text = text.rsplit("/", 1)[-1]
-    text = _DECIMAL.sub(".", text)
+    text = name[:MAX_NAME].strip().lower().replace("\N{NO-BREAK SPACE}", " ")
+    text = _CUT.sub(" ", text)
+    text = _BRACKETS.sub(" ", text) if not text.startswith(("[", "(")) else text
+    text = _DECIMAL.sub(".", text.rsplit("/", 1)[-1])
     return tuple(word for word in (part.strip(".") for part in _WORDS.split(text)) if word)
 
 
 def spell(name: str) -> Spelling:
-    """Take ``name`` apart. The longest words that name a scheme win; dates such as 2507 stay part of the model."""
+    """Take ``name`` apart. The longest words that name a scheme win, the scheme listed first where there are several."""
     words = split_words(name)
     scheme: Scheme | None = None
-    said = ""
+    unstated: str | None = None
     bare: list[str] = []
-    known = scheme_names()
+    before: tuple[str, ...] = ()
     position = 0
     while position < len(words):
-        length, found = _scheme_at(words, position, known)
-        if found is not None and position > 0:
-            if scheme is None or _rank(found) < _rank(scheme):
-                scheme, said = found, "-".join(words[position : position + length])
+        word = words[position]
+        length, found = scheme_in(words, position) if position else (0, None)
+        if found is not None:
+            before = before or tuple(bare)
+            if found.quantises and (scheme is None or found.order < scheme.order):
+                scheme = found
             position += length
             continue
-        if words[position] not in _NOISE or position == 0:
-            bare.append(words[position])
+        if position and word in unstated_methods():
+            before = before or tuple(bare)
+            unstated = unstated or word
+        elif not position or word not in _NOISE:
+            bare.append(word)
         position += 1
-    return Spelling(words=words, bare=tuple(bare), scheme=scheme, scheme_words=said)
+    return Spelling(
+        words=words,
+        bare=tuple(bare),
+        scheme=scheme,
+        unstated=None if scheme else unstated,
+        before=before or tuple(bare),
+    )
 
 
 def without_dates(words: tuple[str, ...]) -> tuple[str, ...]:
     """``words`` without release dates such as 0528, 2507 or 20250131."""
-    return tuple(word for word in words if not _DATE.fullmatch(word))
+    return tuple(word for index, word in enumerate(words) if not index or not _DATE.fullmatch(word))
 
 
-def _scheme_at(words: tuple[str, ...], position: int, known: object) -> tuple[int, Scheme | None]:
-    assert isinstance(known, dict)
-    for length in range(min(4, len(words) - position), 0, -1):
-        run = words[position : position + length]
-        for joint in ("-", "_", "."):
-            found = known.get(joint.join(run))
-            if found is not None and found.quantises:
-                return length, found
-    return 0, None
-
-
-def _rank(scheme: Scheme) -> int:
-    """Order of preference where a name states two: as in the data file."""
-    return list(dict.fromkeys(id(value) for value in scheme_names().values())).index(id(scheme))
+def layers_left(name: str) -> int | None:
+    """N of a model ``cut to N layers``, as benchmarks shorten large ones; None for a whole model."""
+    found = _CUT.search(name[:MAX_NAME].lower())
+    return int(found.group(1)) if found else None

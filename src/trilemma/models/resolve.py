@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from trilemma.errors import InputError, UnknownName, shorten
 from trilemma.models import catalogue, hub
 from trilemma.models.architecture import Model, Quantization
 from trilemma.models.files import model_from_path
-from trilemma.models.naming import MAX_NAME, Spelling, spell, squeeze, without_dates
+from trilemma.models.naming import MAX_NAME, Spelling, layers_left, spell, squeeze, without_dates
 from trilemma.models.quantized import requantize
 from trilemma.models.quantized.schemes import Scheme
 from trilemma.models.read import model_from_config
 
 _FILE_ENDINGS = (".json", ".safetensors", ".gguf")
+_PUBLISHERS = ("nvidia", "meta", "google", "microsoft", "openai", "ibm", "mistralai", "deepseek")
+#: A size at the end of a name whose architecture has one size only: ``DeepSeek R1 671b``, ``Nemotron 3 Nano 30B``.
+_SIZE = re.compile(r"\d+(?:\.\d+)?[bt]")
 
 
 def load_model(name_or_path: str, *, models_dir: str | None = None) -> Model:
@@ -57,7 +62,7 @@ def resolve_name(name: str) -> tuple[str, Scheme | None]:
     found = _find(name)
     if found is None:
         raise UnknownName("model", name, _offers(), hint="see trilemma models")
-    return found[0], found[1]
+    return found[0], found[1].scheme if found[1] is not None else None
 
 
 def _models_folder(name: str, models_dir: str | None) -> Path | None:
@@ -86,7 +91,7 @@ def _folders(base: Path) -> list[str]:
 
 
 def _looks_like_path(name: str, path: Path) -> bool:
-    if name.endswith(_FILE_ENDINGS) or name.startswith(("/", "./", "../", "~")) or os.sep != "/" and os.sep in name:
+    if name.endswith(_FILE_ENDINGS) or name.startswith(("/", "./", "../", "~")) or (os.sep != "/" and os.sep in name):
         return True
     try:
         return path.is_file() or (path / "config.json").is_file()
@@ -103,26 +108,44 @@ def _from_catalogue(name: str) -> Model | None:
     found = _find(name)
     if found is None:
         return None
-    entry_name, scheme, note = found
+    entry_name, spelling, note = found
     config = catalogue.config(entry_name)
     source = f"catalogue {entry_name}: {config.pop('_source', '')}"
     as_of = config.pop("_as_of", "")
+    left = layers_left(name)
+    if left is not None:
+        _cut(config, left)
+        note = f"{shorten(name)}: the first {left} layers of {entry_name}"
     model = model_from_config(
         {key: value for key, value in config.items() if not key.startswith("_")},
         name=name if "/" in name else entry_name,
         source=f"{source}{f' ({as_of})' if as_of else ''}",
     )
-    if scheme is not None:
-        model = _under_scheme(model, scheme, name)
+    if spelling is not None:
+        model = _stated_by_name(model, name)
     if note:
         model = replace(model, assumptions=(*model.assumptions, note))
     return model
 
 
+def _cut(config: dict[str, Any], layers: int) -> None:
+    """Leave the first ``layers`` layers of a configuration."""
+    text = config.get("text_config")
+    part = text if isinstance(text, dict) else config
+    key = next((key for key in ("num_hidden_layers", "n_layer", "n_layers", "num_layers") if key in part), None)
+    if key is None or not 0 < layers <= part[key]:
+        raise InputError(f"a model cut to {layers} layers must keep 1 to {part.get(key, 0) if key else 0} of them")
+    part[key] = layers
+
+
 def _stated_by_name(model: Model, name: str) -> Model:
-    """Lay the scheme that a name states over a configuration that states none, or another."""
-    scheme = spell(name).scheme
-    return model if scheme is None else _under_scheme(model, scheme, name)
+    """Lay the quantisation that a name states over a configuration that states none, or another."""
+    spelling = spell(name)
+    if spelling.scheme is not None:
+        return _under_scheme(model, spelling.scheme, name)
+    if spelling.unstated is not None and model.quantization is None:
+        return _under_unstated(model, spelling.unstated, name)
+    return model
 
 
 def _under_scheme(model: Model, scheme: Scheme, name: str) -> Model:
@@ -134,6 +157,17 @@ def _under_scheme(model: Model, scheme: Scheme, name: str) -> Model:
     return replace(changed, assumptions=(*changed.assumptions, note))
 
 
+def _under_unstated(model: Model, method: str, name: str) -> Model:
+    """``model`` marked as quantised by ``method`` in a way that the name does not tell: sizes stay unquantised, and say so."""
+    note = f"{shorten(name)} is stored by {method}; how many bits a weight has is not stated"
+    return replace(
+        model,
+        quantization=Quantization(method=method, weight_format=None, notes=(note,)),
+        unknown_fields=(*model.unknown_fields, f"quantization: {method}"),
+        assumptions=(*model.assumptions, f"{note}: counted at {model.dtype.bits:g} bits"),
+    )
+
+
 def _agrees(quantization: Quantization, scheme: Scheme) -> bool:
     """Whether a checkpoint's own description is of the kind that its name states."""
     if quantization.weight_format is None:
@@ -142,35 +176,32 @@ def _agrees(quantization: Quantization, scheme: Scheme) -> bool:
     return scheme.format.bits in bits
 
 
-def _find(name: str) -> tuple[str, Scheme | None, str] | None:
-    """Entry, scheme beside it, and what was assumed; None where nothing fits."""
+def _find(name: str) -> tuple[str, Spelling | None, str] | None:
+    """Entry, the spelling where words of it say more than the entry does, and what was assumed; None where nothing fits."""
     if len(name) > MAX_NAME:
         raise InputError(f"model name {shorten(name)!r} is too long; give a name of at most {MAX_NAME} characters")
     exact = _ids().get(name.lower())
     if exact is not None:
         return exact, None, ""
     spelling = spell(name)
-    if not spelling.words:
-        return None
-    for words, scheme in _attempts(spelling):
+    for words, is_literal in _readings(spelling):
         candidates = _keys().get(squeeze(words), ())
         if len(candidates) == 1:
-            return candidates[0], scheme, _note(name, candidates[0])
+            return candidates[0], None if is_literal else spelling, _note(name, candidates[0])
         if candidates:
             raise InputError(f"model name {shorten(name)!r} fits {', '.join(candidates[:6])}; name one of them")
     return None
 
 
-def _attempts(spelling: Spelling) -> list[tuple[tuple[str, ...], Scheme | None]]:
-    """Ever looser readings of a name, the most literal first."""
-    attempts: list[tuple[tuple[str, ...], Scheme | None]] = [
-        (spelling.words, None),
-        (spelling.bare, spelling.scheme),
-        (without_dates(spelling.bare), spelling.scheme),
-    ]
-    if len(spelling.bare) > 2 and spelling.bare[0] in ("nvidia", "meta", "google", "microsoft", "openai", "ibm"):
-        attempts.append((spelling.bare[1:], spelling.scheme))
-    return attempts
+def _readings(spelling: Spelling) -> Iterator[tuple[Sequence[str], bool]]:
+    """Ever looser readings of a name, the most literal first, with whether it is literal."""
+    yield spelling.words, True
+    for words in (spelling.bare, without_dates(spelling.bare), spelling.before):
+        yield words, False
+        if len(words) > 2 and words[0] in _PUBLISHERS:
+            yield words[1:], False
+        if len(words) > 2 and _SIZE.fullmatch(words[-1]):
+            yield words[:-1], False
 
 
 def _note(name: str, entry: str) -> str:
@@ -192,20 +223,17 @@ def _ids() -> Mapping[str, str]:
 
 @cache
 def _keys() -> Mapping[str, tuple[str, ...]]:
-    """Squeezed spelling → entries. Full spellings of names, ids and aliases first; bare ones where those leave room."""
+    """Squeezed spelling → entries: full spellings of names, ids and aliases first, looser ones where those leave room."""
     full: dict[str, list[str]] = {}
-    bare: dict[str, list[str]] = {}
+    loose: dict[str, list[str]] = {}
     for entry in catalogue.entries().values():
-        for index, text in enumerate((entry.name, *entry.ids, *entry.aliases)):
+        for index, text in enumerate((entry.name, *entry.aliases, *entry.ids)):
             spelling = spell(text)
-            _add(full, spelling.key, entry.name)
+            _add(full, squeeze(spelling.words), entry.name)
             if index == 0 or spelling.scheme is None:
-                for words in (spelling.bare, without_dates(spelling.bare)):
-                    _add(bare, squeeze(words), entry.name)
-    for key, found in bare.items():
-        if key not in full:
-            full[key] = found
-    return {key: tuple(found) for key, found in full.items()}
+                _add(loose, squeeze(spelling.bare), entry.name)
+                _add(loose, squeeze(without_dates(spelling.bare)), entry.name)
+    return {key: tuple(found) for key, found in (loose | full).items()}
 
 
 def _add(table: dict[str, list[str]], key: str, name: str) -> None:

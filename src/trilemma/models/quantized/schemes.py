@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -15,6 +16,9 @@ from trilemma.formats.formats import Format
 from trilemma.models.architecture import Model, Quantization, Tensor
 from trilemma.models.quantized.coverage import is_kept
 
+_WORDS = re.compile(r"[^a-z0-9._]+")
+_LONGEST = 4
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scheme:
@@ -22,7 +26,8 @@ class Scheme:
 
     ``kept`` are roles (or first words of roles) left in the model's own format beside embeddings, head, norms, routers
     and vision; ``kept_with_experts`` holds for mixtures of experts only; ``only`` limits the scheme to roles where the
-    model has them. ``whole`` schemes (GGUF) quantise embeddings and head as well. ``source`` says who stores it so.
+    model has them. ``whole`` schemes (GGUF) quantise embeddings and head as well. ``source`` says who stores it so,
+    ``order`` its place in the data file: where a name holds words of two, the earlier wins.
     """
 
     name: str
@@ -37,6 +42,7 @@ class Scheme:
     quantises: bool = True
     names: tuple[str, ...] = ()
     source: str = ""
+    order: int = 0
 
     def covers(self, tensor: Tensor, *, has_experts: bool) -> bool:
         """Whether the scheme stores ``tensor`` in its format, in a model with or without experts."""
@@ -54,23 +60,39 @@ class Scheme:
 
 
 def find_scheme(name: str) -> Scheme:
-    """The scheme called ``name`` (``fp8``, ``w4a16``, ``awq``, ``bitsandbytes``, ``bf16``, ``q4_k_m``, …).
+    """The scheme called ``name`` (``fp8``, ``w4a16``, ``AWQ``, ``int4 (AutoRound)``, ``bitsandbytes``, ``bf16``, ``Q4_K_M``, …).
 
-    Raises `UnknownName` with near names.
+    Of a longer text the one scheme that it names counts. Raises `UnknownName` with near names.
     """
-    key = name[:200].strip().lower().replace(" ", "-")
-    known = _by_name()
-    found = known.get(key) or known.get(key.replace("_", "-")) or known.get(key.replace("-", "_"))
+    words = tuple(word for word in _WORDS.split(name[:200].strip().lower()) if word)
+    found: Scheme | None = None
+    position = 0
+    while position < len(words):
+        length, scheme = scheme_in(words, position)
+        if scheme is not None and (found is None or scheme.order < found.order):
+            found = scheme
+        position += length or 1
     if found is None:
         raise UnknownName(
-            "quantization scheme", name, known, hint="such as fp8, awq, gptq, w4a16, nvfp4, mxfp4, nf4, bf16"
+            "quantization scheme", name, _by_name(), hint="such as fp8, awq, gptq, w4a16, nvfp4, mxfp4, nf4, bf16"
         )
     return found
 
 
-def scheme_names() -> Mapping[str, Scheme]:
-    """Every spelling with its scheme."""
-    return dict(_by_name())
+def scheme_in(words: Sequence[str], position: int) -> tuple[int, Scheme | None]:
+    """The scheme that the longest run of ``words`` from ``position`` names, with the length of the run; (0, None) without."""
+    known = _by_words()
+    for length in range(min(_LONGEST, len(words) - position), 0, -1):
+        found = known.get("-".join(words[position : position + length]).replace("_", "-").replace(".", "-"))
+        if found is not None:
+            return length, found
+    return 0, None
+
+
+@cache
+def unstated_methods() -> frozenset[str]:
+    """Methods whose name alone does not tell how many bits a weight has."""
+    return frozenset(_document()["unstated"]["names"])
 
 
 def requantize(model: Model, scheme: str) -> Model:
@@ -139,25 +161,25 @@ def _schemes() -> tuple[Scheme, ...]:
         )
         for name, row in document["schemes"].items()
     ]
-    for name, names in document["unquantised"].items():
-        schemes.append(
-            Scheme(name=name, method="none", format=catalogue.get(name), quantises=False, names=tuple(names))
-        )
     packed = document["gguf"]
-    for name, names in packed.items():
-        if isinstance(names, list):
-            schemes.append(
-                Scheme(
-                    name=f"gguf-{name}",
-                    method="gguf",
-                    format=catalogue.get(name),
-                    whole=True,
-                    mtp=True,
-                    names=tuple(names),
-                    source=packed["source"],
-                )
-            )
-    return tuple(schemes)
+    schemes += [
+        Scheme(
+            name=f"gguf-{name}",
+            method="gguf",
+            format=catalogue.get(name),
+            whole=True,
+            mtp=True,
+            names=tuple(names),
+            source=packed["source"],
+        )
+        for name, names in packed.items()
+        if isinstance(names, list)
+    ]
+    schemes += [
+        Scheme(name=name, method="none", format=catalogue.get(name), quantises=False, names=tuple(names))
+        for name, names in document["unquantised"].items()
+    ]
+    return tuple(replace(scheme, order=order) for order, scheme in enumerate(schemes))
 
 
 @cache
@@ -168,3 +190,8 @@ def _by_name() -> dict[str, Scheme]:
             if known.setdefault(name.lower(), scheme) is not scheme:
                 raise InputError(f"two quantization schemes are called {name!r} in schemes.toml")
     return known
+
+
+@cache
+def _by_words() -> dict[str, Scheme]:
+    return {name.replace("_", "-").replace(".", "-"): scheme for name, scheme in _by_name().items()}
