@@ -8,9 +8,8 @@ import os
 import sys
 from typing import NoReturn
 
+from trilemma.cli.output import BAD_INPUT, OUR_BUG, YES
 from trilemma.errors import InputError, shorten
-
-YES, NO, BAD_INPUT, OUR_BUG = 0, 1, 2, 3
 
 #: command → (module, one-line summary). A module is imported only when its command runs and offers
 #: ``add_arguments(parser)`` and ``run(arguments) -> exit code``.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trilemma.engines.base import EngineCommand, StartUp
+from trilemma.engines.base import EngineCommand, Stage, StartUp
 from trilemma.plans import Draft, Layout, Plan, ServeOptions
 
 if TYPE_CHECKING:
@@ -45,6 +45,19 @@ class Vllm:
             free_bytes=free_bytes,
             capacity_bytes=capacity_bytes,
         )
+
+    def likeliest_stage(self, start: StartUp) -> tuple[Stage, float]:
+        """See `trilemma.engines.vllm.verdict.likeliest`."""
+        from trilemma.engines.vllm.verdict import likeliest
+
+        stage, probability = likeliest(start)
+        return stage, probability
+
+    def feasible_fraction(self, start: StartUp) -> tuple[float, float] | None:
+        """See `trilemma.engines.vllm.verdict.feasible_fraction`."""
+        from trilemma.engines.vllm.verdict import feasible_fraction
+
+        return feasible_fraction(start)
 
     def read(self, argv: Sequence[str]) -> EngineCommand:
         """See `trilemma.engines.vllm.read.read`."""

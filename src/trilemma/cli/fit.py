@@ -1,0 +1,43 @@
+"""``trilemma fit``: one plan in full."""
+
+from __future__ import annotations
+
+import argparse
+
+from trilemma.cli.arguments import (
+    add_cluster_arguments,
+    add_engine_arguments,
+    add_layout_arguments,
+    add_model_arguments,
+    add_output_arguments,
+    add_workload_arguments,
+    number,
+    read_cluster,
+    read_model,
+    read_plan,
+    read_workload,
+)
+from trilemma.cli.output import show_estimate
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_arguments(parser)
+    add_cluster_arguments(parser)
+    add_layout_arguments(parser)
+    add_workload_arguments(parser)
+    add_engine_arguments(parser)
+    parser.add_argument("--free-gib", type=number, metavar="X", help="GiB of each card that other processes leave free")
+    add_output_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from trilemma.estimate.serving import estimate
+    from trilemma.quantities import GIB
+
+    model = read_model(arguments)
+    cluster = read_cluster(arguments)
+    workload = read_workload(arguments)
+    plan = read_plan(arguments, gpus=cluster.gpus, context=workload.longest_request)
+    free_bytes = None if arguments.free_gib is None else arguments.free_gib * GIB
+    answer = estimate(model=model, cluster=cluster, workload=workload, plan=plan, free_bytes=free_bytes)
+    return show_estimate(answer, as_json=arguments.json, explain=arguments.explain)

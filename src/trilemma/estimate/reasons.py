@@ -1,0 +1,82 @@
+"""The verdict as one sentence, with the figures that decide it."""
+
+from __future__ import annotations
+
+from trilemma.engines.base import Stage, StartUp
+from trilemma.quantities import GIB, show_count, show_gib
+
+
+def reason(stage: Stage, start: StartUp) -> str:
+    """Why start-up ends at ``stage``: what is needed against what there is, and the option that would move it."""
+    return _REASONS[stage](start)
+
+
+def _ok(start: StartUp) -> str:
+    pool = start.pool
+    tokens = show_count(float(pool.tokens))
+    if not pool.bytes_per_token_per_gpu:
+        return f"weights take {_weights(start)} of {show_gib(float(start.capacity_bytes))} GiB per GPU"
+    return f"the cache pool holds {tokens} tokens, {float(pool.concurrency):,.2f} requests of {show_count(start.context)} tokens at once"
+
+
+def _oom_load(start: StartUp) -> str:
+    free = start.capacity_bytes if start.free_bytes is None else start.free_bytes
+    if start.free_bytes is not None and float(start.budget_bytes) > start.free_bytes >= float(start.load_peak_bytes):
+        return (
+            f"the engine refuses to start: it wants {show_gib(float(start.budget_bytes))} GiB"
+            f" ({start.memory_fraction:g} of the card), other processes leave {show_gib(float(free))} GiB"
+        )
+    return (
+        f"loading needs {show_gib(float(start.load_peak_bytes))} GiB per GPU, the card has {show_gib(float(free))} GiB"
+    )
+
+
+def _oom_profile(start: StartUp) -> str:
+    inside = float(start.budget_bytes) - float(start.pool.available_bytes)
+    return (
+        f"weights ({_weights(start)} GiB), activations and buffers take {inside / GIB:,.2f} GiB of a budget of"
+        f" {show_gib(float(start.budget_bytes))} GiB: nothing is left for the KV cache"
+    )
+
+
+def _kv_too_small(start: StartUp) -> str:
+    pool = start.pool
+    if float(pool.available_bytes) >= float(pool.need_bytes):
+        return (
+            f"{show_count(float(start.max_seqs))} sequences need a state block each and the pool has"
+            f" {show_count(float(pool.blocks))}; lower the most sequences"
+        )
+    return (
+        f"one request of {show_count(start.context)} tokens needs {show_gib(float(pool.need_bytes))} GiB of KV cache per GPU,"
+        f" {show_gib(float(pool.available_bytes))} GiB are left: enough for {show_count(float(pool.max_context))} tokens"
+    )
+
+
+def _oom_capture(start: StartUp) -> str:
+    outside = float(start.ledger.total("outside"))
+    left = float(start.capacity_bytes) - float(start.budget_bytes)
+    return (
+        f"CUDA graphs and context take {outside / GIB:,.2f} GiB beside the budget, and a memory fraction of"
+        f" {start.memory_fraction:g} leaves {left / GIB:,.2f} GiB for them"
+    )
+
+
+def _oom_runtime(start: StartUp) -> str:
+    left = float(start.capacity_bytes) - float(start.ledger.total())
+    return f"it starts, but only {show_gib(left)} GiB of the card stay free for what serving allocates later"
+
+
+def _weights(start: StartUp) -> str:
+    return show_gib(
+        sum(float(line.bytes) for line in start.ledger if line.name in ("weights", "draft_model", "vision"))
+    )
+
+
+_REASONS = {
+    "ok": _ok,
+    "oom_load": _oom_load,
+    "oom_profile": _oom_profile,
+    "kv_too_small": _kv_too_small,
+    "oom_capture": _oom_capture,
+    "oom_runtime": _oom_runtime,
+}

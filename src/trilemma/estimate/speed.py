@@ -1,0 +1,145 @@
+"""How fast a plan runs, with error bars and the resource that binds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+
+from trilemma.engines.base import StartUp
+from trilemma.errors import Caution
+from trilemma.estimate.estimate import Bottleneck, Latency, Resource, SpeedEstimate
+from trilemma.formats import catalogue
+from trilemma.hardware.cluster import Cluster
+from trilemma.intervals import Interval
+from trilemma.models.architecture import Model
+from trilemma.plans import Plan
+from trilemma.quantities import show_count
+from trilemma.timing import Machine, ServingSpeed, concurrency_for_rate, model_work, serving_speed
+from trilemma.timing.intervals import speed_spread
+from trilemma.workloads import Serving
+
+#: The load that is assumed, and said to be, where none is stated: chat lengths, a few dozen readers.
+ASSUMED_ISL, ASSUMED_OSL, ASSUMED_CONCURRENCY = 1024, 1024, 32
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Speed:
+    """Figures of speed, what binds them, and what was assumed to get them."""
+
+    figures: SpeedEstimate
+    bottleneck: Bottleneck
+    output_tokens_per_s: float
+    cautions: tuple[Caution, ...] = ()
+
+
+def plan_speed(start: StartUp, *, model: Model, cluster: Cluster, workload: Serving, plan: Plan) -> Speed:
+    """Latency and throughput of one plan under its load; a load that is not stated is assumed and listed."""
+    load, cautions = _stated(workload, start)
+    isl, osl = load.isl or ASSUMED_ISL, load.osl or ASSUMED_OSL
+    layout, kv_format = plan.pool.layout, catalogue.get(start.kv_format)
+    work, machine = model_work(model, cluster.accelerator), Machine.of(cluster)
+    held = slots(start, length=isl + osl)
+    concurrency = load.concurrency
+    if load.rate is not None:
+        concurrency = concurrency_for_rate(
+            work, machine, layout, rate=load.rate, isl=isl, osl=osl, kv_format=kv_format, slots=held,
+            prefix_hit=load.prefix_hit,
+        )  # fmt: skip
+    speed = serving_speed(
+        work, machine, layout, concurrency=concurrency or ASSUMED_CONCURRENCY, isl=isl, osl=osl, kv_format=kv_format,
+        slots=held, prefix_hit=load.prefix_hit,
+    )  # fmt: skip
+    return Speed(
+        figures=_figures(speed, machine, model),
+        bottleneck=_bottleneck(speed, held),
+        output_tokens_per_s=float(speed.output_tokens_per_s),
+        cautions=(*cautions, *_spec_sheet_cautions(machine)),
+    )
+
+
+def slots(start: StartUp, *, length: int) -> np.ndarray:
+    """Requests of ``length`` tokens that one replica holds at once: what the cache holds and what the engine admits.
+
+    The cache is counted at full length, so that no request has to be thrown out and recomputed. Broadcasts over plans.
+    """
+    pool = start.pool
+    by_cache = pool.concurrency if length == start.context else np.asarray(pool.tokens) / length
+    return np.minimum(np.floor(by_cache), start.max_seqs)
+
+
+def _stated(workload: Serving, start: StartUp) -> tuple[Serving, tuple[Caution, ...]]:
+    """The load with gaps filled, and a caution for what was filled."""
+    assumed = []
+    load = workload
+    if load.isl is None:
+        isl = min(ASSUMED_ISL, max(start.context // 2, 1))
+        load = replace(load, isl=isl, osl=load.osl or min(ASSUMED_OSL, isl))
+        assumed.append(f"prompts of {show_count(isl)} and outputs of {show_count(load.osl or 0)} tokens")
+    elif load.osl is None:
+        load = replace(load, osl=min(ASSUMED_OSL, max(start.context - load.isl, 1)))
+        assumed.append(f"outputs of {show_count(load.osl or 0)} tokens")
+    if load.concurrency is None and load.rate is None:
+        held = int(slots(start, length=(load.isl or 0) + (load.osl or 0)))
+        load = replace(load, concurrency=max(1, min(ASSUMED_CONCURRENCY, held)))
+        assumed.append(f"{load.concurrency} requests at once")
+    if not assumed:
+        return load, ()
+    return load, (Caution(code="assumed-load", message=f"speed assumes {' and '.join(assumed)}"),)
+
+
+def _figures(speed: ServingSpeed, machine: Machine, model: Model) -> SpeedEstimate:
+    spread = speed_spread(machine, model)
+
+    def latency(seconds: object, name: str) -> Latency:
+        low, high = spread[name]
+        value = float(np.asarray(seconds))
+        return Latency(interval=Interval(value=value, low=value * low, high=value * high))
+
+    def rate(per_s: object) -> Interval:
+        low, high = spread["tpot"]
+        value = float(np.asarray(per_s))
+        return Interval(value=value, low=value / high, high=value / low)
+
+    mfu = float(np.asarray(speed.mfu))
+    return SpeedEstimate(
+        ttft_s=latency(speed.ttft_s, "ttft"),
+        tpot_s=latency(speed.tpot_s, "tpot"),
+        step_s=latency(speed.step_s, "tpot"),
+        output_tokens_per_s=rate(speed.output_tokens_per_s),
+        tokens_per_s_per_gpu=rate(speed.tokens_per_s_per_gpu),
+        mfu=rate(mfu) if np.isfinite(mfu) else None,
+        batch=float(np.asarray(speed.running)),
+        lines={name: float(np.asarray(seconds)) for name, seconds in speed.lines.items()},
+    )
+
+
+def _bottleneck(speed: ServingSpeed, held: np.ndarray) -> Bottleneck:
+    resource = cast(Resource, str(np.asarray(speed.bottleneck())))
+    if resource == "capacity":
+        return Bottleneck(
+            resource=resource, detail=f"the cache holds {show_count(float(held))} such requests, the rest wait"
+        )
+    share = float(np.asarray(speed.resources[resource])) / float(np.asarray(speed.tpot_s))
+    line = max(speed.lines, key=lambda name: float(np.asarray(speed.lines[name])))
+    part = float(np.asarray(speed.lines[line])) / float(np.asarray(speed.tpot_s))
+    return Bottleneck(
+        resource=resource,
+        detail=f"{share:.0%} of the time per token; the largest line is {line.replace('_', ' ')} ({part:.0%})",
+    )
+
+
+def _spec_sheet_cautions(machine: Machine) -> tuple[Caution, ...]:
+    where = "datasheet figures and typical efficiencies"
+    if machine.coefficients.known_card:
+        return (
+            Caution(
+                code="spec-sheet-speed", message=f"speed comes from {where} of this kind of card, not from runs of it"
+            ),
+        )
+    return (
+        Caution(
+            code="spec-sheet-speed", message=f"speed comes from {where}; no kernel of this kind of card was measured"
+        ),
+    )
