@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +20,14 @@ _ENDS: tuple[Part, ...] = ("embedding", "head", "vision", "mtp")
 class _Cut:
     """Tensors that tensor and expert parallelism cut alike: bytes by part, and summed up to each decoder layer.
 
-    ``upto[i]`` holds the bytes of layers before ``i``; ``ends`` those of embedding, head, vision and MTP.
+    ``upto[i]`` holds the bytes of layers before ``i``; ``ends`` those of embedding, head, vision and MTP. ``multiple`` is
+    what a rank's units are padded to.
     """
 
     shard: Shard
     units: int
     experts: int
+    multiple: int
     upto: NDArray[np.float64]
     ends: NDArray[np.float64]
 
@@ -39,24 +41,32 @@ class WeightTable:
     cuts: tuple[_Cut, ...]
 
     @classmethod
-    def of(cls, model: Model, *, extra: Iterable[Tensor] = ()) -> WeightTable:
-        """Sum the tensors of ``model``, and of ``extra`` ones that an engine makes of its own."""
+    def of(
+        cls, model: Model, *, extra: Iterable[Tensor] = (), expert_padding: Mapping[str, tuple[int, int]] | None = None
+    ) -> WeightTable:
+        """Sum the tensors of ``model``, and of ``extra`` ones that an engine makes of its own.
+
+        ``expert_padding``: for experts stored in a format of that name, the multiples to which kernels pad the columns of
+        one rank and the rows of the other side.
+        """
         depth = len(model.layers)
-        sums: dict[tuple[Shard, int, int], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+        sums: dict[tuple[Shard, int, int, int], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
         for tensor in (*model.tensors, *extra):
-            key = (tensor.shard, tensor.shard_units, tensor.experts)
+            columns, rows = (expert_padding or {}).get(tensor.format.name, (1, 1)) if tensor.experts else (1, 1)
+            n_bytes = tensor.bytes * _row_padding(tensor, rows)
+            key = (tensor.shard, tensor.shard_units, tensor.experts, columns)
             if key not in sums:
                 sums[key] = (np.zeros(depth + 1), np.zeros(len(_ENDS)))
             by_layer, ends = sums[key]
             if tensor.part == "layers" and tensor.layer is not None and tensor.layer < depth:
-                by_layer[tensor.layer + 1] += tensor.bytes
+                by_layer[tensor.layer + 1] += n_bytes
             elif tensor.part == "layers":
-                ends[_ENDS.index("head")] += tensor.bytes
+                ends[_ENDS.index("head")] += n_bytes
             else:
-                ends[_ENDS.index(tensor.part)] += tensor.bytes
+                ends[_ENDS.index(tensor.part)] += n_bytes
         cuts = tuple(
-            _Cut(shard=shard, units=units, experts=experts, upto=np.cumsum(by_layer), ends=ends)
-            for (shard, units, experts), (by_layer, ends) in sums.items()
+            _Cut(shard=shard, units=units, experts=experts, multiple=multiple, upto=np.cumsum(by_layer), ends=ends)
+            for (shard, units, experts, multiple), (by_layer, ends) in sums.items()
         )
         return cls(layers=depth, tied=model.tied_embeddings, cuts=cuts)
 
@@ -73,25 +83,36 @@ class RankWeights:
 def shard_share(
     *, shard: Shard, units: int, experts: int, tp: Numbers, ep: Numbers = 1, expert_tp: Numbers | None = None,
     vocab_padding: int = 64,
+    multiple: int = 1,
 ) -> Any:  # fmt: skip
     """The share of a tensor that one rank holds: ``ceil(units / tp) / units``.
 
     Units (heads, KV heads, columns) are never split, so ranks beyond the KV heads hold copies. Vocabulary rows are
-    first padded to a multiple of ``vocab_padding``. A stack of experts goes whole to ``ep`` ranks when that is over 1,
-    else each expert is cut by ``expert_tp`` (default ``tp``). Scalars or arrays (plans,).
+    first padded to a multiple of ``vocab_padding``, a rank's units to ``multiple``. A stack of experts goes whole to
+    ``ep`` ranks when that is over 1, else each expert is cut by ``expert_tp`` (default ``tp``). Scalars or arrays (plans,).
     """
     if experts:
-        whole = ceil_div(experts, np.asarray(ep)) / experts
-        inner = _cut(shard, units, tp if expert_tp is None else expert_tp, vocab_padding)
+        whole = (
+            ceil_div(experts, np.asarray(ep)) / experts * _cut(shard, units, np.ones_like(ep), vocab_padding, multiple)
+        )
+        inner = _cut(shard, units, tp if expert_tp is None else expert_tp, vocab_padding, multiple)
         return np.where(np.asarray(ep) > 1, whole, inner)
-    return _cut(shard, units, tp, vocab_padding)
+    return _cut(shard, units, tp, vocab_padding, multiple)
 
 
-def _cut(shard: Shard, units: int, tp: Numbers, vocab_padding: int) -> Any:
+def _row_padding(tensor: Tensor, rows: int) -> float:
+    """How much larger a matrix gets when its uncut side is padded to a multiple of ``rows``."""
+    if rows <= 1 or len(tensor.shape) < 2 or tensor.shard not in ("column", "row"):
+        return 1.0
+    side = tensor.shape[-1] if tensor.shard == "column" else tensor.shape[-2]
+    return float(round_up(side, rows) / side)
+
+
+def _cut(shard: Shard, units: int, tp: Numbers, vocab_padding: int, multiple: int) -> Any:
     if shard == "none":
         return np.ones(np.shape(tp))
     pieces = round_up(units, vocab_padding) if shard == "vocab" else units
-    return ceil_div(pieces, np.asarray(tp)) / units
+    return round_up(ceil_div(pieces, np.asarray(tp)), multiple) / units
 
 
 def rank_weights(
@@ -112,6 +133,7 @@ def rank_weights(
         share = shard_share(
             shard=cut.shard, units=cut.units, experts=cut.experts, tp=tp, ep=ep, expert_tp=expert_tp,
             vocab_padding=vocab_padding,
+            multiple=cut.multiple,
         )  # fmt: skip
         embedding, head, tower, predictor = cut.ends
         layers = cut.upto[np.asarray(stop)] - cut.upto[np.asarray(start)]

@@ -26,12 +26,12 @@ from trilemma.hardware.memory import memory_cautions, runtime_total
 from trilemma.memory.ledger import Ledger, Line
 from trilemma.memory.stages import stage_bounds
 from trilemma.memory.weights import WeightTable, rank_weights
-from trilemma.models.architecture import LatentAttention, Model, Tensor
+from trilemma.models.architecture import LatentAttention, Model, RecurrentState, SoftmaxAttention, Tensor
 from trilemma.plans import Draft, Layout, ServeOptions
 from trilemma.quantities import GIB, Numbers
 
-#: Half-width of a central 90 % interval in standard deviations of a normal law.
-_NINETY = 1.645
+#: Cards whose fast link joins at least this many get all-reduce workspaces; bridges of two do not.
+_SWITCHED = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,19 +178,20 @@ def _stage(
         expert_tp=plans.tp * plans.dp, vocab_padding=facts.vocab_padding,
     )  # fmt: skip
     widths = overheads.Widths.of(model)
+    linked = accelerator.link is not None and accelerator.link.domain >= _SWITCHED
     dtype_bytes = force.dtype.bits / 8
     peak = overheads.activation_peak(
         model, widths=widths, facts=facts, tp=plans.tp, ep=plans.ep, last=last, max_seqs=plans.seqs, tokens=plans.tokens,
-        dtype_bytes=dtype_bytes, text_only=options.text_only,
+        dtype_bytes=dtype_bytes, context=force.context, text_only=options.text_only,
     )  # fmt: skip
-    outside = overheads.buffers(facts=facts, tp=plans.tp, linked=accelerator.link is not None)
+    outside = overheads.buffers(facts=facts, tp=plans.tp, linked=linked)
     graphs = overheads.graph_bytes(
         widths=widths, facts=facts, layers=stop - start, tp=plans.tp, max_seqs=plans.seqs, tokens=plans.tokens,
         draft_tokens=force.draft_tokens, sizes=options.cuda_graph_sizes, eager=options.eager,
     )  # fmt: skip
     skipped = facts.second_runner_skips_graphs and not widths.expert_layers and not model.is_hybrid
     inside = facts.graphs_in_budget and not skipped
-    resident = np.maximum(weights.text - options.cpu_offload_bytes, 0)
+    resident = np.maximum(weights.text + _rope_bytes(model, force) - options.cpu_offload_bytes, 0)
     extra = len(model.mtp_layers) if force.uses_mtp else 0
     lines = {
         "weights": resident,
@@ -202,7 +203,7 @@ def _stage(
         "communication": outside.communication,
         "cuda_graphs": graphs * (overheads.charged_share() if inside else 1.0),
         "graphs_inside": np.full(plans.shape, inside),
-        "context": overheads.context_bytes(tp=plans.tp, pp=plans.pp),
+        "context": overheads.context_bytes(tp=plans.tp, linked=linked),
     }
     lines = {key: np.broadcast_to(value, plans.shape) for key, value in lines.items()}
     loaded = lines["weights"] + lines["draft_model"] + lines["vision"]
@@ -216,7 +217,21 @@ def _stage(
 
 
 def _table(model: Model, facts: VllmFacts) -> WeightTable:
-    return WeightTable.of(model, extra=_latent_copies(model) if facts.mla_weight_copies else ())
+    extra = _latent_copies(model) if facts.mla_weight_copies else ()
+    return WeightTable.of(model, extra=extra, expert_padding=facts.expert_padding)
+
+
+def _rope_bytes(model: Model, force: InForce) -> float:
+    """Tables of sines and cosines, one for each width of rotated heads, shared by all layers of a rank.
+
+    ``max positions · rotated width`` elements (vllm/model_executor/layers/rotary_embedding, cos_sin_cache).
+    """
+    widths = {
+        mixer.k_dim if isinstance(mixer, SoftmaxAttention) else mixer.rope_dim
+        for mixer in model.mixers
+        if not isinstance(mixer, RecurrentState)
+    }
+    return (model.max_positions or force.context) * sum(widths) * force.dtype.bits / 8
 
 
 def _latent_copies(model: Model) -> list[Tensor]:

@@ -69,6 +69,7 @@ class VllmFacts:
     budget_checked_at_start: bool
     mla_weight_copies: bool
     vocab_padding: int
+    expert_padding: Mapping[str, tuple[int, int]]
     era: str
     sources: Mapping[str, str]
     cautions: tuple[Caution, ...] = ()
@@ -159,6 +160,7 @@ def _facts(numbers: Version, *, known: bool, cautions: tuple[Caution, ...] = ())
             not_large=tuple(batches.get("not_large", ())),
         ),
         graph_sizes=GraphSizes(**values.pop("graph_sizes")),
+        expert_padding={name: (pair[0], pair[1]) for name, pair in values.pop("expert_padding").items()},
         sources={name: str(row["source"]) for name, row in rows.items()},
         cautions=cautions,
         **values,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from trilemma.engines.vllm.facts import VllmFacts
-from trilemma.models.architecture import DenseFfn, ExpertFfn, Model
+from trilemma.models.architecture import DenseFfn, ExpertFfn, LatentAttention, Layer, Model
 from trilemma.quantities import GIB, MIB, Numbers, ceil_div
 
 
@@ -30,6 +30,8 @@ class Widths:
     expert_ffn: int
     layers: int
     expert_layers: int
+    expert_format: str
+    sparse_width: int
 
     @classmethod
     def of(cls, model: Model) -> Widths:
@@ -46,7 +48,16 @@ class Widths:
             expert_ffn=one.intermediate if one else 0,
             layers=len(model.layers),
             expert_layers=len(experts),
+            expert_format=next((t.format.name for t in model.tensors if t.experts and t.role == "experts.up"), ""),
+            sparse_width=max((_sparse_width(layer) for layer in model.layers), default=0),
         )
+
+
+def _sparse_width(layer: Layer) -> int:
+    mixer = layer.mixer
+    if isinstance(mixer, LatentAttention) and mixer.index_dim:
+        return mixer.kv_rank + mixer.rope_dim
+    return 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,17 +70,18 @@ class Peak:
 
 def activation_peak(
     model: Model, *, widths: Widths, facts: VllmFacts, tp: Numbers, ep: Numbers, last: Any, max_seqs: Numbers,
-    tokens: Numbers, dtype_bytes: float, text_only: bool,
+    tokens: Numbers, dtype_bytes: float, context: int, text_only: bool,
 ) -> Peak:  # fmt: skip
     """``fixed + experts + max(sampler, forward + encoder)`` bytes on one rank; scalars or arrays (plans,).
 
     Sampler: ``c · sequences · vocabulary`` on the ``last`` stage, whole on every rank (logits are gathered). Forward:
     copies of ``tokens`` rows of the hidden state and of the feed-forward's columns, the latter divided by ``tp``.
-    Experts: ``tokens · top_k`` rows of the wider matrix, kept for the life of the engine. Encoder: images of the largest
+    Experts: ``tokens · top_k`` rows of the wider matrix, kept for the life of the engine and shared with the workspace of
+    sparse attention, which goes by ``context``. Encoder: images of the largest
     size (vllm/v1/worker/gpu_model_runner.py, profile_run).
     """
     data = _data()
-    forward, experts = data["forward"], data["experts"]
+    forward = data["forward"]
     row = np.asarray(tokens) * dtype_bytes
     held = row * widths.hidden
     logits = np.asarray(max_seqs) * float(widths.vocab) * data["sampler_bytes_per_logit"][facts.era]
@@ -77,19 +89,29 @@ def activation_peak(
     ffn = ceil_div(widths.widest_ffn, np.asarray(tp))
     layer = forward["hidden_copies"] * held + forward["ffn_copies"] * row * ffn
     encoder = 0.0 if text_only or not model.multimodal else _encoder_bytes(model)
-    inner = ceil_div(widths.expert_ffn, np.where(np.asarray(ep) > 1, 1, tp))
-    rows = row * widths.expert_rows / np.asarray(ep)
-    workspace = rows * (
-        experts["wide_copies"] * np.maximum(2 * inner, widths.expert_wide) + experts["ffn_copies"] * inner
+    workspace = np.maximum(
+        _expert_workspace(widths, row=row, tp=tp, ep=ep),
+        float(data["sparse"]["context_copies"]) * context * widths.sparse_width * dtype_bytes,
     )
     peak = forward["fixed_gib"] * GIB + workspace + np.maximum(sampler, layer + encoder)
     shown = np.minimum(np.asarray(last) * logits, peak)
     return Peak(logits=shown, activations=peak - shown)
 
 
+def _expert_workspace(widths: Widths, *, row: Any, tp: Numbers, ep: Numbers) -> Any:
+    """``rows · top_k · (max(2 · columns, hidden) + columns)``, the columns of a rank; kernels of some formats keep none."""
+    experts = _data()["experts"]
+    if not widths.expert_rows or widths.expert_format in experts["without"]:
+        return np.zeros(np.shape(row))
+    inner = ceil_div(widths.expert_ffn, np.where(np.asarray(ep) > 1, 1, tp))
+    rows = row * widths.expert_rows / np.asarray(ep)
+    wide = np.maximum(2 * inner, widths.expert_wide)
+    return rows * (experts["wide_copies"] * wide + experts["ffn_copies"] * inner)
+
+
 def _encoder_bytes(model: Model) -> float:
-    """Images of any size cost what the largest costs; towers of a fixed resolution little."""
-    dynamic = "merge" in " ".join(model.vision) or "spatial_merge_size" in model.vision
+    """Images of any size (a merging projector, no fixed resolution) cost what the largest costs; others little."""
+    dynamic = "merge" in model.vision and "image" not in model.vision
     return float(_data()["encoder"]["dynamic_gib" if dynamic else "fixed_gib"]) * GIB
 
 
@@ -129,7 +151,7 @@ def graph_bytes(
         largest = np.minimum(np.minimum(wanted, rule.most), tokens)
         count = capture_count(largest)
     graphs = count * facts.graph_sizes.kinds
-    experts = widths.expert_layers / max(widths.layers, 1) * np.asarray(layers) * data["expert_layer_gib"]
+    experts = data["experts_gib"] if widths.expert_layers else 0.0
     batch = largest / data["largest_batch"]
     return (
         data["fixed_gib"] * GIB
@@ -150,10 +172,11 @@ def charged_share() -> float:
     return float(_data()["graphs"]["charged_share"])
 
 
-def context_bytes(*, tp: Numbers, pp: Numbers) -> Any:
-    """The CUDA context of a worker, before the engine draws up its budget."""
+def context_bytes(*, tp: Numbers, linked: bool) -> Any:
+    """The CUDA context of a worker, and what it sets up to talk to others, before the engine draws up its budget."""
     data = _data()["context_gib"]
-    return np.where(np.asarray(tp) * np.asarray(pp) > 1, data["several"], data["alone"]) * GIB
+    several = data["linked" if linked else "bridged"]
+    return np.where(np.asarray(tp) > 1, several, data["alone"]) * GIB
 
 
 def spread() -> dict[str, float]:

@@ -19,12 +19,17 @@ _NINETY = 1.645
 _ERF = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
 
 
+#: The stages in the order in which start-up passes them, the good end first.
+STAGES: tuple[Stage, ...] = ("ok", "oom_load", "oom_profile", "kv_too_small", "oom_capture", "oom_runtime")
+
+
 def stage_probabilities(start: StartUp) -> dict[Stage, Any]:
     """The probability of each stage at which start-up may end; they sum to one. Numbers, or arrays (plans,).
 
     In order: the weights do not fit, or the budget is refused because others hold the card (``oom_load``); no memory is
     left for the cache (``oom_profile``); it holds no request of full context, or too few recurrent states
-    (``kv_too_small``); what lies outside the budget does not fit beside it (``oom_capture``).
+    (``kv_too_small``); graphs do not fit even into the room of the activation peak, which is empty while they are captured
+    (``oom_capture``); peak and graphs together do not fit (``oom_runtime``, in every second case: peaks are rare).
     """
     sigma = np.maximum(np.asarray(start.spread_bytes, dtype=float), 1.0) / _NINETY
     free = start.capacity_bytes if start.free_bytes is None else np.minimum(start.capacity_bytes, start.free_bytes)
@@ -33,17 +38,20 @@ def stage_probabilities(start: StartUp) -> dict[Stage, Any]:
     available = np.asarray(start.pool.available_bytes, dtype=float)
     none_left = _above(-available, sigma)
     too_small = _above(least_pool_bytes(start) - available, sigma)
-    capture = _above(-np.asarray(outside_headroom_bytes(start), dtype=float), _outside_sigma(start))
+    headroom = np.asarray(outside_headroom_bytes(start), dtype=float)
+    capture = _above(-headroom - _peak_bytes(start), _outside_sigma(start))
+    runtime = (_above(-headroom, _outside_sigma(start)) - capture) / 2
     after_load = 1 - load
     after_pool = after_load * (1 - np.maximum(too_small, none_left))
     found = {
-        "ok": after_pool * (1 - capture),
+        "ok": after_pool * (1 - capture - runtime),
         "oom_load": load,
         "oom_profile": after_load * none_left,
         "kv_too_small": after_load * np.maximum(too_small - none_left, 0),
         "oom_capture": after_pool * capture,
+        "oom_runtime": after_pool * runtime,
     }
-    return {stage: _plain(found[stage]) for stage in ("ok", "oom_load", "oom_profile", "kv_too_small", "oom_capture")}
+    return {stage: _plain(found[stage]) for stage in STAGES}
 
 
 def likeliest(start: StartUp) -> tuple[Any, Any]:
@@ -105,6 +113,12 @@ def fraction_must_move(start: StartUp) -> int:
     if bounds is None or bounds[0] <= start.memory_fraction <= bounds[1]:
         return 0
     return 1 if start.memory_fraction < bounds[0] else -1
+
+
+def _peak_bytes(start: StartUp) -> Any:
+    """The activation peak: room inside the budget that is empty between profiling and serving."""
+    lines = (start.ledger.get(name) for name in ("activations", "logits"))
+    return sum((np.asarray(line.bytes, dtype=float) for line in lines if line is not None), start=np.zeros(()))
 
 
 def _weights_sigma(start: StartUp) -> Any:
