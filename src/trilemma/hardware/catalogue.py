@@ -19,7 +19,9 @@ _MOST_GPUS = 2**20
 #: A label and the size in a spelling agree within this share: 180 and 192 GB are one B200, 80 and 94 GB two H100s.
 _SIZE_TOLERANCE = 0.07
 #: What a row's memory total may differ from the total expected of a part and still mean it.
-_TOTAL_TOLERANCE = 0.04
+_TOTAL_TOLERANCE = 0.02
+#: Parts whose totals lie this close together are not told apart by a total.
+_SAME_TOTAL = 0.002
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +94,7 @@ def find_measured(name: str, total_gib: float | None = None) -> tuple[Accelerato
         cautions.append(Caution(code="gpu-part-assumed", message=text))
         entries = [chosen]
     accelerator = _sized(entries[0], wanted, total_gib)
-    if total_gib is not None and not _total_fits(accelerator, total_gib):
+    if total_gib is not None and _total_distance(accelerator, total_gib) > _TOTAL_TOLERANCE:
         text = f"a memory total of {total_gib:g} GiB is not what {accelerator.id} has; the row's own total counts"
         cautions.append(Caution(code="gpu-total-differs", message=text))
     return accelerator, tuple(cautions)
@@ -174,8 +176,12 @@ def _rank(wanted: Spelling, entry: _Entry) -> tuple[bool, bool, bool] | None:
             size_off = nearest > 1e-9
         if wanted.memory_kind and wanted.memory_kind != _memory_kind(entry):
             continue
-        silent = (wanted.size_gb is None and listed.size_gb) or (wanted.watts is None and listed.watts)
-        ranks.append((left_out > 0, size_off, bool(silent)))
+        unsaid = (
+            (wanted.size_gb is None and listed.size_gb)
+            or (wanted.watts is None and listed.watts)
+            or (wanted.gpu_cores is None and listed.gpu_cores)
+        )
+        ranks.append((left_out > 0, size_off, bool(unsaid and not left_out)))
     return min(ranks) if ranks and _agrees(wanted, entry) else None
 
 
@@ -221,16 +227,20 @@ def _usual_part(wanted: Spelling, entries: list[_Entry]) -> _Entry:
 
 
 def _by_total(entries: list[_Entry], total_gib: float) -> list[_Entry]:
-    """The entries whose card has a total of ``total_gib``; all of them where none has."""
-    return [entry for entry in entries if _total_fits(_load(entry.path), total_gib)] or entries
+    """The entries whose card comes nearest to a total of ``total_gib``; all of them where none is near."""
+    away = {entry.id: _total_distance(_load(entry.path), total_gib) for entry in entries}
+    nearest = min(away.values())
+    if nearest > _TOTAL_TOLERANCE:
+        return entries
+    return [entry for entry in entries if away[entry.id] <= nearest + _SAME_TOTAL]
 
 
-def _total_fits(part: Accelerator, total_gib: float) -> bool:
-    """Whether a total may be the driver's or the runtime's of this part, error correction on or off."""
+def _total_distance(part: Accelerator, total_gib: float) -> float:
+    """Relative distance of a total from what the runtime or the driver may show for this part; 0 inside that range."""
     interval = part.runtime_total()
-    low = interval.low * (1 - _TOTAL_TOLERANCE / 2)
-    high = max(figure for figure in (*(part.nvml_total_bytes.claims if part.nvml_total_bytes else ()), interval.high))
-    return low <= total_gib * GIB <= high * (1 + _TOTAL_TOLERANCE / 2)
+    low, high = interval.low, max((interval.high, *(part.nvml_total_bytes.claims if part.nvml_total_bytes else ())))
+    total = total_gib * GIB
+    return max(low / total - 1, total / high - 1, 0.0) if total > 0 else float("inf")
 
 
 def _sized(entry: _Entry, wanted: Spelling, total_gib: float | None) -> Accelerator:

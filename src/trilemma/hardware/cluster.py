@@ -78,15 +78,18 @@ class Cluster:
     def domain(self) -> int:
         """Accelerators that the fast link joins: 1 without a link; a rack's domain spans nodes, a board's does not.
 
-        Of a rack only the part in common use counts (64 of 72), so that a group is not laid out over the spares. A link
-        whose domain is a board ends at the node where nodes are smaller than the board.
+        A link whose domain is a board ends at the node where nodes are smaller than the board.
         """
         link = self.accelerator.link
         if link is None:
             return 1
-        reach = link.domain_in_common_use or link.domain
-        spans_nodes = link.domain > self.accelerator.gpus_per_node
-        return reach if spans_nodes else min(reach, self.gpus_per_node)
+        return link.domain if link.domain > self.accelerator.gpus_per_node else min(link.domain, self.gpus_per_node)
+
+    @property
+    def usual_domain(self) -> int:
+        """The part of the domain that jobs usually get: 64 of the 72 of a rack, else all of it."""
+        link = self.accelerator.link
+        return min(self.domain, (link.domain_in_common_use if link else 0) or self.domain)
 
     @property
     def network(self) -> Figure:
@@ -95,7 +98,9 @@ class Cluster:
 
         if self.node_bytes_per_s is not None:
             return Figure(value=self.node_bytes_per_s, source="given")
-        return self.accelerator.node_bytes_per_s or default_node_network(self.accelerator.architecture)
+        return self.accelerator.node_bytes_per_s or default_node_network(
+            self.accelerator.architecture, self.accelerator.node_shape
+        )
 
     @property
     def inside_node(self) -> Figure:

@@ -40,12 +40,18 @@ def pcie_bytes_per_s(generation: int, lanes: int = 16) -> Figure:
     return Figure(value=lanes * entry["transfers_per_s"] * code / 8, source=entry["source"], as_of=str(entry["as_of"]))
 
 
-def default_node_network(architecture: str) -> Figure:
-    """Network of one accelerator, one way in bytes/s, where its file names none: what nodes of its time have."""
-    for entry in _facts()["node_network"]["by_architecture"]:
+def default_node_network(architecture: str, shape: str = "") -> Figure:
+    """Network of one accelerator, one way in bytes/s, where its file names none: what nodes of its time have.
+
+    ``shape`` is the node shape of the accelerator; a workstation or laptop has an office network, whatever its card.
+    """
+    network = _facts()["node_network"]
+    if any(shape.startswith(start) for start in network["workstation"]["shapes"]):
+        return _figure(network["workstation"])
+    for entry in network["by_architecture"]:
         if any(architecture.startswith(start) for start in entry["architectures"]):
             return _figure(entry)
-    return _figure(_facts()["node_network"]["otherwise"])
+    return _figure(network["otherwise"])
 
 
 def latency_s(kind: str) -> Figure:
