@@ -33,6 +33,7 @@ def model_from_config(
     """
     whole = Fields(config)
     whole.family = whole.text("model_type")
+    whole.ignore("spatial_merge_size", "multimodal_projector_bias", "image_token_id", "projector_hidden_act")
     text, reader, partial = _text_part(whole)
     dtype = _dtype(whole, text)
     text.dtype = dtype.name
@@ -80,7 +81,7 @@ def _text_part(whole: Fields) -> tuple[Fields, families.Reader, tuple[str, ...]]
         reader = families.find(inner) or families.find(whole.family)
         if reader is None:
             raise _unknown_type(inner or whole.family)
-        wrapper_known = families.find(whole.family) is not None or not whole.family
+        wrapper_known = not whole.family or whole.family in families.WRAPPERS or families.find(whole.family) is not None
         return part, reader, () if wrapper_known else (f"model_type={shorten(whole.family)}",)
     reader = families.find(whole.family)
     if reader is None:

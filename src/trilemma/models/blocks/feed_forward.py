@@ -39,12 +39,15 @@ class FfnStyle:
 def dense_ffn(add: Builder, hidden: int, ffn: DenseFfn, style: FfnStyle, *, name: str = "", role: str = "ffn") -> None:
     """Gate (when gated), up and down matrices of one block under ``name``."""
     name = name or style.name
+    dot = "." if name else ""
     size = ffn.intermediate
     down_bias = style.bias if style.down_bias is None else style.down_bias
     if ffn.gated:
-        add.linear(f"{name}.{style.gate}", f"{role}.gate", size, hidden, shard="column", units=size, bias=style.bias)
-    add.linear(f"{name}.{style.up}", f"{role}.up", size, hidden, shard="column", units=size, bias=style.bias)
-    add.linear(f"{name}.{style.down}", f"{role}.down", hidden, size, shard="row", units=size, bias=down_bias)
+        add.linear(
+            f"{name}{dot}{style.gate}", f"{role}.gate", size, hidden, shard="column", units=size, bias=style.bias
+        )
+    add.linear(f"{name}{dot}{style.up}", f"{role}.up", size, hidden, shard="column", units=size, bias=style.bias)
+    add.linear(f"{name}{dot}{style.down}", f"{role}.down", hidden, size, shard="row", units=size, bias=down_bias)
 
 
 def expert_ffn(add: Builder, hidden: int, ffn: ExpertFfn, style: FfnStyle) -> None:

@@ -99,7 +99,43 @@ _MODULES: dict[str, dict[str, str]] = {
         "granitemoehybrid": "granite_hybrid",
         "bamba": "bamba",
     },
+    "classic": {
+        "gpt2": "gpt2",
+        "gpt_bigcode": "gpt_bigcode",
+        "gptj": "gptj",
+        "gpt_neox": "gpt_neox",
+        "opt": "opt",
+        "bloom": "bloom",
+        "falcon": "falcon",
+        "mpt": "mpt",
+        "starcoder2": "starcoder2",
+    },
+    "glm": {
+        "chatglm": "chatglm",
+        "glm": "glm",
+        "glm4": "glm",
+        "glm4_moe": "glm4_moe",
+        "glm4v_moe_text": "glm4_moe",
+        "dots1": "dots1",
+        "deepseek": "deepseek",
+    },
+    "open_models": {
+        "olmo": "olmo",
+        "olmo2": "olmo2",
+        "olmo3": "olmo2",
+        "olmoe": "olmoe",
+        "cohere": "cohere",
+        "cohere2": "cohere2",
+        "dbrx": "dbrx",
+        "grok-1": "grok",
+        "ernie4_5_moe": "ernie_moe",
+        "hunyuan_v1_moe": "hunyuan_moe",
+        "hunyuan": "hunyuan_moe",
+    },
+    "hybrids": {"kimi_linear": "kimi_linear", "jamba": "jamba", "falcon_h1": "falcon_h1"},
 }
+#: Wrappers whose text part says its own type and whose vision tower says its own.
+WRAPPERS = ("mistral3", "llava", "llava_next", "llava_onevision", "pixtral", "qwen3_omni_moe", "qwen3_omni_moe_thinker")
 _READERS = {kind: (module, function) for module, kinds in _MODULES.items() for kind, function in kinds.items()}
 
 

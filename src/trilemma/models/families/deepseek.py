@@ -69,7 +69,7 @@ def _decoder(fields: Fields, *, score_bias: bool) -> Decoder:
     mixer, moe = latent(fields), experts(fields)
     bias = fields.flag("attention_bias", default=False)
     style = FfnStyle(score_bias=score_bias)
-    ffns = _order(fields, layers, moe)
+    ffns = order(fields, layers, moe)
     mixers = _indexers(fields, layers, mixer)
     plans = [
         LayerPlan(mixer=own, ffn=ffn, ffn_style=style, latent_bias=bias) for own, ffn in zip(mixers, ffns, strict=True)
@@ -85,7 +85,7 @@ def _decoder(fields: Fields, *, score_bias: bool) -> Decoder:
     )
 
 
-def _order(fields: Fields, layers: int, moe: ExpertFfn | None) -> list[Ffn]:
+def order(fields: Fields, layers: int, moe: ExpertFfn | None) -> list[Ffn]:
     """Dense and sparse layers: by ``mlp_layer_types`` where given, else ``first_k_dense_replace`` and ``moe_layer_freq``."""
     first = fields.count("first_k_dense_replace", default=0, low=0, high=4096, quiet=True)
     every = fields.count("moe_layer_freq", default=1, high=4096, quiet=True)
