@@ -13,10 +13,10 @@ def reason(stage: Stage, start: StartUp) -> str:
 
 def _ok(start: StartUp) -> str:
     pool = start.pool
-    tokens = show_count(float(pool.tokens))
     if not pool.bytes_per_token_per_gpu:
         return f"weights take {_weights(start)} of {show_gib(float(start.capacity_bytes))} GiB per GPU"
-    return f"the cache pool holds {tokens} tokens, {float(pool.concurrency):,.2f} requests of {show_count(start.context)} tokens at once"
+    requests = f"{float(pool.concurrency):,.2f} requests of {show_count(start.context)} tokens at once"
+    return f"the cache pool holds {show_count(float(pool.tokens))} tokens, {requests}"
 
 
 def _oom_load(start: StartUp) -> str:

@@ -56,7 +56,11 @@ def _headline(estimate: Estimate) -> list[str]:
         f" · {inputs['engine']['name']} {inputs['engine']['version']} · {inputs['plan']['summary']}"
     )
     verdict = "FITS" if estimate.fits else f"DOES NOT FIT ({estimate.verdict.stage})"
-    return [title, f"{verdict}, {estimate.verdict.probability:.0%} sure: {estimate.verdict.reason}"]
+    return [title, f"{verdict}, {_sure(estimate.verdict.probability)}: {estimate.verdict.reason}"]
+
+
+def _sure(probability: float) -> str:
+    return "more than 99 % sure" if probability > 0.99 else f"{probability:.0%} sure"
 
 
 def _ledger(estimate: Estimate) -> list[str]:

@@ -1,0 +1,94 @@
+"""``trilemma check``: an engine's own command, judged before it runs, or against the log of its start."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from trilemma.cli.arguments import add_models_dir, add_output_arguments, number
+from trilemma.cli.output import show_estimate
+from trilemma.errors import Caution, InputError
+
+if TYPE_CHECKING:
+    from trilemma.engines.base import EngineCommand
+    from trilemma.hardware.cluster import Cluster
+    from trilemma.models.architecture import Model
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "trilemma check [--gpu G[:N]] [--free-gib X] [--log FILE] [options] -- ENGINE COMMAND…"
+    parser.add_argument(
+        "--gpu", metavar="G[:N]", help="the cards it runs on, such as h100-sxm:8 (N defaults to the command's)"
+    )
+    parser.add_argument("--free-gib", type=number, metavar="X", help="GiB of each card that other processes leave free")
+    parser.add_argument("--log", metavar="FILE", help="log of a real start: measured lines replace predicted ones")
+    add_models_dir(parser)
+    add_output_arguments(parser)
+    parser.add_argument(
+        "words", nargs=argparse.REMAINDER, metavar="-- ENGINE COMMAND…", help="as you would run or deploy it"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from trilemma import engines
+    from trilemma.engines.commands import extract
+    from trilemma.estimate.checking import check_command
+    from trilemma.models.resolve import load_model
+    from trilemma.quantities import GIB
+
+    words = arguments.words[1:] if arguments.words[:1] == ["--"] else arguments.words
+    if not words:
+        raise InputError(
+            "no engine command given; put it after --, such as trilemma check --gpu h100:8 -- vllm serve MODEL"
+        )
+    engine, own_words = extract(words)
+    command = engines.get(engine).read(own_words)
+    model = load_model(command.model, models_dir=arguments.models)
+    cluster, cautions = _cluster(arguments.gpu, command)
+    answer = check_command(
+        command,
+        model=_as_served(model, command),
+        cluster=cluster,
+        free_bytes=None if arguments.free_gib is None else arguments.free_gib * GIB,
+        log=arguments.log,
+    )
+    return show_estimate(
+        replace(answer, warnings=(*cautions, *answer.warnings)), as_json=arguments.json, explain=arguments.explain
+    )
+
+
+def _cluster(gpu: str | None, command: EngineCommand) -> tuple[Cluster, tuple[Caution, ...]]:
+    """The cards that the command occupies: as many as its layout takes, of those named."""
+    from trilemma.hardware.catalogue import parse_gpu_argument
+    from trilemma.hardware.cluster import Cluster
+
+    if gpu is None:
+        raise InputError("the command does not say which cards it runs on; name them, such as --gpu h100-sxm:8")
+    accelerator, named = parse_gpu_argument(gpu)
+    needed = int(command.plan.pool.layout.gpus)
+    counted = ":" in gpu and gpu.rpartition(":")[2].isdigit()
+    if counted and needed > named:
+        raise InputError(
+            f"the command takes {needed} GPUs, but --gpu names {named}; lower its parallel sizes or name more"
+        )
+    cautions: tuple[Caution, ...] = ()
+    if counted and needed < named:
+        message = f"the command uses {needed} of the {named} GPUs; the others stay idle"
+        cautions = (Caution(code="idle-gpus", message=message),)
+    return Cluster(accelerator=accelerator, gpus=needed, gpus_per_node=min(accelerator.gpus_per_node, needed)), cautions
+
+
+def _as_served(model: Model, command: EngineCommand) -> Model:
+    """The model as the command loads it: a 16-bit checkpoint that ``--quantization`` quantises while loading."""
+    from trilemma.models.quantized import requantize
+
+    wanted = command.plan.pool.options.quantization
+    if wanted is None or model.quantization is not None:
+        return model
+    if wanted in ("fp8", "bitsandbytes"):
+        return requantize(model, "nf4" if wanted == "bitsandbytes" else wanted)
+    raise InputError(
+        f"--quantization {wanted} needs a checkpoint in that format, and {model.name} is not; name the quantised one, or"
+        " use fp8, which quantises while loading"
+    )

@@ -1,0 +1,96 @@
+"""An engine's command judged: predicted, or with the measured lines of a start-up log in place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from trilemma import engines
+from trilemma.engines.base import EngineCommand, KvPool, StartUp
+from trilemma.errors import Caution
+from trilemma.estimate.estimate import Estimate, Verdict
+from trilemma.estimate.layouts import check_layout
+from trilemma.estimate.measured import Comparison, compare, given_lines
+from trilemma.estimate.serving import estimate, from_start_up
+from trilemma.hardware.cluster import Cluster
+from trilemma.models.architecture import Model
+from trilemma.quantities import GIB
+from trilemma.workloads import Serving
+
+
+def check_command(
+    command: EngineCommand, *, model: Model, cluster: Cluster, free_bytes: float | None = None, log: str | None = None
+) -> Estimate:
+    """Will ``command`` start on ``cluster``, and if not, where does it die?
+
+    With ``log``, lines that the engine measured replace ours for the stages after them, each figure is listed predicted
+    beside measured, and the first that lies outside our interval is named. Raises `InputError`.
+    """
+    if log is None:
+        answer = estimate(model=model, cluster=cluster, workload=Serving(), plan=command.plan, free_bytes=free_bytes)
+    else:
+        answer = _with_log(command, model=model, cluster=cluster, free_bytes=free_bytes, path=log)
+    return replace(answer, warnings=(*_flag_cautions(command), *answer.warnings))
+
+
+def _flag_cautions(command: EngineCommand) -> tuple[Caution, ...]:
+    return command.cautions
+
+
+def _with_log(
+    command: EngineCommand, *, model: Model, cluster: Cluster, free_bytes: float | None, path: str
+) -> Estimate:
+    from trilemma.engines.vllm.log import read_log
+
+    told = read_log(path)
+    plan, pool = command.plan, command.plan.pool
+    if plan.engine.version is None and told.version is not None:
+        plan = replace(plan, engine=replace(plan.engine, version=told.version))
+    check_layout(model, pool.layout)
+    engine = engines.get(plan.engine.name)
+    figures = {name: (one.value, f"{path}:{one.line_number}") for name, one in told.measured.items()}
+    capacity = figures["capacity_bytes"][0] if "capacity_bytes" in figures else None
+
+    def start(**options: Any) -> StartUp:
+        return engine.start_up(
+            model=model, accelerator=cluster.accelerator, layout=pool.layout, options=replace(pool.options, **options),
+            draft=pool.draft, version=plan.engine.version, free_bytes=free_bytes, capacity_bytes=capacity,
+        )  # fmt: skip
+
+    def pool_of(n_bytes: int) -> KvPool:
+        return start(kv_cache_bytes=n_bytes).pool
+
+    predicted = start()
+    joined = given_lines(predicted, {name: value for name, (value, _) in figures.items()}, pool_of=pool_of, source=path)
+    answer = from_start_up(joined, engine=engine, model=model, cluster=cluster, workload=Serving(), plan=plan)
+    compared = compare(predicted, figures)
+    extras = {**answer.extras, "measured": [_comparison(one) for one in compared]}
+    verdict = answer.verdict
+    if told.outcome is not None:
+        text = f"the log says so: {told.reason.text}" if told.reason else "the log says that it starts"
+        verdict = Verdict(stage=told.outcome, probability=1.0, reason=text)
+    return replace(answer, verdict=verdict, extras=extras, warnings=(*_divergence(compared), *answer.warnings))
+
+
+def _comparison(one: Comparison) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "predicted": one.predicted,
+        "low": one.low,
+        "high": one.high,
+        "measured": one.measured,
+        "where": one.where,
+        "diverges": one.diverges,
+    }
+
+
+def _divergence(compared: list[Comparison]) -> tuple[Caution, ...]:
+    first = next((one for one in compared if one.diverges), None)
+    if first is None:
+        return ()
+    name = first.name.removesuffix("_bytes").replace("_", " ")
+    message = (
+        f"first divergence from the log: {name} measured {first.measured / GIB:.2f} GiB ({first.where}),"
+        f" predicted {first.predicted / GIB:.2f} ({first.low / GIB:.2f} to {first.high / GIB:.2f})"
+    )
+    return (Caution(code="divergence", message=message),)
