@@ -141,6 +141,8 @@ def test_storage_bytes(name: str, shape: tuple[int, ...], n_bytes: int) -> None:
 def test_gguf_sizes_are_ggmls() -> None:
     constants = pytest.importorskip("gguf.constants")
     for kind, (group, n_bytes) in constants.GGML_QUANT_SIZES.items():
+        if kind.name == "Q8_1":  # lives inside kernels only, and its size there is another
+            continue
         name = {"NVFP4": "gguf_nvfp4", "F16": "fp16"}.get(kind.name, kind.name)
         columns = 4 * group
         assert get(name).storage_bytes((3, columns)) == 3 * columns // group * n_bytes, kind.name

@@ -159,21 +159,20 @@ def _floats(
         stored, tensor_scale = _float_scales(rows, fmt, element, lay, power_rule)
     else:
         stored, tensor_scale = np.asarray(like.scales), like.tensor_scale
-    divisor = None
     if fmt.scale_format == "e8m0":
-        factor = scales.reciprocal_power(stored.reshape(-1))
-    else:
-        divisor = scales.value_of(stored.reshape(-1), fmt)
+        factor, divide = scales.reciprocal_power(stored.reshape(-1)), False
+    elif fmt.scale_format == "fp8_e4m3":
+        # NVFP4 kernels multiply by the rounded reciprocal of both levels.
         whole = np.float32(1) if tensor_scale is None else np.repeat(tensor_scale.reshape(-1), lay.per_matrix)
-        # NVFP4 kernels multiply by the rounded reciprocal of both levels; the others divide.
-        factor = (np.float32(1) / whole) / divisor
-    divide = divisor is not None and fmt.scale_format != "fp8_e4m3"
+        factor, divide = (np.float32(1) / whole) / scales.value_of(stored.reshape(-1), fmt), False
+    else:
+        factor, divide = scales.value_of(stored.reshape(-1), fmt), True
     codes = np.empty(rows.shape, np.uint8)
     table, top = _scaled_table(element), np.float32(element.max_value or 0)
     for down, across in units.slabs(lay):
         some = rows[down, across]
         with np.errstate(invalid="ignore", over="ignore"):
-            scaled = some / divisor[down, None] if divide and divisor is not None else some * factor[down, None]
+            scaled = some / factor[down, None] if divide else some * factor[down, None]
         if rounding == "stochastic":
             within: Floats = np.clip(np.nan_to_num(scaled), -top, top)
             codes[down, across] = encode(within, element, rounding="stochastic", generator=generator)
@@ -207,7 +206,7 @@ def _float_scales(
 
 def _tensor_scale(largest: Floats, fmt: Format, element: Format, lay: units.Units) -> Floats:
     # NVFP4's second level: the largest group scale becomes the largest E4M3 number.
-    per_matrix = largest.reshape(lay.matrices, -1)
+    per_matrix = largest.reshape(lay.matrices, lay.per_matrix)
     top = per_matrix.max(axis=1, initial=0)
     limits = np.float32((element.max_value or 0) * (get(fmt.scale_format).max_value or 0))
     scale = np.where(top > 0, np.maximum(top / limits, np.float32(2.0**-120)), np.float32(1)).astype(np.float32)
@@ -234,7 +233,8 @@ def _integers(
         stored = scales.store(scales.integer_scale(largest, fmt, int_range), fmt)
     else:
         least, most = units.extremes(rows)
-        units.refuse_non_finite(most - least, fmt)
+        with np.errstate(over="ignore", invalid="ignore"):
+            units.refuse_non_finite(most - least, fmt)
         exact, zero = scales.affine_scale(least, most, fmt)
         stored = scales.store(exact, fmt)
         zeros = np.clip(np.rint(zero), low, high).astype(np.int32)
@@ -272,8 +272,9 @@ def _codebook(rows: Floats, fmt: Format, lay: units.Units, like: Encoded | None)
         if fmt.superblock:
             stored, second = codebooks.compress_scales(largest, fmt.superblock)
     codes = np.empty(rows.shape, np.uint8)
-    # bitsandbytes rounds against the exact scale, also where a compressed one is stored.
-    inverse = np.float32(1) / np.maximum(largest, np.float32(1e-38))
+    # bitsandbytes rounds against the exact scale, also where a compressed one is stored; the one read back may be negative.
+    tiny = np.abs(largest) < np.float32(1e-38)
+    inverse = np.where(tiny, np.float32(0), np.float32(1) / np.where(tiny, np.float32(1), largest))
     for down, across in units.slabs(lay):
         codes[down, across] = codebooks.nearest_nf4(rows[down, across] * inverse[down, None])
     return Encoded(

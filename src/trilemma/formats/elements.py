@@ -57,10 +57,10 @@ def decode(codes: NDArray[Any], fmt: Format) -> Floats:
     if fmt.bits == 16:
         if fmt.name == "fp16":
             halves = np.ascontiguousarray(codes, dtype=np.uint16).view(np.float16)
-            return halves.astype(np.float32)
+            return halves.astype(np.float32).reshape(codes.shape)
         patterns = np.ascontiguousarray(codes, dtype=np.uint16).astype(np.uint32) << 16
         values: Floats = patterns.view(np.float32)
-        return values
+        return values.reshape(codes.shape)
     table = decode_table(fmt)
     flat = np.ascontiguousarray(codes).reshape(-1)
     out = np.empty(flat.size, np.float32)
@@ -96,7 +96,7 @@ def _decode_table(name: str) -> Floats:
         values = np.where((exponent == top) & (mantissa == 2**fmt.mantissa_bits - 1), np.nan, values)
     elif fmt.special == "fnuz":
         values[2 ** (int(fmt.bits) - 1)] = np.nan
-    table = values.astype(np.float32)
+    table: Floats = np.asarray(values, np.float32)
     table.setflags(write=False)
     return table
 

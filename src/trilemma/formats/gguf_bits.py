@@ -31,7 +31,7 @@ def read_half(blocks: Blocks, at: int) -> Floats:
 def nibbles(codes: NDArray[Any]) -> Blocks:
     """The first half of each row in low nibbles, the second in high ones."""
     half = codes.shape[-1] // 2
-    return (codes[..., :half] | (codes[..., half:] << 4)).astype(np.uint8)
+    return np.asarray(codes[..., :half] | (codes[..., half:] << 4), np.uint8)
 
 
 def halves(packed: Blocks) -> Blocks:

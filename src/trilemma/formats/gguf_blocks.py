@@ -33,8 +33,11 @@ def quantise(values: Floats, fmt: Format) -> Blocks:
         )
     if not np.isfinite(values).all():
         raise InputError(f"the tensor holds NaN or infinity, which {fmt.name} cannot hold; mend it before quantising")
+    stored = (*values.shape[:-1], columns // fmt.group * fmt.block_bytes)
+    if values.size == 0:
+        return np.empty(stored, np.uint8)
     blocks = encoder(values.reshape(-1, fmt.group))
-    return blocks.reshape((*values.shape[:-1], columns // fmt.group * fmt.block_bytes))
+    return blocks.reshape(stored)
 
 
 def dequantise(blocks: Blocks, fmt: Format, shape: tuple[int, ...]) -> Floats:

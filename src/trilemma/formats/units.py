@@ -78,7 +78,7 @@ def split(values: NDArray[Any], fmt: Format, units: Units) -> NDArray[Any]:
             if short:
                 stacked = np.pad(stacked, ((0, 0), (0, 0), (0, short)))
         case "flat":
-            stacked = stacked.reshape(units.matrices, 1, -1)
+            stacked = stacked.reshape(units.matrices, 1, units.rows * units.columns)
             short = -stacked.shape[-1] % fmt.group
             if short:
                 stacked = np.pad(stacked, ((0, 0), (0, 0), (0, short)))
@@ -94,9 +94,11 @@ def join(split_values: NDArray[Any], fmt: Format, units: Units) -> NDArray[Any]:
     """The tensor that `split` laid out, without its filling."""
     match fmt.granularity:
         case "group":
-            stacked = split_values.reshape(units.matrices, units.rows, -1)[:, :, : units.columns]
+            filled = units.scales_shape[-1] * fmt.group
+            stacked = split_values.reshape(units.matrices, units.rows, filled)[:, :, : units.columns]
         case "flat":
-            stacked = split_values.reshape(units.matrices, -1)[:, : units.rows * units.columns]
+            filled = units.scales_shape[-1] * fmt.group
+            stacked = split_values.reshape(units.matrices, filled)[:, : units.rows * units.columns]
         case "block":
             high, wide = fmt.block
             down, across = units.scales_shape[-2:]
