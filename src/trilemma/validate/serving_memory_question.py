@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-from trilemma.errors import InputError, shorten
+from trilemma.errors import Caution, InputError, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import Model
 from trilemma.plans import Draft, Layout, ServeOptions
@@ -21,13 +20,10 @@ from trilemma.quantities import GIB
 from trilemma.validate.dating import date_of_vllm_issue, parse_date
 from trilemma.validate.tables import Row, UnusableRow
 
-#: Quantisations whose bits a row does not state: printed weights replace ours.
-UNSTATED_BITS = ("exl3", "exl2")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """What is asked of the engine. ``version`` None asks for the newest facts, widened, because the row dates nothing."""
+    """What is asked of the engine. Without ``version`` the release of ``date`` answers, without both the newest, widened."""
 
     model: Model
     accelerator: Accelerator
@@ -35,16 +31,17 @@ class Question:
     options: ServeOptions
     draft: Draft | None
     version: str | None
-    version_known: bool
+    date: str | None
     capacity_bytes: float | None
     quantization: str
     utilisation_stated: bool
+    context_stated: bool
     assumed: tuple[str, ...]
 
     @property
     def weights_unstated(self) -> bool:
         """Whether the row does not say how many bits a weight has, so that weights cannot be predicted."""
-        return self.quantization in UNSTATED_BITS
+        return _is_unstated(self.quantization)
 
 
 def read_question(row: Row, models_dir: str | Path | None) -> Question:
@@ -54,7 +51,7 @@ def read_question(row: Row, models_dir: str | Path | None) -> Question:
     layout = _layout(row, assumed)
     model, quantization = _model(row, models_dir, assumed)
     accelerator, capacity_bytes = _card(row, assumed)
-    version, known = _version(row, assumed)
+    version, date = _version(row, assumed)
     flags = _other_flags(row, assumed)
     draft = _draft(row, assumed)
     options = _options(row, flags, assumed)
@@ -70,10 +67,11 @@ def read_question(row: Row, models_dir: str | Path | None) -> Question:
         options=options,
         draft=draft,
         version=version,
-        version_known=known,
+        date=date,
         capacity_bytes=capacity_bytes,
         quantization=quantization,
         utilisation_stated=options.memory_fraction is not None,
+        context_stated=options.context is not None,
         assumed=tuple(assumed),
     )
 
@@ -109,23 +107,43 @@ def _layout(row: Row, assumed: list[str]) -> Layout:
 
 
 def _model(row: Row, models_dir: str | Path | None, assumed: list[str]) -> tuple[Model, str]:
+    """The model as the row runs it. A folder may hold a base or sibling copy, so where the row contradicts it the row wins."""
     name = row.text("model")
     if not name:
         raise UnusableRow("names no model")
-    model = _loaded(name[:300], None if models_dir is None else str(models_dir))
+    place = None if models_dir is None else str(models_dir)
+    model = _loaded(name[:300], place)
     if isinstance(model, str):
         raise UnusableRow(model)
-    text = row.text("quantization").lower()
-    if model.quantization is not None:
-        return model, _first_word(text) or model.quantization.method
-    scheme = quantization_scheme(text, name)
-    if scheme is None or scheme in UNSTATED_BITS:
-        return model, scheme or "none"
-    requantized = _requantized(name[:300], None if models_dir is None else str(models_dir), scheme)
-    if isinstance(requantized, str):
-        raise UnusableRow(f"quantization {shorten(row.text('quantization'))!r}: {requantized}")
-    assumed.append(f"weights stored as {scheme}: the row says {row.text('quantization') or name!r}, the config nothing")
-    return requantized, scheme
+    assumed.extend(model.assumptions)
+    text = row.text("quantization")
+    scheme = quantization_scheme(text)
+    if _is_unstated(scheme):
+        return model, str(scheme)
+    if scheme is None or _stores_alike(model, scheme):
+        return model, model.quantization.method if model.quantization else "none"
+    stored = _requantized(name[:300], place, scheme)
+    if isinstance(stored, str):
+        raise UnusableRow(f"quantization {shorten(text)!r}: {stored}")
+    assumed.append(f"weights stored as {scheme}: said by {shorten(text or name)!r}, not by the model's files")
+    return stored, stored.quantization.method if stored.quantization else "none"
+
+
+def _is_unstated(scheme: str | None) -> bool:
+    from trilemma.models.quantized.schemes import unstated_methods
+
+    return scheme in unstated_methods()
+
+
+def _stores_alike(model: Model, scheme: str) -> bool:
+    """Whether the model's own files already say what ``scheme`` says: elements of the same kind and width."""
+    from trilemma.models.quantized import find_scheme
+
+    asked = find_scheme(scheme)
+    if model.quantization is None or not asked.quantises:
+        return model.quantization is None and not asked.quantises
+    stored = [model.quantization.weight_format, *(form for form, _ in model.quantization.layer_formats)]
+    return any(form and (form.kind, form.bits) == (asked.format.kind, asked.format.bits) for form in stored)
 
 
 @lru_cache(maxsize=512)
@@ -134,9 +152,32 @@ def _loaded(name: str, models_dir: str | None) -> Model | str:
     from trilemma.models.resolve import load_model
 
     try:
-        return load_model(name, models_dir=models_dir)
+        model = load_model(name, models_dir=models_dir)
     except InputError as error:
         return str(error)
+    return model if models_dir is None else _more_exact(model, name)
+
+
+def _more_exact(model: Model, name: str) -> Model:
+    """The catalogue's model of the same name where it alone knows which modules are quantised.
+
+    Folders of configurations often hold the base model's under a quantised name; laying the scheme over every linear
+    layer then counts modules that the publisher left in 16 bits.
+    """
+    from trilemma.models.resolve import load_model
+
+    if model.quantization is None or model.quantization.ignored or model.quantization.layer_formats:
+        return model
+    try:
+        listed = load_model(name)
+    except InputError:
+        return model
+    same = len(listed.layers) == len(model.layers) and listed.hidden == model.hidden and listed.vocab == model.vocab
+    known = listed.quantization
+    if not same or known is None or known.weight_format is None or not known.ignored:
+        return model
+    ours = model.quantization.weight_format
+    return listed if ours is not None and ours.bits == known.weight_format.bits else model
 
 
 @lru_cache(maxsize=512)
@@ -152,51 +193,29 @@ def _requantized(name: str, models_dir: str | None, scheme: str) -> Model | str:
         return str(error)
 
 
-#: What a quantisation column, or failing that a model name, says → scheme; the first that is found decides.
-_SCHEMES: tuple[tuple[str, str], ...] = (
-    ("exl3", "exl3"),
-    ("exl2", "exl2"),
-    ("nvfp4", "nvfp4"),
-    ("mxfp4", "mxfp4"),
-    ("mxfp8", "mxfp8"),
-    ("awq", "awq"),
-    ("gptq", "gptq"),
-    ("autoround", "gptq"),
-    ("w4a16", "w4a16"),
-    ("w8a16", "w8a16"),
-    ("w8a8", "w8a8"),
-    ("int8", "w8a8"),
-    ("fp8", "fp8"),
-    ("bitsandbytes", "bitsandbytes"),
-    ("bnb", "bitsandbytes"),
-    ("nf4", "bitsandbytes"),
-    ("int4", "w4a16"),
-    ("4bit", "w4a16"),
-    ("4-bit", "w4a16"),
-)
-_GENERIC = ("compressed-tensors", "compressed_tensors", "modelopt", "quark", "auto")
+#: Words of a quantisation column that name a toolkit or a kernel, not how weights are stored.
+_TOOLKITS = ("compressed-tensors", "compressed_tensors", "modelopt", "quark", "marlin")
 
 
-def quantization_scheme(text: str, model_name: str) -> str | None:
-    """The scheme that a quantisation column means; None for weights as the config stores them.
+def quantization_scheme(text: str) -> str | None:
+    """The storage scheme that a quantisation column means; None where it is empty or names a toolkit only.
 
-    A toolkit's name alone ("compressed-tensors") does not say the bits: then the model's name does. Raises `UnusableRow`.
+    Raises `UnusableRow` for a column that is filled but says nothing that is known.
     """
-    text = text.lower()
-    generic = any(word in text for word in _GENERIC)
-    for place in (text, model_name.lower()) if not text or generic else (text,):
-        if place in ("none", "bf16", "bfloat16", "fp16", "float16", "no"):
-            return None
-        for word, scheme in _SCHEMES:
-            if word in place:
-                return scheme
-    if not text:
-        return None
-    raise UnusableRow(f"quantization {shorten(text)!r} does not say how weights are stored")
+    from trilemma.models.quantized.schemes import scheme_in, unstated_methods
 
-
-def _first_word(text: str) -> str:
-    return re.split(r"[ (]", text, maxsplit=1)[0]
+    text = text.lower()[:300]
+    words = [word for word in re.split(r"[^a-z0-9.+]+", text) if word]
+    unstated = [word for word in words if word in unstated_methods()]
+    if unstated:
+        return unstated[0]
+    found = [scheme_in(words, position) for position in range(len(words))]
+    named = [(length, scheme.name) for length, scheme in found if scheme is not None]
+    if named:
+        return max(named)[1]
+    if text and not any(word in text for word in _TOOLKITS):
+        raise UnusableRow(f"quantization {shorten(text)!r} does not say how weights are stored")
+    return None
 
 
 def _card(row: Row, assumed: list[str]) -> tuple[Accelerator, float | None]:
@@ -204,63 +223,48 @@ def _card(row: Row, assumed: list[str]) -> tuple[Accelerator, float | None]:
     total_gib = row.number("gpu_total_gib", low=0.5, high=4096)
     if not name:
         raise UnusableRow("names no GPU")
-    if " + " in name:
-        raise UnusableRow(f"GPU {shorten(name)!r}: unlike cards in one engine are not modelled")
     found = _found_card(name[:300], total_gib)
     if isinstance(found, str):
         raise UnusableRow(found)
-    accelerator, note = found
-    if note:
-        assumed.append(note)
+    accelerator, cautions = found
+    assumed.extend(caution.message for caution in cautions)
     if total_gib is None:
         assumed.append("memory of the card from the catalogue")
     return accelerator, None if total_gib is None else total_gib * GIB
 
 
 @lru_cache(maxsize=512)
-def _found_card(name: str, total_gib: float | None) -> tuple[Accelerator, str] | str:
+def _found_card(name: str, total_gib: float | None) -> tuple[Accelerator, tuple[Caution, ...]] | str:
     from trilemma.hardware.catalogue import find_measured
 
     try:
-        found = find_measured(name, total_gib)
+        return find_measured(name, total_gib)
     except InputError as error:
         return str(error)
-    return found if isinstance(found, tuple) else (found, "")
 
 
-def _version(row: Row, assumed: list[str]) -> tuple[str | None, bool]:
-    """The release whose facts apply, and whether the row (or its date) says so.
+def _version(row: Row, assumed: list[str]) -> tuple[str | None, str | None]:
+    """(version, date): the release that the row names, else the day it was taken, else that of the issue it cites."""
+    from trilemma.engines.vllm.facts import for_version
 
-    A fork's own numbers do not follow upstream's, so a fork that states its build date takes the release of that date.
-    """
-    text = row.text("engine_version")
-    number = re.match(r"v?([0-9]+(?:\.[0-9]+){1,3}(?:rc[0-9]+)?)", text)
-    day = parse_date(text) if "fork" in text.lower() else None
-    if day is not None:
-        version = release_of(day)
-        assumed.append(f"vLLM {version}: the release of {day}, when the fork was built")
-        return version, True
-    if number is not None:
-        return number.group(1), True
+    text = row.text("engine_version")[:200]
+    if text:
+        try:
+            facts = for_version(text)
+        except InputError:
+            assumed.append(f"engine_version {shorten(text)!r} is no version")
+        else:
+            if not facts.known:
+                assumed.append(f"facts of vLLM {facts.version} for {shorten(text)}")
+            return text, None
     day = parse_date(row.text("date"))
-    if day is not None:
-        version = release_of(day)
-        assumed.append(f"vLLM {version}: the release of {day}")
-        return version, True
-    cited = date_of_vllm_issue(row.text("source_ref")) or date_of_vllm_issue(row.text("source"))
-    if cited is not None:
-        version = release_of(cited[1])
-        assumed.append(f"vLLM {version}: the release when issue {cited[0]} was opened, about {cited[1]}")
-        return version, True
-    assumed.append("newest vLLM: the row names neither a version nor a date")
-    return None, False
-
-
-def release_of(day: Any) -> str | None:
-    """The newest vLLM release that is not later than ``day``."""
-    from trilemma.engines.vllm.facts import release_of_date
-
-    return release_of_date(day)
+    if day is None:
+        cited = date_of_vllm_issue(row.text("source_ref")) or date_of_vllm_issue(row.text("source"))
+        if cited is None:
+            return None, None
+        day = cited[1]
+        assumed.append(f"taken about {day}, when issue {cited[0]} was opened")
+    return None, day.isoformat()
 
 
 _FLAG = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)\s*=\s*([^;,\s]+)")
