@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trilemma import engines
 from trilemma.errors import InputError
 from trilemma.estimate.estimate import Estimate
+from trilemma.estimate.serving import estimate, summary
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans import EngineRef, Layout, Plan, Pool
@@ -21,9 +23,6 @@ from trilemma.search.space import Fixed, Precision, kv_dtypes, layouts, precisio
 from trilemma.search.table import Choice, PlanTable, Question, options_for, plan_table
 from trilemma.timing.coefficients import spec_sheet
 from trilemma.workloads import Serving
-
-#: Rows of one precision and cache format among the best, so that choices are seen beside each other.
-_PER_CHOICE = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,18 +37,31 @@ class Found:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FrontPoint:
+    """One plan of the Pareto front in a line: tokens a second for each GPU and for each reader."""
+
+    layout: str
+    precision: str
+    kv_dtype: str
+    requests: int
+    tokens_per_s_per_gpu: float
+    tokens_per_s_per_user: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SearchResult:
     """Plans best first, then further members of the Pareto front of tokens/s/GPU against tokens/s/user.
 
     ``best`` of ``plans`` answer the question; the rest only widen the view. ``pareto`` are indices into ``plans`` of those
-    on the front. ``meets_targets`` is False when no plan meets them: then the nearest misses are shown.
-    ``rejected`` counts, by why, the plans that were searched and are not shown.
+    on the front, ``front`` is the front in brief. ``meets_targets`` is False when no plan meets them: then the nearest
+    misses are shown. ``rejected`` counts, by why, the plans that were searched and are not shown.
     """
 
     workload: Serving
     plans: tuple[Found, ...]
     best: int
     pareto: tuple[int, ...]
+    front: tuple[FrontPoint, ...]
     searched: int
     legal: int
     fitting: int
@@ -65,7 +77,7 @@ def search_serving(
     workload: Serving,
     *,
     top: int = 5,
-    front: int = 8,
+    front: int = 0,
     fixed: Fixed | None = None,
     precision: Sequence[str] | None = None,
     kv_dtype: Sequence[str] | None = None,
@@ -94,7 +106,8 @@ def search_serving(
     meets = _judged(table, workload, rejected)
     chosen = _best(table, meets, workload, top)
     on_front = _front(table, meets)
-    extra = _spread(table, [row for row in np.flatnonzero(on_front) if row not in chosen], front)
+    front_rows = [int(row) for row in np.flatnonzero(on_front)]
+    extra = _spread(table, [row for row in front_rows if row not in chosen], front)
     plans = tuple(_found(table, row, question) for row in (*chosen, *extra))
     rejected["fewer tokens per second and GPU than a plan shown"] += int(meets.sum() if meets.any() else 0) - sum(
         bool(meets[found.row]) for found in plans
@@ -104,6 +117,7 @@ def search_serving(
         plans=plans,
         best=len(chosen),
         pareto=tuple(at for at, found in enumerate(plans) if on_front[found.row]),
+        front=tuple(_point(table, row) for row in _spread(table, front_rows, 6)),
         searched=space.searched * each,
         legal=table.legal,
         fitting=table.legal - sum(count for why, count in table.rejected.items() if "more requests" not in why),
@@ -155,21 +169,50 @@ def _best(table: PlanTable, meets: NDArray[np.bool_], workload: Serving, top: in
             table.tpot_s * 1e3 / (workload.tpot_ms or np.inf), table.ttft_s * 1e3 / (workload.ttft_ms or np.inf)
         )
         score = -over
-    layout = table.layout
+    order = [int(row) for row in np.argsort(-score, kind="stable") if score[row] > -np.inf]
+    per_choice = -(-top // len({int(choice) for choice in table.choice[order]}))
     best: list[int] = []
     seen: set[tuple[int, ...]] = set()
     shown: Counter[int] = Counter()
-    for row in np.argsort(-score, kind="stable"):
-        if len(best) == top or score[row] == -np.inf:
-            break
+    for row in order:
         choice = int(table.choice[row])
-        key = (choice, int(layout.tp[row]), int(layout.pp[row]), int(layout.dp[row]), int(layout.ep[row]))  # type: ignore[index]
-        if key in seen or (shown[choice] >= _PER_CHOICE and len(table.choices) > 1):
-            continue
-        seen.add(key)
-        shown[choice] += 1
-        best.append(int(row))
-    return best
+        key = (choice, *_degrees(table, row))
+        if len(best) < top and key not in seen and shown[choice] < per_choice:
+            seen.add(key)
+            shown[choice] += 1
+            best.append(row)
+    return _with_published(table, order, best)
+
+
+def _with_published(table: PlanTable, order: Sequence[int], best: list[int]) -> list[int]:
+    """``best`` with the weights as published among them, for whoever wants the answers unchanged."""
+
+    def unchanged(row: int) -> bool:
+        choice: Choice = table.choices[table.choice[row]]
+        return choice.precision.quality == "unchanged" and choice.kv_dtype == "auto"
+
+    if any(unchanged(row) for row in best):
+        return best
+    first = next((row for row in order if unchanged(row)), None)
+    return best if first is None or len(best) < 2 else [*best[:-1], first]
+
+
+def _degrees(table: PlanTable, row: int) -> tuple[int, int, int, int]:
+    tp, pp, dp, ep = (int(np.asarray(getattr(table.layout, name))[row]) for name in ("tp", "pp", "dp", "ep"))
+    return tp, pp, dp, ep
+
+
+def _point(table: PlanTable, row: int) -> FrontPoint:
+    tp, pp, dp, ep = _degrees(table, row)
+    choice = table.choices[table.choice[row]]
+    return FrontPoint(
+        layout=summary(Layout(tp=tp, pp=pp, dp=dp, ep=ep)),
+        precision=choice.precision.name,
+        kv_dtype=choice.kv_dtype,
+        requests=int(table.requests[row]),
+        tokens_per_s_per_gpu=float(table.per_gpu[row]),
+        tokens_per_s_per_user=float(table.per_user[row]),
+    )
 
 
 def _front(table: PlanTable, meets: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -180,9 +223,9 @@ def _front(table: PlanTable, meets: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return front
 
 
-def _spread(table: PlanTable, rows: Sequence[Any], most: int) -> list[int]:
+def _spread(table: PlanTable, rows: Sequence[int], most: int) -> list[int]:
     """At most ``most`` of ``rows``, evenly over the front from the most tokens per GPU to the quickest."""
-    ordered = sorted((int(row) for row in rows), key=lambda row: -table.per_gpu[row])
+    ordered = sorted(rows, key=lambda row: -table.per_gpu[row])
     if len(ordered) <= most:
         return ordered
     return [ordered[round(at)] for at in np.linspace(0, len(ordered) - 1, most)] if most > 0 else []
@@ -190,26 +233,15 @@ def _spread(table: PlanTable, rows: Sequence[Any], most: int) -> list[int]:
 
 def _found(table: PlanTable, row: int, question: Question) -> Found:
     """The full estimate of one row, made by the same functions that made the row."""
-    from trilemma.estimate.serving import estimate
-
     choice = table.choices[table.choice[row]]
-    tp, pp, dp, ep = (int(np.asarray(getattr(table.layout, name))[row]) for name in ("tp", "pp", "dp", "ep"))
-    workload = question.workload
-    context = workload.longest_request or 0
+    tp, pp, dp, ep = _degrees(table, row)
+    context = question.workload.longest_request or 0
+    options = options_for(choice, context=context, fixed=question.fixed)
     plan = Plan(
-        engine=question.engine,
-        pools=(
-            Pool(
-                layout=Layout(tp=tp, pp=pp, dp=dp, ep=ep),
-                options=options_for(choice, context=context, fixed=question.fixed),
-            ),
-        ),
-    )
-    load = replace(workload, rate=None, concurrency=int(table.requests[row]))
-    return Found(
-        plan=plan,
-        precision=choice.precision,
-        workload=load,
-        estimate=estimate(model=choice.precision.model, cluster=question.cluster, workload=load, plan=plan),
-        row=row,
-    )
+        engine=question.engine, pools=(Pool(layout=Layout(tp=tp, pp=pp, dp=dp, ep=ep), options=options),)
+    )  # fmt: skip
+    load = replace(question.workload, rate=None, concurrency=int(table.requests[row]))
+    answer = estimate(model=choice.precision.model, cluster=question.cluster, workload=load, plan=plan)
+    command = engines.get(plan.engine.name).write(model=choice.precision.served_as, plan=plan)
+    answer = replace(answer, extras={**answer.extras, "command": shlex.join(command)})
+    return Found(plan=plan, precision=choice.precision, workload=load, estimate=answer, row=row)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from trilemma.errors import InputError
 from trilemma.estimate.layouts import violations
 from trilemma.hardware.accelerator import Accelerator
+from trilemma.models import catalogue
 from trilemma.models.architecture import ExpertFfn, Model, RecurrentState
 from trilemma.models.quantized import find_scheme, requantize
 from trilemma.plans import Layout
@@ -50,8 +51,10 @@ class Precision:
     quality: str = "unchanged"
 
     @property
-    def runs_published_checkpoint(self) -> bool:
-        return self.checkpoint == AS_PUBLISHED
+    def served_as(self) -> str:
+        """What to name on the engine's command line: the hub id, or a folder for a checkpoint that has to be made."""
+        published = hub_id(self.model.name)
+        return published if self.checkpoint == AS_PUBLISHED else f"./{published.rpartition('/')[2]}-{self.name}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,6 +143,12 @@ def _precision(model: Model, name: str) -> Precision:
     )
 
 
+def hub_id(name: str) -> str:
+    """The hub id behind a catalogue name, any other name as it is."""
+    entry = catalogue.entries().get(name)
+    return entry.ids[0] if entry is not None and entry.ids else name
+
+
 def _narrower(model: Model, accelerator: Accelerator) -> list[str]:
     """Schemes that store fewer bits than the checkpoint does and that the card runs, widest first."""
     formats = set(accelerator.hardware_formats)
@@ -154,8 +163,8 @@ def _narrower(model: Model, accelerator: Accelerator) -> list[str]:
             names.append("nvfp4")
         elif "mxfp4" in formats:
             names.append("mxfp4")
-        if bits >= 16 and (nvidia or accelerator.vendor.lower().startswith("amd")):
-            names.append("awq")
+        if not formats & {"nvfp4", "mxfp4"} or bits >= 16:
+            names += ["awq"] if nvidia or accelerator.vendor.lower().startswith("amd") else []
     return names
 
 

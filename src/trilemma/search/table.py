@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from trilemma import engines
 from trilemma.engines.base import StartUp
-from trilemma.engines.vllm.verdict import likeliest
 from trilemma.errors import InputError
+from trilemma.estimate.speed import slots
 from trilemma.formats import catalogue
 from trilemma.hardware.cluster import Cluster
 from trilemma.plans import EngineRef, Layout, ServeOptions
@@ -70,16 +70,6 @@ class PlanTable:
         return len(self.choice)
 
 
-def slots(start: StartUp, *, length: int) -> Any:
-    """Requests of ``length`` tokens that one replica holds at once: what the cache holds and what the engine admits.
-
-    The cache is counted at full length, so that no request has to be thrown out and recomputed.
-    """
-    pool = start.pool
-    by_cache = pool.concurrency if length == start.context else np.asarray(pool.tokens) / length
-    return np.minimum(np.floor(by_cache), start.max_seqs)
-
-
 def options_for(choice: Choice, *, context: int, fixed: Fixed) -> ServeOptions:
     """The engine options of every plan of ``choice``."""
     return ServeOptions(
@@ -121,14 +111,16 @@ def plan_table(choices: Sequence[Choice], layout: Layout, question: Question) ->
 def _choice_rows(choice: Choice, layout: Layout, question: Question, rejected: Counter[str]) -> dict[str, NDArray[Any]]:
     cluster, workload = question.cluster, question.workload
     isl, osl = workload.isl or 0, workload.osl or 0
-    start = engines.get(question.engine.name).start_up(
+    engine = engines.get(question.engine.name)
+    start = engine.start_up(
         model=choice.precision.model,
         accelerator=cluster.accelerator,
         layout=layout,
         options=options_for(choice, context=workload.longest_request or isl + osl, fixed=question.fixed),
         version=question.engine.version,
     )
-    good = _starting(start, len(np.atleast_1d(layout.tp)), rejected, question.loads_per_layout)
+    stages = np.broadcast_to(engine.likeliest_stage(start)[0], (len(np.atleast_1d(layout.tp)),))
+    good = _starting(stages, start, rejected, question.loads_per_layout)
     fitting = take(layout, good)
     held = np.broadcast_to(slots(start, length=isl + osl), good.shape)[good]
     used = np.broadcast_to(start.ledger.total() / start.capacity_bytes, good.shape)[good]
@@ -153,10 +145,9 @@ def _choice_rows(choice: Choice, layout: Layout, question: Question, rejected: C
     return {name: np.asarray(column)[keep] for name, column in columns.items()}
 
 
-def _starting(start: StartUp, count: int, rejected: Counter[str], per_layout: int) -> NDArray[np.bool_]:
+def _starting(stages: NDArray[Any], start: StartUp, rejected: Counter[str], per_layout: int) -> NDArray[np.bool_]:
     """Which plans start, the others counted by the first stage at which they die."""
 
-    stages = np.broadcast_to(likeliest(start)[0], (count,))
     words = {
         "oom_load": "weights do not fit the card",
         "oom_profile": "nothing of the budget is left for the KV cache",

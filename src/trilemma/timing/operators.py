@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from trilemma.formats.formats import Format
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import (
     CompressedAttention,
@@ -139,40 +141,85 @@ class ModelWork:
         return dense + routed
 
 
+class _Same:
+    """Wraps an object so that it is a cache key by identity: models hold mappings and cannot be hashed."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+
 def model_work(model: Model, accelerator: Accelerator) -> ModelWork:
     """Sum ``model``'s tensors into products by format, cut and part. Vision towers and MTP layers take no part here."""
+    return _model_work(_Same(model), _Same(accelerator))
+
+
+@lru_cache(maxsize=64)
+def _model_work(same_model: _Same, same_accelerator: _Same) -> ModelWork:
+    model, accelerator = same_model.value, same_accelerator.value
+    assert isinstance(model, Model) and isinstance(accelerator, Accelerator)  # noqa: PT018
     bits = model.quantization.activation_bits if model.quantization is not None else None
     layers = [tensor for tensor in model.of_part("layers") if len(tensor.shape) >= 2]
     head = [tensor for tensor in model.of_part("head") if len(tensor.shape) >= 2]
     if model.tied_embeddings or not head:
         head = [tensor for tensor in model.of_part("embedding") if len(tensor.shape) == 2][:1]
+    units = _Units(accelerator, bits)
     kinds = [(layer.mixer, layer.ffn) for layer in model.layers]
     experts = [tensor for tensor in layers if tensor.experts]
-    words = {
-        f"{tensor.format.name} weights compute in {compute_format(tensor.format, accelerator, activation_bits=bits)}"
-        for tensor in (*layers, *head)
-    }
+    dense = _products((tensor for tensor in layers if not tensor.experts), units)
+    head_products = _products(head, units)
+    expert_products = _expert_products(experts, {layer.index: layer for layer in model.layers}, units)
     return ModelWork(
         hidden=model.hidden,
         vocab=model.vocab,
         layers=len(model.layers),
-        dense=_products((tensor for tensor in layers if not tensor.experts), accelerator, bits),
-        head=_products(head, accelerator, bits),
-        experts=_expert_products(experts, {layer.index: layer for layer in model.layers}, accelerator, bits),
+        dense=dense,
+        head=head_products,
+        experts=expert_products,
         mixers=tuple(model.mixers.items()),
         mixer_layers=sum(mixer is not None for mixer, _ in kinds),
         dense_ffn_layers=sum(ffn is not None and not isinstance(ffn, ExpertFfn) for _, ffn in kinds),
         expert_ffn_layers=sum(isinstance(ffn, ExpertFfn) for _, ffn in kinds),
         kernels=sum(_kernels(layer) for layer in model.layers),
-        computed_in=tuple(sorted(words)),
+        computed_in=tuple(
+            sorted(f"{stored.name} weights compute in {computed}" for stored, computed in units.met.items())
+        ),
     )
 
 
-def _products(tensors: Iterable[Tensor], accelerator: Accelerator, bits: int | None) -> tuple[Products, ...]:
+class _Units:
+    """Which units multiply a format on one card, remembered: a model has thousands of tensors and few formats."""
+
+    def __init__(self, accelerator: Accelerator, activation_bits: int | None) -> None:
+        self.accelerator = accelerator
+        self.activation_bits = activation_bits
+        self.met: dict[Format, str] = {}
+        self._sizes: dict[tuple[tuple[int, ...], Format], int] = {}
+
+    def of(self, stored: Format) -> str:
+        if stored not in self.met:
+            self.met[stored] = compute_format(stored, self.accelerator, activation_bits=self.activation_bits)
+        return self.met[stored]
+
+    def bytes(self, tensor: Tensor) -> int:
+        key = (tensor.shape, tensor.format)
+        if key not in self._sizes:
+            self._sizes[key] = tensor.bytes
+        return self._sizes[key]
+
+
+def _products(tensors: Iterable[Tensor], units: _Units) -> tuple[Products, ...]:
     sums: dict[tuple[str, float, Shard, int], list[int]] = {}
     read: set[tuple[int | None, str, int]] = set()
     for tensor in tensors:
-        computed_in = compute_format(tensor.format, accelerator, activation_bits=bits)
+        computed_in = units.of(tensor.format)
         key = (computed_in, tensor.format.bits, tensor.shard, max(tensor.shard_units, 1))
         row = sums.setdefault(key, [0, 0, 0, 0])
         rows, columns = tensor.shape[-2:]
@@ -182,29 +229,29 @@ def _products(tensors: Iterable[Tensor], accelerator: Accelerator, bits: int | N
         inputs = 0 if tensor.shard == "column" and block in read else matrices * columns
         if tensor.shard == "column":
             read.add(block)
-        for at, size in enumerate((tensor.elements, tensor.bytes, inputs, matrices * rows)):
+        for at, size in enumerate((tensor.elements, units.bytes(tensor), inputs, matrices * rows)):
             row[at] += size
     return tuple(
         Products(
-            computed_in=computed_in, bits=stored, shard=shard, units=units,
+            computed_in=computed_in, bits=stored, shard=shard, units=pieces,
             elements=row[0], bytes=row[1], inputs=row[2], outputs=row[3],
         )
-        for (computed_in, stored, shard, units), row in sums.items()
+        for (computed_in, stored, shard, pieces), row in sums.items()
     )  # fmt: skip
 
 
 def _expert_products(
-    tensors: Iterable[Tensor], layers: Mapping[int, Layer], accelerator: Accelerator, bits: int | None
+    tensors: Iterable[Tensor], layers: Mapping[int, Layer], units: _Units
 ) -> tuple[ExpertProducts, ...]:
     per_layer: dict[tuple[int | None, str, float, int, int], list[int]] = {}
     for tensor in tensors:
         layer = layers.get(tensor.layer) if tensor.layer is not None else None
         top_k = layer.ffn.top_k if layer is not None and isinstance(layer.ffn, ExpertFfn) else tensor.experts
-        computed_in = compute_format(tensor.format, accelerator, activation_bits=bits)
+        computed_in = units.of(tensor.format)
         key = (tensor.layer, computed_in, tensor.format.bits, tensor.experts, top_k)
         row = per_layer.setdefault(key, [0, 0, 0, 0])
         widths = tensor.shape[-2:] if len(tensor.shape) >= 3 else (0, 0)
-        for at, size in enumerate((tensor.elements, tensor.bytes, widths[1], widths[0])):
+        for at, size in enumerate((tensor.elements, units.bytes(tensor), widths[1], widths[0])):
             row[at] += size
     counts: dict[tuple[str, float, int, int, int, int, int, int], int] = {}
     for (_, computed_in, stored, experts, top_k), row in per_layer.items():

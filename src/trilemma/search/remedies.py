@@ -1,0 +1,220 @@
+"""What would make a plan fit: candidate changes in order of cost, each tried, the cheapest that really fit returned."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from trilemma import engines
+from trilemma.errors import InputError
+from trilemma.estimate.estimate import Estimate, Remedy
+from trilemma.estimate.serving import summary
+from trilemma.hardware.accelerator import Accelerator
+from trilemma.models.architecture import Model
+from trilemma.plans import Layout, Plan
+from trilemma.quantities import show_count, show_gib
+from trilemma.search.quality import cache_quality
+from trilemma.search.space import hub_id, kv_dtypes, precisions
+from trilemma.workloads import Serving
+
+#: Prices a plan of any size: the layout says how many GPUs it takes.
+Evaluate = Callable[[Plan, Model], Estimate]
+
+#: A shorter context than this serves nobody.
+_LEAST_CONTEXT = 1024
+_CONTEXT_STEP = 1024
+_SEQUENCES = (64, 16, 4, 1)
+_BATCHED_TOKENS = (4096, 2048, 1024)
+#: Shares of the card beyond the default that leave room for what lies outside the budget, tried in order.
+_FRACTIONS = (0.94, 0.96, 0.98)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """One candidate: what is changed and the plan and model that result. ``cost`` orders them, cheapest first."""
+
+    words: str
+    plan: Plan
+    model: Model
+    cost: float
+    quality: str = "unchanged"
+    served_as: str | None = None
+
+
+def remedies(
+    evaluate: Evaluate,
+    *,
+    plan: Plan,
+    model: Model,
+    accelerator: Accelerator,
+    workload: Serving,
+    gpus: int,
+    failing: Estimate | None = None,
+    most: int = 3,
+) -> tuple[Remedy, ...]:
+    """Up to ``most`` changes that make ``plan`` fit, cheapest first, each verified by ``evaluate``.
+
+    In order of cost: options that change no answer and no promise, then those that bound what can be asked, then those
+    that change answers (cache and weight formats), pairs of these, and last more GPUs. ``gpus`` are at hand; ``failing`` is the plan's own estimate when it is known. ``flags`` hold the whole command.
+    """
+    failing = failing or evaluate(plan, model)
+    found: list[Remedy] = []
+    misses: list[tuple[Change, Estimate]] = []
+    for change in _changes(plan, model, accelerator, workload, gpus, failing, misses):
+        if len(found) == most:
+            break
+        answer = _tried(evaluate, change)
+        if answer is not None and answer.fits:
+            found.append(_remedy(change, answer))
+        elif answer is not None:
+            misses.append((change, answer))
+    return tuple(sorted(found, key=lambda remedy: remedy.cost_rank))
+
+
+def _changes(
+    plan: Plan, model: Model, accelerator: Accelerator, workload: Serving, gpus: int, failing: Estimate,
+    misses: list[tuple[Change, Estimate]],
+) -> Iterator[Change]:  # fmt: skip
+    """Changes in order of cost; ``misses`` grows while they are tried, and what missed is tried in pairs."""
+    yield from _option_changes(plan, model, failing)
+    yield from _shorter(plan, model, workload, failing)
+    yield from _cache_format(plan, model, accelerator)
+    yield from _more_tensor_parallel(plan, model, gpus)
+    yield from _narrower_weights(plan, model, accelerator)
+    yield from _pairs(list(misses), workload)
+    yield from _more_gpus(plan, model, gpus)
+
+
+def _option_changes(plan: Plan, model: Model, failing: Estimate) -> Iterator[Change]:
+    """Options that only cost speed or admit fewer requests at once."""
+    options = plan.pool.options
+    bounds = failing.extras.get("start_up", {}).get("feasible_memory_fraction")
+    now = failing.extras.get("start_up", {}).get("memory_fraction")
+    if bounds is not None and now is not None and not bounds[0] <= now <= bounds[1]:
+        middle = round((bounds[0] + bounds[1]) / 2, 2)
+        share = middle if bounds[0] <= middle <= bounds[1] else round(sum(bounds) / 2, 4)
+        yield _with(plan, model, f"memory fraction {share:g} instead of {now:g}", 1.0, memory_fraction=share)
+    for tokens in _BATCHED_TOKENS:
+        if options.max_batched_tokens is None or tokens < options.max_batched_tokens:
+            yield _with(plan, model, f"at most {show_count(tokens)} tokens in a step", 2.0, max_batched_tokens=tokens)
+            break
+    for sequences in _SEQUENCES:
+        if options.max_seqs is None or sequences < options.max_seqs:
+            yield _with(plan, model, f"at most {sequences} sequences at once", 3.0, max_seqs=sequences)
+            break
+    if not options.eager:
+        yield _with(plan, model, "no CUDA graphs (slower decode)", 4.0, eager=True)
+
+
+def _shorter(plan: Plan, model: Model, workload: Serving, failing: Estimate) -> Iterator[Change]:
+    """The longest context that the pool admits, unless the load itself needs more."""
+    cache = failing.cache
+    needed = max(_LEAST_CONTEXT, (workload.isl or 0) + (workload.osl or 0))
+    if cache is None or cache.max_context < needed:
+        return
+    length = max(cache.max_context // _CONTEXT_STEP * _CONTEXT_STEP, needed)
+    words = f"context of {show_count(length)} tokens instead of {show_count(failing.inputs['plan']['context'])}"
+    yield _with(plan, model, words, 5.0, context=length)
+
+
+def _cache_format(plan: Plan, model: Model, accelerator: Accelerator) -> Iterator[Change]:
+    if plan.pool.options.kv_dtype in (None, "auto") and "fp8" in kv_dtypes(model, accelerator, None):
+        change = _with(plan, model, "KV cache in FP8", 6.0, kv_dtype="fp8")
+        yield replace(change, quality=cache_quality("fp8"))
+
+
+def _more_tensor_parallel(plan: Plan, model: Model, gpus: int) -> Iterator[Change]:
+    """More of the GPUs at hand for one replica: replicas given up, or idle GPUs taken."""
+    layout = plan.pool.layout
+    tp, pp, dp = int(layout.tp), int(layout.pp), int(layout.dp)
+    for factor in (2, 4, 8):
+        fewer = max(dp // factor, 1)
+        if tp * factor * pp * fewer <= gpus:
+            grown = _layout(plan, tp=tp * factor, dp=fewer)
+            yield Change(
+                words=f"{summary(grown.pool.layout)} instead of {summary(layout)}", plan=grown, model=model, cost=7.0
+            )
+
+
+def _narrower_weights(plan: Plan, model: Model, accelerator: Accelerator) -> Iterator[Change]:
+    for at, precision in enumerate(precisions(model, accelerator, None)[1:]):
+        on_load = precision.on_load
+        words = f"weights quantised to {precision.name} while loading" if on_load else precision.checkpoint
+        change = _with(plan, precision.model, words, 8.0 + at / 10, quantization=on_load)
+        yield replace(change, quality=precision.quality, served_as=precision.served_as)
+
+
+def _more_gpus(plan: Plan, model: Model, gpus: int) -> Iterator[Change]:
+    """One more GPU as a pipeline stage where stages allow it, then the next powers of two in tensor parallel."""
+    layout = plan.pool.layout
+    tp, pp = int(layout.tp), int(layout.pp)
+    total = int(layout.gpus)
+    if tp == 1 and total == gpus:
+        grown = _layout(plan, pp=pp + 1)
+        yield Change(
+            words=f"{int(grown.pool.layout.gpus)} GPUs, {summary(grown.pool.layout)}", plan=grown, model=model, cost=9.0
+        )
+    for factor in (2, 4, 8):
+        for step, grown in enumerate((_layout(plan, tp=tp * factor), _layout(plan, pp=pp * factor))):
+            if int(grown.pool.layout.gpus) > gpus:
+                words = f"{int(grown.pool.layout.gpus)} GPUs, {summary(grown.pool.layout)}"
+                yield Change(words=words, plan=grown, model=model, cost=20.0 + factor + step / 10)
+
+
+def _pairs(misses: list[tuple[Change, Estimate]], workload: Serving) -> Iterator[Change]:
+    """Two changes at once: a change that did not suffice with the context that it does allow, or with an FP8 cache."""
+    in_fp8 = next((change for change, _ in misses if change.plan.pool.options.kv_dtype == "fp8"), None)
+    for change, answer in misses:
+        for shorter in _shorter(change.plan, change.model, workload, answer):
+            yield _both(change, shorter)
+    if in_fp8 is None:
+        return
+    for change, _ in misses:
+        if change is not in_fp8:
+            yield _both(change, replace(in_fp8, plan=_with(change.plan, change.model, "", 0, kv_dtype="fp8").plan))
+
+
+def _both(first: Change, second: Change) -> Change:
+    """``second``, whose plan builds on that of ``first``, told as the two changes that it is."""
+    worse = [one.quality for one in (first, second) if one.quality != "unchanged"]
+    return replace(
+        first,
+        words=f"{first.words}, and {second.words}",
+        plan=second.plan,
+        cost=first.cost + second.cost,
+        quality="; ".join(worse) or "unchanged",
+    )
+
+
+def _with(plan: Plan, model: Model, words: str, cost: float, **options: object) -> Change:
+    changed = replace(plan.pool, options=replace(plan.pool.options, **options))  # type: ignore[arg-type]
+    return Change(words=words, plan=replace(plan, pools=(changed,)), model=model, cost=cost)
+
+
+def _layout(plan: Plan, **degrees: int) -> Plan:
+    old = plan.pool.layout
+    grown: Layout = replace(old, **degrees)
+    if int(old.ep) > 1:
+        grown = replace(grown, ep=int(grown.tp) * int(grown.dp))
+    return replace(plan, pools=(replace(plan.pool, layout=grown),))
+
+
+def _tried(evaluate: Evaluate, change: Change) -> Estimate | None:
+    """The change's estimate; None where the engine or the layout rules refuse it."""
+    try:
+        return evaluate(change.plan, change.model)
+    except InputError:
+        return None
+
+
+def _remedy(change: Change, answer: Estimate) -> Remedy:
+    effect = "fits"
+    if answer.cache is not None:
+        effect = (
+            f"fits: {show_gib(answer.cache.available_bytes_per_gpu.value)} GiB of KV cache per GPU,"
+            f" {show_count(answer.cache.tokens.value)} tokens, longest request {show_count(answer.cache.max_context)}"
+        )
+    served = change.served_as or hub_id(change.model.name)
+    command = shlex.join(engines.get(change.plan.engine.name).write(model=served, plan=change.plan))
+    return Remedy(change=change.words, flags=command, effect=effect, quality=change.quality, cost_rank=change.cost)
