@@ -175,7 +175,7 @@ def _program(words: list[str], environment: tuple[str, ...]) -> tuple[str, list[
 
 
 def _substituted(words: list[str], environment: Sequence[str]) -> list[str]:
-    """``$NAME``, ``${NAME:-default}`` and ``$(NAME)`` replaced where the command itself sets them; others stay."""
+    """``$NAME``, ``${NAME:-default}`` and ``$(NAME)`` replaced where the command itself sets them; others stay, ``$@`` goes."""
     known = dict(word.split("=", 1) for word in environment)
 
     def value(match: re.Match[str]) -> str:
@@ -184,7 +184,8 @@ def _substituted(words: list[str], environment: Sequence[str]) -> list[str]:
             return known[name]
         return match.group(2) if match.group(2) is not None else match.group()
 
-    return [_VARIABLE.sub(value, word) if "$" in word and len(word) < 4096 else word for word in words]
+    kept = [word for word in words if word not in ("$@", "$*", "${@}")]
+    return [_VARIABLE.sub(value, word) if "$" in word and len(word) < 4096 else word for word in kept]
 
 
 def _shell(words: list[str], environment: tuple[str, ...], depth: int) -> tuple[str, list[str]] | None:

@@ -1,0 +1,139 @@
+"""``trilemma export``: an estimate, or one plan of a search, into files and commands that the engine accepts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trilemma.errors import InputError, UnknownName, shorten
+
+if TYPE_CHECKING:
+    from trilemma.plans import Plan
+
+_MOST_BYTES = 64 * 2**20
+_ENGINES = ("vllm",)
+_ESTIMATE, _PLANS = "trilemma/estimate@1", "trilemma/plans@1"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("document", metavar="FILE.json", help="what fit, check or plan printed with --json")
+    parser.add_argument("--to", required=True, metavar="ENGINE", help=f"one of: {', '.join(_ENGINES)}")
+    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for the files; made when absent")
+    parser.add_argument("--plan", type=int, default=1, metavar="N", help="which plan of a search, counted from 1")
+    parser.add_argument("--force", action="store_true", help="overwrite files that differ")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Writes the files and prints their paths."""
+    if arguments.to not in _ENGINES:
+        raise UnknownName("engine", arguments.to, _ENGINES, hint=f"files are written for: {', '.join(_ENGINES)}")
+    estimate = _chosen(_document(arguments.document), arguments.plan, arguments.document)
+    contents = _files(estimate, arguments.document)
+    for path in _write(contents, Path(arguments.output), force=arguments.force):
+        print(path)
+    if estimate.get("fits") is False:
+        reason = shorten(str(estimate.get("reason") or "it does not fit"), most=200)
+        print(f"trilemma: the plan written is not expected to start: {reason}", file=sys.stderr)
+    return 0
+
+
+def _document(path: str) -> Mapping[str, Any]:
+    from trilemma.engines.bounded_yaml import read_text
+
+    def refuse(name: str) -> Any:
+        raise ValueError(name)
+
+    try:
+        document = json.loads(read_text(Path(path), most_bytes=_MOST_BYTES), parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{shorten(path)} is not a JSON document; give what fit or plan printed with --json"
+        ) from error
+    if not isinstance(document, Mapping) or document.get("schema") not in (_ESTIMATE, _PLANS):
+        raise InputError(
+            f"{shorten(path)} is neither {_ESTIMATE} nor {_PLANS}; give what fit or plan printed with --json"
+        )
+    return document
+
+
+def _chosen(document: Mapping[str, Any], number: int, path: str) -> Mapping[str, Any]:
+    plans = document.get("plans") if document["schema"] == _PLANS else [document]
+    if not isinstance(plans, list) or not plans:
+        raise InputError(f"{shorten(path)} holds no plans")
+    if not 1 <= number <= len(plans):
+        raise InputError(f"--plan {number} is out of range; {shorten(path)} holds plans 1 to {len(plans)}")
+    chosen = plans[number - 1]
+    if not isinstance(chosen, Mapping):
+        raise InputError(f"{shorten(path)}: plan {number} is not an estimate")
+    return chosen
+
+
+def _files(estimate: Mapping[str, Any], path: str) -> dict[str, str]:
+    from trilemma.engines.vllm.deploy import deployment
+    from trilemma.plans.document import plan_from_document
+
+    inputs = _object(estimate.get("inputs"), "inputs", path)
+    name = _object(inputs.get("model"), "inputs.model", path).get("name")
+    if not isinstance(name, str):
+        raise InputError(f"{shorten(path)}: inputs.model.name is not a model's name")
+    plan = plan_from_document(_object(inputs.get("plan"), "inputs.plan", path))
+    version = _object(inputs.get("engine", {}), "inputs.engine", path).get("version")
+    gpus = _gpus(plan)
+    cluster = _object(inputs.get("cluster", {}), "inputs.cluster", path)
+    per_node = cluster.get("gpus_per_node")
+    one_node = isinstance(per_node, bool) or not isinstance(per_node, int) or gpus <= per_node
+    return deployment(
+        model=name,
+        plan=plan,
+        version=version if isinstance(version, str) else None,
+        gpus=gpus,
+        one_node=one_node,
+        maker=_maker(cluster),
+    )
+
+
+def _gpus(plan: Plan) -> int:
+    layout = plan.pool.layout
+    if layout.is_table:
+        raise InputError("inputs.plan holds a table of plans; export takes one plan")
+    return int(layout.gpus)
+
+
+def _maker(cluster: Mapping[str, Any]) -> str:
+    """The first word of the accelerator's id; NVIDIA where the document does not say."""
+    accelerator = cluster.get("accelerator")
+    name = accelerator.get("id") if isinstance(accelerator, Mapping) else accelerator
+    return name.split("-", 1)[0].lower() if isinstance(name, str) and name else "nvidia"
+
+
+def _object(value: Any, key: str, path: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{shorten(path)}: {key} is not an object; give what fit or plan printed with --json")
+    return value
+
+
+def _write(contents: Mapping[str, str], folder: Path, *, force: bool) -> list[Path]:
+    """Writes all or nothing: files that would change are named first."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = {folder / name: content for name, content in contents.items()}
+        changed = [path.name for path, content in paths.items() if path.exists() and not _same(path, content)]
+        if changed and not force:
+            raise InputError(f"{shorten(str(folder))} holds other {', '.join(changed)}; give --force to overwrite")
+        for path, content in paths.items():
+            path.write_text(content, encoding="utf-8", newline="\n")
+            if path.suffix == ".sh":
+                path.chmod(0o755)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a usable path"
+        raise InputError(f"-o {shorten(str(folder))} cannot be written: {reason}") from error
+    return list(paths)
+
+
+def _same(path: Path, content: str) -> bool:
+    data = content.encode()
+    return path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data
