@@ -19,6 +19,7 @@ from trilemma.models.quantized import format_of, read_quantization
 #: Where wrappers of several parts keep the language model.
 _TEXT_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config")
 _VISION_SECTIONS = ("vision_config", "vision_model_config", "visual")
+_MULTIMODAL = ("ForConditionalGeneration", "ForVision2Seq")
 _DTYPES = ("bf16", "fp16", "fp32", "fp64", "fp8_e4m3", "fp8_e5m2")
 
 
@@ -46,6 +47,10 @@ def model_from_config(
     add = Builder(dtype=dtype, format_of=_format_rule(quantization, dtype))
     layers, mtp_layers = build(add, plan)
     vision = add_vision(add, _vision_part(whole, text), text, hidden=plan.hidden)
+    names = whole.words("architectures") or text.words("architectures") or ()
+    seeing = any(name.endswith(_MULTIMODAL) for name in names)
+    if seeing and not vision:
+        text.assume("the class is multimodal but no tower of known sizes is described: only the text part is counted")
     for note in plan.notes:
         text.assume(note)
     unknown = set(whole.unknown()) | set(text.unknown()) | set(partial)
@@ -61,7 +66,7 @@ def model_from_config(
         tied_embeddings=plan.tied,
         tensors=tuple(add.tensors),
         quantization=quantization,
-        multimodal=bool(vision) or bool(partial),
+        multimodal=bool(vision) or seeing or bool(partial),
         vision=vision,
         unknown_fields=tuple(sorted(unknown)),
         assumptions=tuple(dict.fromkeys((*whole.assumptions, *text.assumptions))),
