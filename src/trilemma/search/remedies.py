@@ -24,6 +24,8 @@ Evaluate = Callable[[Plan, Model], Estimate]
 #: A shorter context than this serves nobody.
 _LEAST_CONTEXT = 1024
 _CONTEXT_STEP = 1024
+#: How much more context a change has to buy to be worth telling.
+_CLEARLY = 1.25
 _SEQUENCES = (64, 16, 4, 1)
 _BATCHED_TOKENS = (4096, 2048, 1024)
 #: Shares of the card beyond the default that leave room for what lies outside the budget, tried in order.
@@ -56,7 +58,8 @@ def remedies(
     """Up to ``most`` changes that make ``plan`` fit, cheapest first, each verified by ``evaluate``.
 
     In order of cost: options that change no answer and no promise, then those that bound what can be asked, then those
-    that change answers (cache and weight formats), pairs of these, and last more GPUs. ``gpus`` are at hand; ``failing`` is the plan's own estimate when it is known. ``flags`` hold the whole command.
+    that change answers (cache and weight formats), pairs of these, and last more GPUs. ``gpus`` are at hand; ``failing``
+    is the plan's own estimate when it is known. ``flags`` hold the whole command.
     """
     failing = failing or evaluate(plan, model)
     found: list[Remedy] = []
@@ -82,7 +85,7 @@ def _changes(
     yield from _cache_format(plan, model, accelerator)
     yield from _more_tensor_parallel(plan, model, gpus)
     yield from _narrower_weights(plan, model, accelerator)
-    yield from _pairs(list(misses), workload)
+    yield from _pairs(list(misses), workload, failing)
     yield from _more_gpus(plan, model, gpus)
 
 
@@ -162,10 +165,16 @@ def _more_gpus(plan: Plan, model: Model, gpus: int) -> Iterator[Change]:
                 yield Change(words=words, plan=grown, model=model, cost=20.0 + factor + step / 10)
 
 
-def _pairs(misses: list[tuple[Change, Estimate]], workload: Serving) -> Iterator[Change]:
-    """Two changes at once: a change that did not suffice with the context that it does allow, or with an FP8 cache."""
+def _pairs(misses: list[tuple[Change, Estimate]], workload: Serving, failing: Estimate) -> Iterator[Change]:
+    """Two changes at once: a change that did not suffice with the context that it does allow, or with an FP8 cache.
+
+    Only where the first buys a context that is clearly longer than without it.
+    """
+    alone = failing.cache.max_context if failing.cache is not None else 0
     in_fp8 = next((change for change, _ in misses if change.plan.pool.options.kv_dtype == "fp8"), None)
     for change, answer in misses:
+        if answer.cache is None or answer.cache.max_context < _CLEARLY * alone:
+            continue
         for shorter in _shorter(change.plan, change.model, workload, answer):
             yield _both(change, shorter)
     if in_fp8 is None:

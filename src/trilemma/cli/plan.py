@@ -1,0 +1,169 @@
+"""``trilemma plan``: search all layouts, precisions and loads for the best plans."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from trilemma.cli.arguments import (
+    add_cluster_arguments,
+    add_model_arguments,
+    add_output_arguments,
+    number,
+    read_cluster,
+    whole_number,
+)
+from trilemma.cli.output import NO, YES, screen_width
+from trilemma.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trilemma.estimate.estimate import Estimate
+    from trilemma.hardware.cluster import Cluster
+    from trilemma.models.architecture import Model
+    from trilemma.plans import EngineRef
+    from trilemma.search import Fixed, SearchResult
+    from trilemma.workloads import Serving
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_arguments(parser)
+    add_cluster_arguments(parser)
+    load = parser.add_argument_group("workload")
+    load.add_argument("--serve", metavar="ISL/OSL", required=True, help="prompt and output tokens, such as 4096/1024")
+    load.add_argument("--concurrency", type=whole_number, metavar="C", help="requests running at once, over all GPUs")
+    load.add_argument("--rate", type=number, metavar="PER_S", help="requests arriving per second")
+    load.add_argument(
+        "--context", type=whole_number, metavar="TOKENS", help="longest request to admit (default ISL + OSL)"
+    )
+    load.add_argument(
+        "--prefix-hit", type=number, default=0.0, metavar="SHARE", help="share of prompt tokens found in cache"
+    )
+    load.add_argument("--ttft", type=number, metavar="MS", help="target: time to first token")
+    load.add_argument("--tpot", type=number, metavar="MS", help="target: time per output token")
+    fixed = parser.add_argument_group("settled by you (default: all are searched)")
+    for name, text in (("tp", "tensor parallel"), ("pp", "pipeline parallel"), ("dp", "data parallel replicas")):
+        fixed.add_argument(f"--{name}", type=whole_number, metavar="N", help=text)
+    fixed.add_argument(
+        "--ep", action=argparse.BooleanOptionalAction, default=None, help="spread whole experts over tp x dp, or never"
+    )
+    fixed.add_argument(
+        "--precision",
+        metavar="SCHEME[,…]",
+        help="as-is, bf16, fp8, w8a8, awq, nvfp4, … (default: all that fit the card)",
+    )
+    fixed.add_argument("--kv-dtype", metavar="FORMAT[,…]", help="auto, fp8, …")
+    engine = parser.add_argument_group("engine")
+    engine.add_argument(
+        "--engine", default="vllm", metavar="NAME[@VERSION]", help="engine and version (default: newest vLLM known)"
+    )
+    engine.add_argument("--memory-fraction", type=number, metavar="F", help="share of the card the engine may use")
+    engine.add_argument("--max-seqs", type=whole_number, metavar="N", help="most sequences in one step")
+    engine.add_argument("--max-batched-tokens", type=whole_number, metavar="N", help="most tokens in one step")
+    engine.add_argument("--eager", action="store_true", help="no CUDA graphs")
+    parser.add_argument("--top", type=whole_number, default=5, metavar="N", help="plans to show (default 5)")
+    add_output_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from trilemma.models.resolve import load_model
+    from trilemma.search import search_serving
+
+    if arguments.top > 100:
+        raise InputError(f"--top {arguments.top} is out of range; give 1 to 100")
+    model = load_model(arguments.model, models_dir=arguments.models)
+    cluster, workload = read_cluster(arguments), _workload(arguments)
+    fixed, engine = _fixed(arguments), _engine(arguments)
+    result = search_serving(
+        model,
+        cluster,
+        workload,
+        top=arguments.top,
+        front=8 if arguments.json else 0,
+        fixed=fixed,
+        precision=_names(arguments.precision, "--precision"),
+        kv_dtype=_names(arguments.kv_dtype, "--kv-dtype"),
+        engine=engine,
+    )
+    nearest = None if result.plans else _nearest(model, cluster, workload, fixed, engine)
+    _show(arguments, model, cluster, result, nearest)
+    return YES if result.plans and result.meets_targets else NO
+
+
+def _show(
+    arguments: argparse.Namespace, model: Model, cluster: Cluster, result: SearchResult, nearest: Estimate | None
+) -> None:
+    if arguments.json:
+        from trilemma.report.document import dumps, plans_document
+
+        document = plans_document(
+            [found.estimate for found in result.plans],
+            pareto=result.pareto,
+            searched=result.searched,
+            legal=result.legal,
+            fitting=result.fitting,
+            seconds=result.seconds,
+            rejected=result.rejected,
+            explain=arguments.explain,
+        )
+        print(dumps(document))
+        return
+    from trilemma.report.plans import render_plans
+    from trilemma.report.text import render_estimate
+
+    title = f"{model.name} on {cluster.gpus} x {cluster.accelerator.name}"
+    print(render_plans(result, title=title, width=max(screen_width(), 100)))
+    if nearest is not None:
+        print(
+            f"\nthe plainest plan, and what would make it fit\n\n{render_estimate(nearest, explain=arguments.explain)}"
+        )
+    elif arguments.explain and result.plans:
+        print(f"\nthe best plan in full\n\n{render_estimate(result.plans[0].estimate, explain=True)}")
+
+
+def _nearest(model: Model, cluster: Cluster, workload: Serving, fixed: Fixed, engine: EngineRef) -> Estimate:
+    """The plainest plan that does not fit, with the changes that would make it."""
+    from trilemma.search.nearest import nearest_miss
+
+    return nearest_miss(model, cluster, workload, fixed=fixed, engine=engine)
+
+
+def _workload(arguments: argparse.Namespace) -> Serving:
+    from trilemma.workloads import Serving, parse_lengths
+
+    isl, osl = parse_lengths(arguments.serve)
+    if arguments.context is not None and arguments.context < isl + osl:
+        raise InputError(
+            f"--context {arguments.context} is shorter than the {isl + osl} tokens of --serve {arguments.serve}"
+        )
+    return Serving(
+        isl=isl, osl=osl, concurrency=arguments.concurrency, rate=arguments.rate, context=arguments.context,
+        prefix_hit=arguments.prefix_hit, ttft_ms=arguments.ttft, tpot_ms=arguments.tpot,
+    )  # fmt: skip
+
+
+def _fixed(arguments: argparse.Namespace) -> Fixed:
+    from trilemma.search import Fixed
+
+    return Fixed(
+        tp=arguments.tp, pp=arguments.pp, dp=arguments.dp, expert_parallel=arguments.ep,
+        memory_fraction=arguments.memory_fraction, max_seqs=arguments.max_seqs,
+        max_batched_tokens=arguments.max_batched_tokens, eager=arguments.eager,
+    )  # fmt: skip
+
+
+def _engine(arguments: argparse.Namespace) -> EngineRef:
+    from trilemma.plans import EngineRef
+
+    name, _, version = arguments.engine.partition("@")
+    return EngineRef(name=name, version=version or None)
+
+
+def _names(text: str | None, flag: str) -> Sequence[str] | None:
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names or len(names) > 16:
+        raise InputError(f"{flag} {text[:80]!r} names {len(names)} formats; give 1 to 16, separated by commas")
+    return list(dict.fromkeys(names))

@@ -1,0 +1,170 @@
+"""A search for people: the best plans in a row each, the command of the best, the front, and why the others lost."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from trilemma.estimate.estimate import Estimate, Latency
+from trilemma.intervals import Interval
+from trilemma.quantities import show_count
+from trilemma.report.tables import render_table
+from trilemma.search.search import Found, SearchResult
+from trilemma.search.space import AS_PUBLISHED
+from trilemma.workloads import Serving
+
+_BAR_CELLS = 8
+_HEADERS = (
+    "#", "layout", "weights", "KV", "at once", "tok/s/GPU", "tok/s/user", "TTFT", "TPOT", "$/M tok", "memory per GPU",
+    "bound by",
+)  # fmt: skip
+_MOST_REASONS = 8
+
+
+def render_plans(result: SearchResult, *, title: str, width: int = 140) -> str:
+    """The whole answer. ``title`` names model and GPUs."""
+    parts = [f"{title}: {_load(result.workload)}", *(f"assumed: {words}" for words in _assumed(result))]
+    best = result.plans[: result.best]
+    if not best:
+        return "\n".join([*parts, "", "no plan fits", *_losers(result)])
+    if not result.meets_targets:
+        parts.append("NO PLAN MEETS THE TARGETS; these come nearest")
+    table = render_table(_HEADERS, [_row(rank, found) for rank, found in enumerate(best, 1)], align="rlllrrrrrrll")
+    parts += ["", *table.splitlines(), *_range(best[0]), "", *_commands(best, width), *_quality(best, width)]
+    parts += ["", *_front(result), "", *_losers(result), "", *_cautions(best[0].estimate, width)]
+    return "\n".join(line.rstrip() for line in parts)
+
+
+def memory_bar(estimate: Estimate) -> str:
+    """``▕██████░░▏ 92 %``: the share of the card that the plan takes."""
+    share = estimate.memory.total.value / estimate.memory.capacity_bytes
+    full = round(max(0.0, min(share, 1.0)) * _BAR_CELLS)
+    return f"▕{'█' * full}{'░' * (_BAR_CELLS - full)}▏ {share:.0%}".replace("%", " %")
+
+
+def money(dollars: Interval | None) -> str:
+    return "–" if dollars is None else f"${dollars.value:,.2f}"
+
+
+def _load(workload: Serving) -> str:
+    words = [f"prompts of {show_count(workload.isl or 0)}, outputs of {show_count(workload.osl or 0)} tokens"]
+    if workload.concurrency is not None:
+        words.append(f"{show_count(workload.concurrency)} requests at once")
+    if workload.rate is not None:
+        words.append(f"{workload.rate:g} requests a second")
+    for name, target in (("TTFT", workload.ttft_ms), ("TPOT", workload.tpot_ms)):
+        if target is not None:
+            words.append(f"{name} ≤ {target:g} ms")
+    return ", ".join(words)
+
+
+def _assumed(result: SearchResult) -> Iterator[str]:
+    yield from result.assumed
+    if result.workload.context is None and result.plans:
+        yield f"no request longer than {show_count(result.workload.longest_request or 0)} tokens (--context)"
+
+
+def _row(rank: int, found: Found) -> list[str]:
+    answer, speed = found.estimate, found.estimate.speed
+    kv = found.plan.pool.options.kv_dtype or "16-bit"
+    head = [
+        str(rank),
+        answer.inputs["plan"]["summary"],
+        _weights(found),
+        kv,
+        show_count(found.workload.concurrency or 0),
+    ]
+    if speed is None or speed.tokens_per_s_per_gpu is None or speed.tpot_s is None or speed.ttft_s is None:
+        return [*head, "–", "–", "–", "–", "–", memory_bar(answer), answer.verdict.stage]
+    per_gpu = speed.tokens_per_s_per_gpu
+    return [
+        *head,
+        show_count(per_gpu.value),
+        f"{1 / speed.tpot_s.interval.value:,.1f}",
+        seconds(speed.ttft_s),
+        seconds(speed.tpot_s),
+        money(answer.usd_per_million_tokens),
+        memory_bar(answer),
+        answer.bottleneck.resource.replace("_", " ") if answer.bottleneck else "",
+    ]
+
+
+def seconds(latency: Latency) -> str:
+    """A latency in the unit that reads best."""
+    value = latency.interval.value
+    return f"{value:,.2f} s" if value >= 1 else f"{value * 1e3:,.1f} ms" if value < 0.1 else f"{value * 1e3:,.0f} ms"
+
+
+def _range(found: Found) -> Iterator[str]:
+    speed = found.estimate.speed
+    if (
+        speed is not None
+        and speed.tokens_per_s_per_gpu is not None
+        and speed.tpot_s is not None
+        and speed.ttft_s is not None
+    ):
+        rate, tpot, ttft = speed.tokens_per_s_per_gpu, speed.tpot_s.interval, speed.ttft_s.interval
+        yield (
+            f"90 % ranges of #1: {show_count(rate.low)} – {show_count(rate.high)} tok/s/GPU,"
+            f" TPOT {tpot.low * 1e3:,.1f} – {tpot.high * 1e3:,.1f} ms, TTFT {ttft.low:,.2f} – {ttft.high:,.2f} s"
+        )
+
+
+def _weights(found: Found) -> str:
+    precision = found.precision
+    return f"{precision.name} on load" if precision.on_load else precision.name
+
+
+def _commands(best: tuple[Found, ...], width: int) -> Iterator[str]:
+    """The command of the best plan, and of the best that runs the checkpoint as it is published."""
+    yield "run the best plan"
+    yield f"  {best[0].estimate.extras['command']}"
+    if best[0].precision.checkpoint != AS_PUBLISHED:
+        yield from textwrap.wrap(f"(needs {best[0].precision.checkpoint})", width, initial_indent="  ")
+    for rank, found in enumerate(best[1:], 2):
+        unchanged = found.precision.quality == "unchanged" and found.plan.pool.options.kv_dtype in (None, "auto")
+        wanted = unchanged and not (best[0].precision.quality == "unchanged" and rank == 2)
+        if wanted:
+            yield f"with weights and cache as published (#{rank})"
+            yield f"  {found.estimate.extras['command']}"
+            return
+
+
+def _quality(best: tuple[Found, ...], width: int) -> Iterator[str]:
+    """What each change of precision shown is published to cost."""
+    told = {found.precision.name: found.precision.quality for found in best if found.precision.quality != "unchanged"}
+    if told:
+        yield ""
+        yield "published cost in answers"
+    for name, quality in told.items():
+        yield from textwrap.wrap(f"{name}: {quality}", width, initial_indent="  ", subsequent_indent="    ")
+
+
+def _front(result: SearchResult) -> Iterator[str]:
+    yield "throughput against speed for each reader (Pareto front)"
+    rows = [
+        [
+            show_count(point.tokens_per_s_per_gpu), f"{point.tokens_per_s_per_user:,.1f}", point.layout, point.precision,
+            "16-bit" if point.kv_dtype == "auto" else point.kv_dtype, show_count(point.requests),
+        ]
+        for point in result.front
+    ]  # fmt: skip
+    headers = ("tok/s/GPU", "tok/s/user", "layout", "weights", "KV", "at once")
+    yield from (f"  {line}" for line in render_table(headers, rows, align="rrlllr").splitlines())
+
+
+def _losers(result: SearchResult) -> Iterator[str]:
+    yield (
+        f"searched {show_count(result.searched)} plans in {result.seconds:.2f} s: {show_count(result.legal)} legal,"
+        f" {show_count(result.fitting)} fit; why the others lost"
+    )
+    for why, count in list(result.rejected.items())[:_MOST_REASONS]:
+        yield f"  {show_count(count):>9}  {why}"
+
+
+def _cautions(estimate: Estimate, width: int) -> Iterator[str]:
+    if estimate.usd_per_hour is not None:
+        price = estimate.usd_per_hour
+        yield f"price: ${price.value:,.2f} an hour for all GPUs (${price.low:,.2f} – ${price.high:,.2f})"
+    for caution in estimate.warnings:
+        yield from textwrap.wrap(caution.message, width, initial_indent="note: ", subsequent_indent="      ")

@@ -1,0 +1,47 @@
+"""Where nothing fits: the plainest plan, why it fails, and what would make it fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trilemma.errors import InputError
+from trilemma.estimate.estimate import Estimate
+from trilemma.estimate.serving import estimate
+from trilemma.hardware.cluster import Cluster
+from trilemma.models.architecture import Model
+from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
+from trilemma.search.remedies import remedies
+from trilemma.search.space import Fixed, layouts
+from trilemma.workloads import Serving
+
+
+def nearest_miss(model: Model, cluster: Cluster, workload: Serving, *, fixed: Fixed, engine: EngineRef) -> Estimate:
+    """The estimate, remedies filled in, of the checkpoint as published in the layout that splits it furthest.
+
+    Raises `InputError` where no layout of the GPUs is legal.
+    """
+    space = layouts(model, gpus=cluster.gpus, fixed=fixed)
+    if not space.legal:
+        why = "; ".join(space.rejected) or "no layout is legal"
+        raise InputError(f"{model.name} cannot be laid out on {cluster.gpus} GPUs: {why}; give another number of GPUs")
+    table = space.layout
+    at = max(range(space.legal), key=lambda row: (int(table.tp[row]), int(table.pp[row])))  # type: ignore[index]
+    layout = Layout(tp=int(table.tp[at]), pp=int(table.pp[at]), dp=int(table.dp[at]), ep=int(table.ep[at]))  # type: ignore[index]
+    options = ServeOptions(
+        context=workload.longest_request, memory_fraction=fixed.memory_fraction, max_seqs=fixed.max_seqs,
+        max_batched_tokens=fixed.max_batched_tokens, eager=fixed.eager,
+    )  # fmt: skip
+    plan = Plan(engine=engine, pools=(Pool(layout=layout, options=options),))
+
+    def evaluate(changed: Plan, changed_model: Model) -> Estimate:
+        sized = replace(cluster, gpus=int(changed.pool.layout.gpus))
+        return estimate(model=changed_model, cluster=sized, workload=workload, plan=changed)
+
+    failing = evaluate(plan, model)
+    return replace(
+        failing,
+        remedies=remedies(
+            evaluate, plan=plan, model=model, accelerator=cluster.accelerator, workload=workload, gpus=cluster.gpus,
+            failing=failing,
+        ),
+    )  # fmt: skip
