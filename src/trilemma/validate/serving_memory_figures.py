@@ -179,13 +179,18 @@ def _given_weights(case: Case) -> list[Comparison]:
     return case.compare("kv_cache_gib_given_weights", "kv_cache_gib_per_gpu", _in_gib(_pool_bounds(told)))
 
 
+def _other_rank_less(case: Case) -> float:
+    """By how much the tightest rank may be below the one that printed: chance, and logits on the last stage alone."""
+    layout = case.question.layout
+    logits = lines_bytes(case.start, ("logits",))[0] if layout.pp > 1 else 0.0
+    return logits + (BETWEEN_RANKS_BYTES if layout.tp * layout.pp > 1 else 0.0)
+
+
 def _given_bytes(case: Case) -> list[Comparison]:
     """Tokens and concurrency of the printed pool."""
     pool = case.measured("kv_cache_gib_per_gpu")
     if pool is None or pool <= 0:
         return []
     half = rounding(case.row.text("kv_cache_gib_per_gpu")) * GIB
-    ranks = case.question.layout.tp * case.question.layout.pp
-    less = half + (BETWEEN_RANKS_BYTES if ranks > 1 else 0.0)
-    bounds = (pool * GIB, pool * GIB - less, pool * GIB + half)
+    bounds = (pool * GIB, pool * GIB - half - _other_rank_less(case), pool * GIB + half)
     return _printed(case, "kv_cache_tokens_given_bytes", "max_concurrency_given_bytes", bounds)

@@ -115,16 +115,17 @@ def _model(row: Row, models_dir: str | Path | None, assumed: list[str]) -> tuple
     model = _loaded(name[:300], place)
     if isinstance(model, str):
         raise UnusableRow(model)
-    assumed.extend(model.assumptions)
     text = row.text("quantization")
     scheme = quantization_scheme(text)
     if _is_unstated(scheme):
         return model, str(scheme)
     if scheme is None or _stores_alike(model, scheme):
+        assumed.extend(model.assumptions)
         return model, model.quantization.method if model.quantization else "none"
     stored = _requantized(name[:300], place, scheme)
     if isinstance(stored, str):
         raise UnusableRow(f"quantization {shorten(text)!r}: {stored}")
+    assumed.extend(note for note in stored.assumptions if note not in model.assumptions)
     assumed.append(f"weights stored as {scheme}: said by {shorten(text or name)!r}, not by the model's files")
     return stored, stored.quantization.method if stored.quantization else "none"
 
