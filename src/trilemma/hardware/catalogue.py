@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trilemma.errors import Caution, InputError, UnknownName, shorten
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.hardware.names import Spelling, spell, unmatched_words
+from trilemma.hardware.names import Spelling, plain, spell, unmatched_words
 from trilemma.hardware.reader import parse_toml, read_accelerator, read_text
 from trilemma.quantities import GIB
 
@@ -133,7 +133,7 @@ def _read_entry(path: Path) -> _Entry:
         label_gb=float(head["label_gb"]),
         options_gb=tuple(float(size) for size in head.get("label_options_gb", ())),
         names=tuple(spell(one) for one in names),
-        device_names=frozenset(spell(one).text for one in (*names, *head.get("device_names", ()))),
+        device_names=frozenset(plain(one) for one in (*names, *head.get("device_names", ()))),
     )
 
 

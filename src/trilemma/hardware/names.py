@@ -23,6 +23,7 @@ _SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)\s*(?:gib|gb|g)(?![a-z0-9/])")
 _POWER = re.compile(r"(?<![a-z0-9.])(\d+)\s*w(?![a-z0-9])")
 _CORES = re.compile(r"(?<![a-z0-9.])(\d+)[\s-]*(?:gpu[\s-]*cores?|core[\s-]*gpu)(?![a-z0-9])")
 _CPU_CORES = re.compile(r"(?<![a-z0-9.])(\d+)[\s-]*cores?(?![a-z0-9])")
+_BREAKS = re.compile(r"[^a-z0-9.+]+")
 _GLUED = re.compile(r"(?<![a-z0-9])(rtx|gtx|rx)(\d)")
 
 
@@ -42,18 +43,18 @@ class Spelling:
 
 def spell(name: str) -> Spelling:
     """``name`` taken apart. Any spelling is accepted: case, hyphens, underscores and brackets do not matter."""
-    text = unicodedata.normalize("NFKC", name[:200]).lower().replace("‐", "-").replace("‑", "-")
+    text = _lowered(name)
     rest = _GLUED.sub(r"\1 \2", text.replace("_", " "))
     rest, rate = _take(rest, _RATE)
     rest, cores = _take(rest, _CORES)
     rest, _ = _take(rest, _CPU_CORES)
     rest, size = _take(rest.replace("-", " "), _SIZE)
     rest, power = _take(rest, _POWER)
-    words = [word for word in re.split(r"[^a-z0-9.+]+", rest) if word.strip(".")]
+    words = [word for word in _BREAKS.split(rest) if word.strip(".")]
     kinds = [word for word in words if _MEMORY_KINDS.fullmatch(word)]
     vendors = [_BRANDS[word] for word in words if word in _BRANDS]
     return Spelling(
-        text=" ".join(re.split(r"[^a-z0-9.+]+", text)).strip(),
+        text=plain(text),
         words=frozenset(word for word in words if word not in _BRANDS and word not in _NOISE and word not in kinds),
         vendor=vendors[0] if vendors else None,
         size_gb=float(size[0]) if size else None,
@@ -62,6 +63,16 @@ def spell(name: str) -> Spelling:
         gpu_cores=int(cores[0]) if cores else None,
         bytes_per_s=float(rate[0]) * (1e9 if rate[1] == "g" else 1e12) if rate else None,
     )
+
+
+def plain(name: str) -> str:
+    """``name`` in small letters with single blanks, for comparing names as a whole."""
+    return " ".join(_BREAKS.split(_lowered(name))).strip()
+
+
+def _lowered(name: str) -> str:
+    text = name[:200]
+    return (text if text.isascii() else unicodedata.normalize("NFKC", text).replace("‐", "-")).lower()
 
 
 def _take(text: str, pattern: re.Pattern[str]) -> tuple[str, tuple[str, ...]]:
@@ -76,8 +87,9 @@ def same_word(wanted: str, listed: str) -> bool:
     """Whether a word asked for is the word listed; the generation digit of a form factor may be left out."""
     if wanted == listed:
         return True
-    bare_wanted, bare_listed = (re.sub(r"^(sxm)\d$", r"\1", word) for word in (wanted, listed))
-    return bare_wanted == bare_listed and (wanted == bare_wanted or listed == bare_listed)
+    if not (wanted.startswith("sxm") and listed.startswith("sxm")):
+        return False
+    return "sxm" in (wanted, listed) and wanted[3:].isdigit() != listed[3:].isdigit()
 
 
 def unmatched_words(wanted: Spelling, listed: Spelling) -> int | None:
