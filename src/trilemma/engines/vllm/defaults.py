@@ -92,6 +92,9 @@ def _batches(
     chunked = facts.chunked_prefill if options.chunked_prefill is None else options.chunked_prefill
     tokens: Any = options.max_batched_tokens
     if tokens is None:
+        long = facts.long_prompts_chunked
+        if not chunked and options.chunked_prefill is None and 0 < long["above"] < context:
+            chunked, default_tokens = True, long["tokens"]
         tokens = default_tokens if chunked else max(default_tokens, context)
         tokens = np.minimum(np.maximum(tokens, seqs), np.asarray(seqs) * float(context))
         tokens = int(tokens) if np.ndim(tokens) == 0 else tokens

@@ -52,6 +52,7 @@ class VllmFacts:
     graphs_in_budget: bool
     second_runner_skips_graphs: bool
     chunked_prefill: bool
+    long_prompts_chunked: Mapping[str, int]
     batch_sizes_by_card: BatchDefaults
     block_size: int
     mla_block_size: int
@@ -69,6 +70,7 @@ class VllmFacts:
     budget_checked_at_start: bool
     mla_weight_copies: bool
     vocab_padding: int
+    linear_rope_factors: Mapping[str, int]
     expert_padding: Mapping[str, tuple[int, int]]
     era: str
     sources: Mapping[str, str]

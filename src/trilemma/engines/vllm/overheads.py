@@ -6,6 +6,9 @@ The coefficients stand in ``data/coefficients/vllm_memory.toml``, by era of the 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -93,6 +96,8 @@ def activation_peak(
         _expert_workspace(widths, row=row, tp=tp, ep=ep),
         float(data["sparse"]["context_copies"]) * context * widths.sparse_width * dtype_bytes,
     )
+    if widths.sparse_width:
+        workspace = workspace + data["sparse"]["indexer_gib"] * GIB
     peak = forward["fixed_gib"] * GIB + workspace + np.maximum(sampler, layer + encoder)
     shown = np.minimum(np.asarray(last) * logits, peak)
     return Peak(logits=shown, activations=peak - shown)
@@ -110,9 +115,15 @@ def _expert_workspace(widths: Widths, *, row: Any, tp: Numbers, ep: Numbers) -> 
 
 
 def _encoder_bytes(model: Model) -> float:
-    """Images of any size (a merging projector, no fixed resolution) cost what the largest costs; others little."""
-    dynamic = "merge" in model.vision and "image" not in model.vision
-    return float(_data()["encoder"]["dynamic_gib" if dynamic else "fixed_gib"]) * GIB
+    """Bytes of the largest image in the tower: ``copies · patches · hidden`` in 16 bits."""
+    data = _data()["encoder"]
+    image, patch = model.vision.get("image"), model.vision.get("patch")
+    if image and patch:
+        patches = (image // patch) ** 2 * model.vision.get("tiles", 1)
+    else:
+        known = (row["patches"] for row in data["patches"] if model.family.startswith(row["family"]))
+        patches = next(known, data["otherwise"])
+    return float(data["hidden_copies"] * patches * model.vision.get("hidden", 0) * 2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,9 +144,10 @@ def buffers(*, facts: VllmFacts, tp: Numbers, linked: bool) -> Buffers:
 
 def graph_bytes(
     *, widths: Widths, facts: VllmFacts, layers: Any, tp: Numbers, max_seqs: Numbers, tokens: Numbers,
-    draft_tokens: int, sizes: tuple[int, ...] | None, eager: bool,
+    draft_tokens: int, sizes: tuple[int, ...] | None, eager: bool, drafts_by_model: bool,
 ) -> Any:  # fmt: skip
-    """CUDA graphs of one rank: a share fixed, one per graph and layer, one for the buffers of the largest batch.
+    """CUDA graphs of one rank: a share fixed, one per graph and layer, one for the buffers of the largest batch,
+    and those of drafting layers.
 
     ``layers`` is how many of the decoder's layers the rank holds. Batches 1, 2, 4, then steps of 8 up to 256 and of 16
     up to ``min(most, sequences · (1 + draft) · per_sequence, tokens)`` (vllm/config/vllm.py, _set_cudagraph_sizes).
@@ -153,8 +165,9 @@ def graph_bytes(
     graphs = count * facts.graph_sizes.kinds
     experts = data["experts_gib"] if widths.expert_layers else 0.0
     batch = largest / data["largest_batch"]
+    drafts = data["drafts_gib"] if drafts_by_model else 0.0
     return (
-        data["fixed_gib"] * GIB
+        (data["fixed_gib"] + drafts) * GIB
         + data["per_graph_layer_mib"] * MIB * graphs * np.asarray(layers)
         + batch * (data["largest_gib"] / np.asarray(tp) + experts) * GIB
     )
@@ -189,7 +202,26 @@ def source(table: str) -> str:
     return str(_data()[table]["source"])
 
 
-@cache
+@contextmanager
+def using(coefficients: dict[str, Any]) -> Iterator[None]:
+    """Estimates inside this context use ``coefficients`` (shaped as `shipped`) instead of the shipped ones: for refits."""
+    token = _in_use.set(coefficients)
+    try:
+        yield
+    finally:
+        _in_use.reset(token)
+
+
+#: Coefficients in use where not the shipped ones.
+_in_use: ContextVar[dict[str, Any] | None] = ContextVar("overhead coefficients", default=None)
+
+
 def _data() -> dict[str, Any]:
+    return _in_use.get() or shipped()
+
+
+@cache
+def shipped() -> dict[str, Any]:
+    """The coefficients of the data file; not to be changed in place."""
     text = files("trilemma.data").joinpath("coefficients", "vllm_memory.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)

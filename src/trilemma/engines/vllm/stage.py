@@ -1,0 +1,143 @@
+"""What one pipeline stage needs of its card, cache apart, and which stage leaves least for the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from trilemma.engines.vllm import overheads
+from trilemma.engines.vllm.defaults import InForce
+from trilemma.engines.vllm.facts import VllmFacts
+from trilemma.engines.vllm.groups import Grouping
+from trilemma.engines.vllm.table import Plans
+from trilemma.formats import catalogue
+from trilemma.hardware.accelerator import Accelerator
+from trilemma.memory.stages import stage_bounds
+from trilemma.memory.weights import WeightTable, rank_weights
+from trilemma.models.architecture import LatentAttention, Model, RecurrentState, SoftmaxAttention, Tensor
+from trilemma.plans import ServeOptions
+
+#: Cards whose fast link joins at least this many get all-reduce workspaces; bridges of two do not.
+_SWITCHED = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """What one pipeline stage needs; arrays (plans,)."""
+
+    lines: Mapping[str, Any]
+    load_peak: Any
+    block_bytes: Any
+
+
+def stage_lines(
+    name: str, model: Model, accelerator: Accelerator, plans: Plans, force: InForce, options: ServeOptions,
+    facts: VllmFacts, grouping: Grouping | None,
+) -> Stage:  # fmt: skip
+    """The lines of one pipeline stage, cache apart."""
+    depth = len(model.layers)
+    start, stop = stage_bounds(depth, plans.pp, name)
+    first, last = start == 0, stop == depth
+    weights = rank_weights(
+        _table(model, facts), start=start, stop=stop, first=first, last=last, tp=plans.tp, ep=plans.ep,
+        expert_tp=plans.tp * plans.dp, vocab_padding=facts.vocab_padding,
+    )  # fmt: skip
+    widths = overheads.Widths.of(model)
+    linked = accelerator.link is not None and accelerator.link.domain >= _SWITCHED
+    dtype_bytes = force.dtype.bits / 8
+    peak = overheads.activation_peak(
+        model, widths=widths, facts=facts, tp=plans.tp, ep=plans.ep, last=last, max_seqs=plans.seqs, tokens=plans.tokens,
+        dtype_bytes=dtype_bytes, context=force.context, text_only=options.text_only,
+    )  # fmt: skip
+    outside = overheads.buffers(facts=facts, tp=plans.tp, linked=linked)
+    graphs = overheads.graph_bytes(
+        widths=widths, facts=facts, layers=stop - start, tp=plans.tp, max_seqs=plans.seqs, tokens=plans.tokens,
+        draft_tokens=force.draft_tokens, sizes=options.cuda_graph_sizes, eager=options.eager,
+        drafts_by_model=force.uses_mtp,
+    )  # fmt: skip
+    skipped = facts.second_runner_skips_graphs and not widths.expert_layers and not model.is_hybrid
+    inside = facts.graphs_in_budget and not skipped
+    resident = np.maximum(weights.text + _rope_bytes(model, force, facts) - options.cpu_offload_bytes, 0)
+    extra = len(model.mtp_layers) if force.uses_mtp else 0
+    lines = {
+        "weights": resident,
+        "draft_model": weights.mtp if force.uses_mtp else np.zeros(plans.shape),
+        "vision": np.zeros(plans.shape) if options.text_only else weights.vision + np.zeros(plans.shape),
+        "activations": peak.activations,
+        "logits": peak.logits,
+        "workspace": outside.workspace,
+        "communication": outside.communication,
+        "cuda_graphs": graphs * (overheads.charged_share() if inside else 1.0),
+        "graphs_inside": np.full(plans.shape, inside),
+        "context": overheads.context_bytes(tp=plans.tp, linked=linked),
+    }
+    lines = {key: np.broadcast_to(value, plans.shape) for key, value in lines.items()}
+    loaded = lines["weights"] + lines["draft_model"] + lines["vision"]
+    block = 1.0
+    if grouping is not None:
+        block = grouping.block_bytes(start=start, stop=np.where(last, stop + extra, stop), depth=depth + extra)
+    return Stage(
+        lines=lines, load_peak=loaded + lines["context"] + lines["communication"],
+        block_bytes=np.broadcast_to(block, plans.shape),
+    )  # fmt: skip
+
+
+def _table(model: Model, facts: VllmFacts) -> WeightTable:
+    extra = _latent_copies(model) if facts.mla_weight_copies else ()
+    return WeightTable.of(model, extra=extra, expert_padding=facts.expert_padding)
+
+
+def _rope_bytes(model: Model, force: InForce, facts: VllmFacts) -> float:
+    """Tables of sines and cosines, one for each kind of rotated heads, shared by all layers of a rank.
+
+    ``positions · rotated width`` elements (vllm/model_executor/layers/rotary_embedding, cos_sin_cache); a linearly scaled
+    rotation of full attention keeps its factor as many.
+    """
+    kinds = {
+        (mixer.k_dim, bool(mixer.window)) if isinstance(mixer, SoftmaxAttention) else (mixer.rope_dim, False)
+        for mixer in model.mixers
+        if not isinstance(mixer, RecurrentState)
+    }
+    factor = facts.linear_rope_factors.get(model.family.removesuffix("_text"), 1)
+    rows = sum(width * (1 if windowed else factor) for width, windowed in kinds)
+    return (model.max_positions or force.context) * rows * force.dtype.bits / 8
+
+
+def _latent_copies(model: Model) -> list[Tensor]:
+    """16-bit copies of quantised latent up-projections, which decode multiplies into queries and outputs.
+
+    vllm/model_executor/layers/attention/mla_attention.py, process_weights_after_loading: views where the matrix is 16-bit.
+    """
+    latent = {layer.index for layer in model.layers if isinstance(layer.mixer, LatentAttention)}
+    wide = catalogue.get("bf16")
+    return [
+        replace(tensor, name=f"{tensor.name}.absorbed", format=wide)
+        for tensor in model.tensors
+        if tensor.role == "mla.kv_b" and tensor.layer in latent and tensor.format.bits < 16
+    ]
+
+
+def inside_bytes(stage: Stage) -> Any:
+    """Bytes inside the budget, cache apart."""
+    names = ("weights", "draft_model", "vision", "activations", "logits", "workspace", "communication")
+    return sum(stage.lines[name] for name in names) + stage.lines["cuda_graphs"] * stage.lines["graphs_inside"]
+
+
+def tightest(stages: list[Stage], budget: Any, grouping: Grouping | None, options: ServeOptions) -> tuple[Stage, Any]:
+    """For every plan the stage with fewest blocks, as one stage, with the bytes that it leaves for the cache."""
+    left = [budget - inside_bytes(stage) for stage in stages]
+    if options.kv_cache_bytes is not None:
+        left = [np.full_like(value, float(options.kv_cache_bytes)) for value in left]
+    blocks = np.stack([value / stage.block_bytes for value, stage in zip(left, stages, strict=True)])
+    pick = np.argmin(blocks if grouping is not None else np.stack(left), axis=0)
+
+    def choose(values: list[Any]) -> Any:
+        return np.take_along_axis(np.stack(values), pick[None], axis=0)[0]
+
+    lines = {name: choose([stage.lines[name] for stage in stages]) for name in stages[0].lines}
+    loads = np.maximum.reduce([stage.load_peak for stage in stages])
+    chosen = Stage(lines=lines, load_peak=loads, block_bytes=choose([stage.block_bytes for stage in stages]))
+    return chosen, choose(left)

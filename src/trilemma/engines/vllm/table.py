@@ -1,0 +1,47 @@
+"""A table of plans: layouts and batch sizes broadcast to one shape, answers given back as numbers or arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trilemma.engines.vllm.defaults import InForce
+from trilemma.plans import Layout
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plans:
+    """Layouts and batch sizes broadcast to one shape; ``table`` says whether the caller gave arrays."""
+
+    tp: Any
+    pp: Any
+    dp: Any
+    ep: Any
+    dcp: Any
+    seqs: Any
+    tokens: Any
+    shape: tuple[int, ...]
+    table: bool
+
+    @classmethod
+    def of(cls, layout: Layout, force: InForce) -> Plans:
+        given = (layout.tp, layout.pp, layout.dp, layout.ep, layout.dcp, force.max_seqs, force.max_batched_tokens)
+        arrays = np.broadcast_arrays(*(np.atleast_1d(np.asarray(value)) for value in given))
+        tp, pp, dp, ep, dcp, seqs, tokens = arrays
+        table = any(isinstance(value, np.ndarray) and value.ndim for value in given)
+        return cls(tp=tp, pp=pp, dp=dp, ep=ep, dcp=dcp, seqs=seqs, tokens=tokens, shape=tp.shape, table=table)
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        if np.all(self.pp == 1):
+            return ("first",)
+        return ("first", "last") if np.all(self.pp < 3) else ("first", "middle", "last")
+
+    def out(self, value: Any) -> Any:
+        """``value`` as an array for a table, as a plain number for a single plan."""
+        if self.table:
+            return np.asarray(value)
+        number = np.asarray(value).reshape(-1)[0]
+        return int(number) if float(number).is_integer() and abs(float(number)) < 2**62 else float(number)
