@@ -73,8 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.top > 100:
         raise InputError(f"--top {arguments.top} is out of range; give 1 to 100")
     model = load_model(arguments.model, models_dir=arguments.models)
-    cluster, workload = read_cluster(arguments), _workload(arguments)
-    fixed, engine = _fixed(arguments), _engine(arguments)
+    cluster, workload = read_cluster(arguments), workload_of(arguments)
+    fixed, engine = _fixed(arguments), engine_of(arguments)
     result = search_serving(
         model,
         cluster,
@@ -82,8 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
         top=arguments.top,
         front=8 if arguments.json else 0,
         fixed=fixed,
-        precision=_names(arguments.precision, "--precision"),
-        kv_dtype=_names(arguments.kv_dtype, "--kv-dtype"),
+        precision=names_of(arguments.precision, "--precision"),
+        kv_dtype=names_of(arguments.kv_dtype, "--kv-dtype"),
         engine=engine,
     )
     nearest = None if result.plans else _nearest(model, cluster, workload, fixed, engine)
@@ -129,7 +129,7 @@ def _nearest(model: Model, cluster: Cluster, workload: Serving, fixed: Fixed, en
     return nearest_miss(model, cluster, workload, fixed=fixed, engine=engine)
 
 
-def _workload(arguments: argparse.Namespace) -> Serving:
+def workload_of(arguments: argparse.Namespace) -> Serving:
     from trilemma.workloads import Serving, parse_lengths
 
     isl, osl = parse_lengths(arguments.serve)
@@ -153,14 +153,14 @@ def _fixed(arguments: argparse.Namespace) -> Fixed:
     )  # fmt: skip
 
 
-def _engine(arguments: argparse.Namespace) -> EngineRef:
+def engine_of(arguments: argparse.Namespace) -> EngineRef:
     from trilemma.plans import EngineRef
 
     name, _, version = arguments.engine.partition("@")
     return EngineRef(name=name, version=version or None)
 
 
-def _names(text: str | None, flag: str) -> Sequence[str] | None:
+def names_of(text: str | None, flag: str) -> Sequence[str] | None:
     if text is None:
         return None
     names = [name.strip() for name in text.split(",") if name.strip()]

@@ -23,7 +23,7 @@ _MOST_REASONS = 8
 
 def render_plans(result: SearchResult, *, title: str, width: int = 140) -> str:
     """The whole answer. ``title`` names model and GPUs."""
-    parts = [f"{title}: {_load(result.workload)}", *(f"assumed: {words}" for words in _assumed(result))]
+    parts = [f"{title}: {load_words(result.workload)}", *(f"assumed: {words}" for words in _assumed(result))]
     best = result.plans[: result.best]
     if not best:
         return "\n".join([*parts, "", "no plan fits", *_losers(result)])
@@ -46,7 +46,7 @@ def money(dollars: Interval | None) -> str:
     return "–" if dollars is None else f"${dollars.value:,.2f}"
 
 
-def _load(workload: Serving) -> str:
+def load_words(workload: Serving) -> str:
     words = [f"prompts of {show_count(workload.isl or 0)}, outputs of {show_count(workload.osl or 0)} tokens"]
     if workload.concurrency is not None:
         words.append(f"{show_count(workload.concurrency)} requests at once")
@@ -70,7 +70,7 @@ def _row(rank: int, found: Found) -> list[str]:
     head = [
         str(rank),
         answer.inputs["plan"]["summary"],
-        _weights(found),
+        weights_words(found),
         kv,
         show_count(found.workload.concurrency or 0),
     ]
@@ -110,7 +110,7 @@ def _range(found: Found) -> Iterator[str]:
         )
 
 
-def _weights(found: Found) -> str:
+def weights_words(found: Found) -> str:
     precision = found.precision
     return f"{precision.name} on load" if precision.on_load else precision.name
 
@@ -121,13 +121,17 @@ def _commands(best: tuple[Found, ...], width: int) -> Iterator[str]:
     yield f"  {best[0].estimate.extras['command']}"
     if best[0].precision.checkpoint != AS_PUBLISHED:
         yield from textwrap.wrap(f"(needs {best[0].precision.checkpoint})", width, initial_indent="  ")
+    if _unchanged(best[0]):
+        return
     for rank, found in enumerate(best[1:], 2):
-        unchanged = found.precision.quality == "unchanged" and found.plan.pool.options.kv_dtype in (None, "auto")
-        wanted = unchanged and not (best[0].precision.quality == "unchanged" and rank == 2)
-        if wanted:
+        if _unchanged(found):
             yield f"with weights and cache as published (#{rank})"
             yield f"  {found.estimate.extras['command']}"
             return
+
+
+def _unchanged(found: Found) -> bool:
+    return found.precision.quality == "unchanged" and found.plan.pool.options.kv_dtype in (None, "auto")
 
 
 def _quality(best: tuple[Found, ...], width: int) -> Iterator[str]:

@@ -83,7 +83,8 @@ def search_serving(
     kv_dtype: Sequence[str] | None = None,
     engine: EngineRef | None = None,
 ) -> SearchResult:
-    """Search layouts × precisions × cache formats × loads, best tokens per second and GPU under the latency targets first.
+    """Search layouts × precisions × cache formats × loads, most tokens per second and GPU under the latency targets first
+    (at a stated rate of arrival the quickest answers).
 
     Without load and without targets a target for the time per output token is assumed and listed. ``top`` plans and up to
     ``front`` more of the Pareto front become full estimates. Raises `InputError` where lengths are missing or the degrees
@@ -109,7 +110,8 @@ def search_serving(
     front_rows = [int(row) for row in np.flatnonzero(on_front)]
     extra = _spread(table, [row for row in front_rows if row not in chosen], front)
     plans = tuple(_found(table, row, question) for row in (*chosen, *extra))
-    rejected["fewer tokens per second and GPU than a plan shown"] += int(meets.sum() if meets.any() else 0) - sum(
+    worse = "fewer tokens per second and GPU" if workload.rate is None else "slower answers"
+    rejected[f"{worse} than a plan shown"] += int(meets.sum() if meets.any() else 0) - sum(
         bool(meets[found.row]) for found in plans
     )
     return SearchResult(
@@ -163,7 +165,9 @@ def _best(table: PlanTable, meets: NDArray[np.bool_], workload: Serving, top: in
     if not len(table):
         return []
     if meets.any():
-        score = np.where(meets, table.per_gpu, -np.inf)
+        # at a stated rate every plan that keeps up makes as many tokens: the quickest answer is the best
+        whole_s = table.ttft_s + (workload.osl or 1) * table.tpot_s
+        score = np.where(meets, table.per_gpu if workload.rate is None else -whole_s, -np.inf)
     else:
         over = np.maximum(
             table.tpot_s * 1e3 / (workload.tpot_ms or np.inf), table.ttft_s * 1e3 / (workload.ttft_ms or np.inf)
