@@ -20,6 +20,7 @@ OWN = ["vllm", "serve", "org/model", "--tensor-parallel-size", "2"]
         "sudo -E vllm serve org/model --tensor-parallel-size 2",
         "nohup vllm serve org/model --tensor-parallel-size 2 > serve.log 2>&1 &",
         "vllm serve org/model \\\n  --tensor-parallel-size 2 2>&1 | tee log.txt",
+        "vllm serve org/model `\n  --tensor-parallel-size 2",
         "cd /srv && vllm serve org/model --tensor-parallel-size 2",
         "bash -lc 'vllm serve org/model --tensor-parallel-size 2'",
         "ssh node1 bash -c \"vllm serve 'org/model' --tensor-parallel-size 2\"",
@@ -144,6 +145,32 @@ def test_compose_file(tmp_path: Path) -> None:
         "VLLM_LOGGING_LEVEL=DEBUG", "NVIDIA_VISIBLE_DEVICES=0,1", "vllm/vllm-openai:v0.24.0",
         "--model", "org/model", "--tensor-parallel-size", "2",
     ]  # fmt: skip
+
+
+def test_compose_command_as_a_block_of_lines(tmp_path: Path) -> None:
+    path = tmp_path / "compose.yaml"
+    path.write_text(
+        "services:\n  a:\n    image: vllm/vllm-openai:v0.10.2\n    command: |\n      --model org/model\n"
+        '      --hf_overrides \'{"a": ["no", "yes"]}\'\n'
+    )
+    words = extract([str(path)])[1]
+    assert words == ["vllm/vllm-openai:v0.10.2", "--model", "org/model", "--hf_overrides", '{"a": ["no", "yes"]}']
+
+
+LEADER = """
+template: {spec: {containers: [{name: main, image: 'vllm/vllm-openai:v0.8.0', resources: {limits: {nvidia.com/gpu: 8}}}]}}
+patch:
+  containers:
+  - name: main
+    readinessProbe: {exec: {command: [curl, localhost]}}
+    command: [bash, -c, "ray start --head --port=6379 &\\n python -m vllm.entrypoints.openai.api_server --model=org/model"]
+"""
+
+
+def test_template_and_command_apart(tmp_path: Path) -> None:
+    path = tmp_path / "leader.yaml"
+    path.write_text(LEADER)
+    assert extract([str(path)])[1] == ["python", "-m", "vllm.entrypoints.openai.api_server", "--model=org/model"]
 
 
 def test_manifest_with_two_engines_asks_which(tmp_path: Path) -> None:

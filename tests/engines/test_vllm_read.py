@@ -44,6 +44,7 @@ def codes(line: str) -> set[str]:
         "vllm serve -tp=2 org/model",
         "python -m vllm.entrypoints.openai.api_server --model=org/model --tensor_parallel_size 2",
         "vllm/vllm-openai:latest --model org/model --tensor-parallel 2",
+        "nvcr.io/nvidia/vllm:25.09-py3 serve org/model -tp 2",
     ],
 )
 def test_model_and_layout_in_every_spelling(line: str) -> None:

@@ -21,6 +21,8 @@ MOST_NESTING = 6
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}=.*", re.DOTALL)
 _SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ash", "ksh"))
 _OPERATORS = frozenset(("&&", "||", "|", ";", "&", "|&"))
+#: What is left of a line continuation pasted with quotes: of sh, PowerShell and cmd.
+_LINE_ENDS = frozenset(("", "\\", "`", "^"))
 _REDIRECTION = re.compile(r"[012&]?>{1,2}(&[012-])?|<{1,3}")
 _VARIABLE = re.compile(r"\$(?:\{(\w{1,64})(?::?-([^}]*))?\}|\((\w{1,64})\)|(\w{1,64}))")
 
@@ -130,7 +132,7 @@ def _simple_commands(words: list[str]) -> Iterator[list[str]]:
             skip = whole and not word.endswith(("&1", "&2", "&-", "&0"))
             if not whole and word[0] not in "<>&012":
                 current.append(word)
-        elif word.strip() not in ("", "\\"):
+        elif word.strip() not in _LINE_ENDS:
             current.append(word)
     yield current
 
@@ -184,7 +186,7 @@ def _substituted(words: list[str], environment: Sequence[str]) -> list[str]:
             return known[name]
         return match.group(2) if match.group(2) is not None else match.group()
 
-    kept = [word for word in words if word not in ("$@", "$*", "${@}")]
+    kept = [word for word in words if word not in ("$@", "$*", "${@}") and word.strip() not in _LINE_ENDS]
     return [_VARIABLE.sub(value, word) if "$" in word and len(word) < 4096 else word for word in kept]
 
 
@@ -240,11 +242,10 @@ def _manifest(words: list[str], environment: tuple[str, ...], depth: int) -> tup
     text = read_text(Path(path))
     if path.endswith(".sh"):
         return _script(text, environment, depth)
-    found = []
-    for run in containers.runs_in(load_all(text, name=path)):
-        one = _in_image(run, environment, depth)
-        if one is not None:
-            found.append((run.name, one))
+    runs = [(run, _in_image(run, environment, depth)) for run in containers.runs_in(load_all(text, name=path))]
+    found = [(run.name, one) for run, one in runs if one is not None and (run.command or run.entrypoint)]
+    # A template may name the image alone beside the container that has the command.
+    found = found or [(run.name, one) for run, one in runs if one is not None]
     if len(found) > 1:
         names = ", ".join(shorten(name, most=30) for name, _ in found[:5])
         raise InputError(f"{shorten(path)} starts {len(found)} engines ({names}); keep the one to check in the file")

@@ -114,7 +114,7 @@ def _container(node: Mapping[Any, Any], key: str) -> Run | None:
     image = node.get("image")
     if not isinstance(image, str):
         image = ""
-    if not (image or "args" in node) or not any(part in node for part in ("image", "args", "command")):
+    if not image and not any(part in node for part in ("args", "command", "entrypoint")):
         return None
     compose = "entrypoint" in node or not ("name" in node or "args" in node)
     if compose:
@@ -132,8 +132,8 @@ def _container(node: Mapping[Any, Any], key: str) -> Run | None:
 
 def _words(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
-        commands = split_commands(value)
-        return tuple(commands[0]) if len(commands) == 1 else (("sh", "-c", value) if commands else ())
+        # No shell reads it: the lines of a block are one command.
+        return tuple(word for command in split_commands(value.replace("\n", " ")) for word in command)
     if isinstance(value, list):
         return tuple(_scalar(word) for word in value if not isinstance(word, (Mapping, list)))
     return ()

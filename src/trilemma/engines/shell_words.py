@@ -49,6 +49,8 @@ class _Scanner:
                 return
             self._add(following)
             self.at += 2
+        elif char in "`^" and following in ("\n", "\r"):
+            self.at += 2
         elif char in "'\"":
             self._quoted(char)
         elif char == "#" and self.word is None:

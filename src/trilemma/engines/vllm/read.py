@@ -67,6 +67,8 @@ def _head(words: list[str]) -> tuple[dict[str, str], str | None, list[str]]:
     image = None
     if words and not words[0].startswith("-") and not program_at_start(words) and image_engine(words[0]) == "vllm":
         image, words = words[0], words[1:]
+        # Images whose entry point is vllm itself are given its subcommand.
+        words = words[1:] if words[:1] == ["serve"] else words
     return environment, image, words[program_at_start(words) :]
 
 
