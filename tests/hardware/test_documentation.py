@@ -37,9 +37,9 @@ def test_the_example_explains_itself(example: Path, capsys):
 
 
 def test_every_key_of_the_reader_is_documented():
-    from trilemma.hardware.reader import _SECTIONS
+    from trilemma.hardware.strict_tables import SECTIONS
 
     page = PAGE.read_text(encoding="utf-8")
-    for section, keys in _SECTIONS.items():
+    for section, keys in SECTIONS.items():
         for key in keys:
             assert key in page, f"{section}.{key}"
