@@ -1,8 +1,15 @@
 """Trilemma: memory capacity, memory bandwidth and precision of language models on GPUs."""
 
-from importlib.metadata import PackageNotFoundError, version
+__all__ = ["__version__"]
 
-try:
-    __version__ = version("trilemma")
-except PackageNotFoundError:  # run from a source tree that was never installed
-    __version__ = "0+unknown"
+
+def __getattr__(name: str) -> str:
+    """``__version__``, looked up when asked for: reading package metadata takes longer than most commands may."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("trilemma")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "0+unknown"
