@@ -15,7 +15,7 @@ from trilemma.models import catalogue, hub
 from trilemma.models.architecture import Model, Quantization
 from trilemma.models.files import model_from_path
 from trilemma.models.naming import MAX_NAME, Spelling, layers_left, spell, squeeze, without_dates
-from trilemma.models.quantized import requantize
+from trilemma.models.quantized import read_quantization, requantize, restate
 from trilemma.models.quantized.schemes import Scheme
 from trilemma.models.read import model_from_config
 
@@ -141,11 +141,22 @@ def _cut(config: dict[str, Any], layers: int) -> None:
 def _stated_by_name(model: Model, name: str) -> Model:
     """Lay the quantisation that a name states over a configuration that states none, or another."""
     spelling = spell(name)
+    known = _known_quantization(name, model) if model.quantization is None else None
+    if known is not None:
+        note = f"the configuration states no quantisation; that of {shorten(name)} in the catalogue was used"
+        return replace(restate(model, known), assumptions=(*model.assumptions, note))
     if spelling.scheme is not None:
         return _under_scheme(model, spelling.scheme, name)
     if spelling.unstated is not None and model.quantization is None:
         return _under_unstated(model, spelling.unstated, name)
     return model
+
+
+def _known_quantization(name: str, model: Model) -> Quantization | None:
+    """What the catalogue knows of the quantisation of exactly this hub id."""
+    entry = _ids().get(name.lower())
+    stated = catalogue.config(entry) if entry is not None else {}
+    return read_quantization(stated, dtype=model.dtype) if "quantization_config" in stated else None
 
 
 def _under_scheme(model: Model, scheme: Scheme, name: str) -> Model:

@@ -2,6 +2,6 @@
 
 from trilemma.models.quantized.coverage import format_of
 from trilemma.models.quantized.read import read_quantization
-from trilemma.models.quantized.schemes import Scheme, find_scheme, requantize
+from trilemma.models.quantized.schemes import Scheme, find_scheme, requantize, restate
 
-__all__ = ["Scheme", "find_scheme", "format_of", "read_quantization", "requantize"]
+__all__ = ["Scheme", "find_scheme", "format_of", "read_quantization", "requantize", "restate"]

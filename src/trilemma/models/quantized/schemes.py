@@ -13,8 +13,8 @@ from trilemma.data.digest import DATA
 from trilemma.errors import InputError, UnknownName
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
-from trilemma.models.architecture import Model, Quantization, Tensor
-from trilemma.models.quantized.coverage import is_kept
+from trilemma.models.architecture import Model, Quantization, RecurrentState, Tensor
+from trilemma.models.quantized.coverage import format_of, is_kept
 
 _WORDS = re.compile(r"[^a-z0-9._]+")
 _LONGEST = 4
@@ -27,7 +27,8 @@ class Scheme:
     ``kept`` are roles (or first words of roles) left in the model's own format beside embeddings, head, norms, routers
     and vision; ``kept_with_experts`` holds for mixtures of experts only; ``only`` limits the scheme to roles where the
     model has them. ``whole`` schemes (GGUF) quantise embeddings and head as well. ``source`` says who stores it so,
-    ``order`` its place in the data file: where a name holds words of two, the earlier wins.
+    ``order`` its place in the data file: where a name holds words of two, the earlier wins. Dense models with recurrent
+    layers store ``mixer_roles`` as ``mixer_format``, and their head too where ``head_in_hybrids``.
     """
 
     name: str
@@ -43,6 +44,18 @@ class Scheme:
     names: tuple[str, ...] = ()
     source: str = ""
     order: int = 0
+    mixer_format: Format | None = None
+    mixer_roles: tuple[str, ...] = ()
+    head_in_hybrids: bool = False
+
+    def format_in(self, tensor: Tensor, *, has_experts: bool, dense_hybrid: bool) -> Format | None:
+        """What the scheme stores ``tensor`` as; None where it leaves it alone."""
+        if dense_hybrid and self.mixer_format is not None:
+            if tensor.quantizable and tensor.part == "layers" and tensor.role.partition(".")[0] in self.mixer_roles:
+                return self.mixer_format
+            if tensor.role == "head" and self.head_in_hybrids:
+                return self.format
+        return self.format if self.covers(tensor, has_experts=has_experts) else None
 
     def covers(self, tensor: Tensor, *, has_experts: bool) -> bool:
         """Whether the scheme stores ``tensor`` in its format, in a model with or without experts."""
@@ -104,8 +117,12 @@ def requantize(model: Model, scheme: str) -> Model:
     chosen = find_scheme(scheme)
     dtype = model.dtype if chosen.quantises else chosen.format
     has_experts = any(tensor.experts for tensor in model.tensors)
+    dense_hybrid = not has_experts and any(isinstance(mixer, RecurrentState) for mixer in model.mixers)
     before = model.quantization
-    tensors = tuple(_stored(tensor, model, chosen, dtype, has_experts) for tensor in model.tensors)
+    tensors = tuple(
+        _stored(tensor, model, dtype, chosen.format_in(tensor, has_experts=has_experts, dense_hybrid=dense_hybrid))
+        for tensor in model.tensors
+    )
     if not chosen.quantises:
         note = f"weights taken as unquantised {chosen.format.name}"
         return replace(
@@ -122,15 +139,21 @@ def requantize(model: Model, scheme: str) -> Model:
     return replace(model, tensors=tensors, quantization=quantization, assumptions=_added(model.assumptions, note))
 
 
-def _stored(tensor: Tensor, model: Model, scheme: Scheme, dtype: Format, has_experts: bool) -> Tensor:
-    """``tensor`` under ``scheme``; a tensor wider than the model's own format (FP32 states) keeps its width."""
-    if scheme.quantises and scheme.covers(tensor, has_experts=has_experts):
-        stored = scheme.format
-    elif tensor.quantizable or tensor.format == model.dtype or tensor.format.granularity != "none":
-        stored = dtype
-    else:
-        stored = tensor.format
-    return tensor if stored == tensor.format else replace(tensor, format=stored)
+def restate(model: Model, quantization: Quantization) -> Model:
+    """``model`` with its tensors stored as another checkpoint of the same architecture says."""
+    tensors = tuple(
+        _stored(tensor, model, model.dtype, format_of(quantization, tensor.name, tensor.role, model.dtype))
+        for tensor in model.tensors
+    )
+    return replace(model, tensors=tensors, quantization=quantization)
+
+
+def _stored(tensor: Tensor, model: Model, dtype: Format, wanted: Format | None) -> Tensor:
+    """``tensor`` as ``wanted``, else unquantised; one wider than the model's own format (FP32 states) keeps its width."""
+    if wanted is None or wanted == dtype:
+        plain = tensor.quantizable or tensor.format == model.dtype or tensor.format.granularity != "none"
+        wanted = dtype if plain else tensor.format
+    return tensor if wanted == tensor.format else replace(tensor, format=wanted)
 
 
 def _added(assumptions: Iterable[str], note: str) -> tuple[str, ...]:
@@ -141,6 +164,16 @@ def _added(assumptions: Iterable[str], note: str) -> tuple[str, ...]:
 @cache
 def _document() -> dict[str, Any]:
     return tomllib.loads((DATA / "models" / "schemes.toml").read_text(encoding="utf-8"))
+
+
+def _hybrid(row: dict[str, Any] | None) -> dict[str, Any]:
+    if row is None:
+        return {}
+    return {
+        "mixer_format": catalogue.get(row["format"]),
+        "mixer_roles": tuple(row["roles"]),
+        "head_in_hybrids": row.get("head", False),
+    }
 
 
 @cache
@@ -158,6 +191,7 @@ def _schemes() -> tuple[Scheme, ...]:
             mtp=row.get("mtp", False),
             names=tuple(row["names"]),
             source=row["source"],
+            **_hybrid(row.get("dense_hybrid")),
         )
         for name, row in document["schemes"].items()
     ]
