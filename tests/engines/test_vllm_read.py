@@ -117,7 +117,8 @@ def test_options(flags: str, field: str, value: object) -> None:
         ("-O.level 3", {"compilation-config": {"level": 3}}),
         ("--max-cudagraph-capture-size 64", {"max-cudagraph-capture-size": 64}),
         ("--num-gpu-blocks-override 500", {"num-gpu-blocks-override": 500}),
-        ("""--hf-overrides '{"a": {"b": 1}}' --hf-overrides.c x""", {"hf-overrides": {"a": {"b": 1}, "c": "x"}}),
+        ("--hf-overrides.a.b 1 --hf-overrides.c x", {"hf-overrides": {"a": {"b": 1}, "c": "x"}}),
+        ("--hf-overrides.a+ x,y --hf-overrides.a '[1]'", {"hf-overrides": {"a": ["x", "y", 1]}}),
         ("--data-parallel-size-local 2", {"data-parallel-size-local": 2}),
     ],
 )
@@ -204,6 +205,7 @@ def test_unknown_flags_are_named_with_near_ones() -> None:
         ("vllm/vllm-openai:v0.8.5 --model m -dcp 2", "newer-flag", "first seen in 0.11.0"),
         ("vllm serve m --mamba-cache-mode align", "deprecated-flag", "no effect"),
         ("vllm serve m stray", "stray-word", "stray"),
+        ("""vllm serve m --hf-overrides.c x --hf-overrides '{"a": 1}'""", "replaced-value", "dotted keys"),
     ],
 )
 def test_flags_of_other_versions_are_cautioned(line: str, code: str, says: str) -> None:
@@ -211,6 +213,13 @@ def test_flags_of_other_versions_are_cautioned(line: str, code: str, says: str) 
     assert caution.code == code
     assert says in caution.message
     assert not command("vllm/vllm-openai:v0.8.5 --model m --swap-space 4").cautions
+
+
+def test_a_flag_that_went_and_came_back() -> None:
+    flags = "--model m --disable-log-requests"
+    assert not command(f"vllm/vllm-openai:v0.11.0 {flags}").cautions
+    assert codes(f"vllm/vllm-openai:v0.24.0 {flags}") == {"removed-flag"}
+    assert not command(f"vllm/vllm-openai:v0.33.0 {flags}").cautions
 
 
 @pytest.mark.parametrize(

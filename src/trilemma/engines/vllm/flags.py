@@ -41,6 +41,7 @@ class Flag:
     since: Version
     absent_at: Version | None = None
     removed: Version | None = None
+    returned: Version | None = None
     renamed_to: str | None = None
     short: tuple[str, ...] = ()
     default: Any = None
@@ -51,7 +52,12 @@ class Flag:
     def exists_at(self, version: Version) -> bool:
         """Whether this version may have the flag: False only where a version read shows that it has not."""
         too_old = self.absent_at is not None and version <= self.absent_at
-        return not too_old and (self.removed is None or version < self.removed)
+        return not too_old and not self.gone_at(version)
+
+    def gone_at(self, version: Version) -> bool:
+        """Whether this version has dropped the flag."""
+        back = self.returned is not None and version >= self.returned
+        return self.removed is not None and version >= self.removed and not back
 
     @property
     def takes_value(self) -> bool:
@@ -93,6 +99,7 @@ def _flag(name: str, row: Mapping[str, Any], versions: tuple[Version, ...]) -> F
         since=since,
         absent_at=older[-1] if older else None,
         removed=padded(parse_version(row["removed"])) if "removed" in row else None,
+        returned=padded(parse_version(row["returned"])) if "returned" in row else None,
         renamed_to=row.get("renamed_to"),
         short=tuple(row.get("short", ())),
         default=row.get("default"),
@@ -146,7 +153,7 @@ def _abbreviated(name: str) -> Flag | None:
         return None
     newest = table().versions[-1]
     found = [flag for flag in table().flags.values() if flag.name.startswith(name)]
-    living = [flag for flag in found if flag.removed is None or flag.removed > newest] or found
+    living = [flag for flag in found if not flag.gone_at(newest)] or found
     return living[0] if len(living) == 1 else None
 
 

@@ -90,10 +90,13 @@ def _flag_cautions(settings: Settings, version: str | None) -> list[Caution]:
         near = nearest(word.lstrip("-").replace("_", "-"), flags.flags, most=2)
         hint = f"; did you mean {' or '.join('--' + name for name in near)}?" if near else ""
         cautions.append(Caution(code="unknown-flag", message=f"vLLM {shown_version} is not known to have {word}{hint}"))
+    for name in settings.replaced:
+        message = f"vLLM takes the dotted keys of --{name} alone and drops the whole value given beside them"
+        cautions.append(Caution(code="replaced-value", message=message))
     for setting in settings.by_name.values():
         flag = setting.flag
         instead = f"; use --{flag.renamed_to}" if flag.renamed_to else "; leave it out"
-        if flag.removed is not None and at >= flag.removed:
+        if flag.removed is not None and flag.gone_at(at):
             gone = ".".join(map(str, flag.removed))
             message = f"vLLM {shown_version} has no --{flag.name} (gone by {gone}){instead}"
             cautions.append(Caution(code="removed-flag", message=message))

@@ -30,13 +30,18 @@ class Setting:
 
 @dataclass(slots=True)
 class Settings:
-    """All settings by flag name (the last one wins, dotted keys merge), stray words first to last, unknown flags."""
+    """All settings by flag name (the last one wins), stray words first to last, unknown flags.
+
+    Dotted keys gather in ``dotted``; ``replaced`` names the flags whose whole value they displaced.
+    """
 
     by_name: dict[str, Setting] = field(default_factory=dict)
     words: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     unknown_values: list[str] = field(default_factory=list)
     config_files: list[str] = field(default_factory=list)
+    dotted: dict[str, Setting] = field(default_factory=dict)
+    replaced: list[str] = field(default_factory=list)
 
     def value(self, name: str) -> Any:
         setting = self.by_name.get(name)
@@ -45,25 +50,24 @@ class Settings:
     def put(self, given: Given, value: Any, shown: str) -> None:
         name = given.flag.name
         if given.keys:
-            value = self._merged(name, given, value, shown)
-        elif given.flag.kind == "repeat" and name in self.by_name:
+            self.dotted[name] = Setting(flag=given.flag, value=self._merged(name, given, value, shown), shown=shown)
+            return
+        if given.flag.kind == "repeat" and name in self.by_name:
             value = [*self.by_name[name].value, *value]
         self.by_name[name] = Setting(flag=given.flag, value=value, shown=shown)
 
     def _merged(self, name: str, given: Given, value: Any, shown: str) -> dict[str, Any]:
-        before = self.value(name)
-        root: dict[str, Any] = dict(before) if isinstance(before, Mapping) else {}
+        root: dict[str, Any] = self.dotted[name].value if name in self.dotted else {}
         node = root
         if len(given.keys) > 16:
             raise InputError(f"{shorten(shown)} nests deeper than 16 keys; give the engine's own configuration")
         for key in given.keys[:-1]:
-            inner = node.get(key)
-            node[key] = dict(inner) if isinstance(inner, Mapping) else {}
+            if not isinstance(node.get(key), dict):
+                node[key] = {}
             node = node[key]
         last = given.keys[-1]
-        if given.append:
-            old = node.get(last)
-            value = [*(old if isinstance(old, list) else []), *value]
+        if isinstance(value, list) and isinstance(node.get(last), list):
+            value = [*node[last], *value]
         node[last] = value
         return root
 
@@ -78,6 +82,9 @@ def read_settings(words: Sequence[str]) -> Settings:
     for path in settings.config_files:
         _take(_words_of_config(path), settings)
     _take(rest, settings)
+    # vLLM gathers dotted keys and appends them as one JSON value, so that a whole one given beside them is lost.
+    settings.replaced = [name for name in settings.dotted if name in settings.by_name]
+    settings.by_name.update(settings.dotted)
     return settings
 
 
