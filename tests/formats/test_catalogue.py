@@ -166,3 +166,11 @@ def test_storage_never_undercuts_the_elements_and_grows_with_rows(name: str, sha
     assert found.storage_bytes(tuple(shape)) * 8 >= elements * found.bits - 1e-6
     larger = (shape[0] + more, *shape[1:])
     assert found.storage_bytes(larger) >= found.storage_bytes(tuple(shape))
+
+
+def test_exported_names() -> None:
+    import trilemma.formats as package
+
+    assert package.__all__ == ["Format", "get", "int_group", "names"]
+    assert package.get is get
+    assert package.Format is Format

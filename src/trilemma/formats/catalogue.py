@@ -127,6 +127,7 @@ def _row(name: str, row: dict[str, Any], base: dict[str, Any]) -> Format:
         bias=base.get("bias"),
         special=base.get("special", ""),
         signed=not base.get("unsigned", False) and base.get("special") != "scale",
+        hardware=row.get("hardware", ""),
         aliases=tuple(row.get("aliases", ())),
         used=row.get("used", ""),
         pitfalls=tuple(row.get("pitfalls", ())),

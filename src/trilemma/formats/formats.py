@@ -26,6 +26,7 @@ class Format:
     ``superblock`` units (NF4's double quantisation), ``tensor_bits`` once per matrix (NVFP4's second level). A packed
     format (GGUF) stores whole blocks of ``group`` elements in ``block_bytes``, everything included.
 
+    ``hardware`` is the matrix-unit format that multiplies it as it is ("" where it is expanded to 16 bits or FP32 first).
     ``element`` names the format whose coding one element has, ``scale_format`` that of a scale. Range facts are those of
     one element before scaling; they are None where they mean nothing (codebooks, packed blocks).
     """
@@ -49,6 +50,7 @@ class Format:
     bias: int | None = None
     special: Special = ""
     signed: bool = True
+    hardware: str = ""
     aliases: tuple[str, ...] = ()
     used: str = ""
     pitfalls: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
 """GGUF blocks: tensors as the bytes that ggml stores, block by block along a row.
 
 Layouts are those of the structs in ggml's ``ggml-common.h``. The legacy types are encoded as ggml's reference rounding
-does. Lattice types (IQ1 to IQ3) and ternary types are read through the ``gguf`` package
-and have no encoder.
+does, K-quants and codebook types by modules of their own. Lattice types (IQ1 to IQ3) are read through the ``gguf`` package
+and have no encoder: theirs is a search that needs an importance matrix.
 """
 
 from __future__ import annotations
@@ -12,20 +12,18 @@ from collections.abc import Callable
 import numpy as np
 
 from trilemma.errors import InputError
+from trilemma.formats import gguf_codebooks as tables
 from trilemma.formats import gguf_k_quants as k
 from trilemma.formats.elements import Floats
 from trilemma.formats.formats import Format
 from trilemma.formats.gguf_bits import Blocks, bit_plane, half_bytes, halves, inverse, nibbles, read_half
 
-#: The non-linear 4-bit codebook of IQ4_NL and IQ4_XS.
-_IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
-
 
 def quantise(values: Floats, fmt: Format) -> Blocks:
     """Blocks of ``values`` as uint8, shape (…, rows, bytes of a row). Raises `InputError` where rows do not fill blocks."""
-    encoder = _ENCODERS.get(fmt.name)
+    encoder = ENCODERS.get(fmt.name)
     if encoder is None:
-        raise InputError(f"{fmt.name} has no encoder here; use llama-quantize, or one of {', '.join(_ENCODERS)}")
+        raise InputError(f"{fmt.name} has no encoder here; use llama-quantize, or one of {', '.join(ENCODERS)}")
     columns = values.shape[-1] if values.ndim else 1
     if columns % fmt.group:
         raise InputError(
@@ -59,10 +57,17 @@ def _through_package(fmt: Format) -> Callable[[Blocks], Floats]:
         from gguf.quants import dequantize
     except ImportError:
         raise InputError(
-            f"{fmt.name} is read through the gguf package; install it with: pip install trilemma[gguf]"
+            f"{fmt.name} is read through the gguf package; install it: pip install trilemma[gguf]"
         ) from None
-    kind = GGMLQuantizationType[fmt.name.removeprefix("gguf_").upper()]
-    return lambda blocks: np.asarray(dequantize(blocks, kind), np.float32)
+    kind = GGMLQuantizationType[fmt.name.upper()]
+
+    def decode(blocks: Blocks) -> Floats:
+        try:
+            return np.asarray(dequantize(blocks, kind), np.float32)
+        except NotImplementedError:
+            raise InputError(f"{fmt.name} has no decoder here nor in the gguf package; use llama.cpp") from None
+
+    return decode
 
 
 def _encode_signed(values: Floats, bits: int) -> tuple[Blocks, Blocks]:
@@ -133,11 +138,8 @@ def _decode_q8_0(blocks: Blocks) -> Floats:
     return read_half(blocks, 0) * np.ascontiguousarray(blocks[:, 2:]).view(np.int8).astype(np.float32)
 
 
-def _decode_iq4_nl(blocks: Blocks) -> Floats:
-    return read_half(blocks, 0) * _IQ4[halves(blocks[:, 2:])]
-
-
-_ENCODERS: dict[str, Callable[[Floats], Blocks]] = {
+#: GGUF types that are written here.
+ENCODERS: dict[str, Callable[[Floats], Blocks]] = {
     "q4_0": _encode_q4_0,
     "q4_1": _encode_q4_1,
     "q5_0": _encode_q5_0,
@@ -148,6 +150,11 @@ _ENCODERS: dict[str, Callable[[Floats], Blocks]] = {
     "q4_k": k.encode_q4_k,
     "q5_k": k.encode_q5_k,
     "q6_k": k.encode_q6_k,
+    "iq4_nl": tables.encode_iq4_nl,
+    "iq4_xs": tables.encode_iq4_xs,
+    "tq1_0": tables.encode_tq1_0,
+    "tq2_0": tables.encode_tq2_0,
+    "gguf_nvfp4": tables.encode_gguf_nvfp4,
 }
 _DECODERS: dict[str, Callable[[Blocks], Floats]] = {
     "q4_0": _decode_q4_0,
@@ -160,5 +167,9 @@ _DECODERS: dict[str, Callable[[Blocks], Floats]] = {
     "q4_k": k.decode_q4_k,
     "q5_k": k.decode_q5_k,
     "q6_k": k.decode_q6_k,
-    "iq4_nl": _decode_iq4_nl,
+    "iq4_nl": tables.decode_iq4_nl,
+    "iq4_xs": tables.decode_iq4_xs,
+    "tq1_0": tables.decode_tq1_0,
+    "tq2_0": tables.decode_tq2_0,
+    "gguf_nvfp4": tables.decode_gguf_nvfp4,
 }
