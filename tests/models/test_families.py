@@ -1,0 +1,216 @@
+"""Readers of families: counts of models outside the catalogue, shapes, cuts and what a reader says of gaps."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trilemma.errors import InputError
+from trilemma.models import catalogue, families
+from trilemma.models.architecture import (
+    DenseFfn,
+    ExpertFfn,
+    LatentAttention,
+    Model,
+    RecurrentState,
+    SoftmaxAttention,
+    Tensor,
+)
+from trilemma.models.parameters import count
+from trilemma.models.read import model_from_config
+from trilemma.models.resolve import load_model
+
+_OTHERS: dict[str, Any] = json.loads((Path(__file__).parent / "family_configs.json").read_text(encoding="utf-8"))[
+    "models"
+]
+LLAMA = {
+    "model_type": "llama",
+    "torch_dtype": "bfloat16",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+}
+
+
+def read(**changes: Any) -> Model:
+    return model_from_config({**LLAMA, **changes}, name="test")
+
+
+def tensor(model: Model, end: str, *, layer: int | None = None) -> Tensor:
+    return next(t for t in model.tensors if t.name.endswith(end) and (layer is None or t.layer == layer))
+
+
+@pytest.mark.parametrize("name", _OTHERS)
+def test_count_of_a_family_outside_the_catalogue(name: str) -> None:
+    row = _OTHERS[name]
+    model = model_from_config(row["config"], name=name)
+    assert abs(count(model).total / row["total"] - 1) < 1e-3
+    assert model.unknown_fields == ()
+    assert len(model.layers) >= row["config"].get("num_hidden_layers", 1)
+
+
+def test_every_reader_is_exercised() -> None:
+    """A family without an entry in the catalogue or in family_configs.json would be untested."""
+    used = {row["config"]["model_type"] for row in _OTHERS.values()} | {
+        part.get("model_type")
+        for name in catalogue.names()
+        for config in [catalogue.config(name)]
+        for part in (config, config.get("text_config") or {})
+    }
+    readers = {families.find(kind) for kind in used if kind}
+    assert {families.find(kind) for kind in families.known()} - readers <= {
+        families.find(kind) for kind in ("olmo", "arcee", "hunyuan_v1_dense")
+    }
+
+
+def test_small_families_read() -> None:
+    """Two-matrix feed-forwards, norms without weights, norms of single heads."""
+    assert not any(t.role == "norm" for t in read(model_type="olmo").tensors)
+    assert not any(t.role == "ffn.gate" for t in read(model_type="arcee").tensors)
+    assert tensor(read(model_type="hunyuan_v1_dense"), "q_norm.weight").shape == (128,)
+
+
+def test_llama_tensors_and_cuts() -> None:
+    model = read()
+    q, k, o = (tensor(model, f"{part}_proj.weight", layer=3) for part in "qko")
+    assert (q.shape, q.shard, q.shard_units, q.name) == (
+        (4096, 4096),
+        "column",
+        32,
+        "model.layers.3.self_attn.q_proj.weight",
+    )
+    assert (k.shape, k.shard, k.shard_units) == ((1024, 4096), "column", 8)
+    assert (o.shape, o.shard, o.shard_units) == ((4096, 4096), "row", 32)
+    down = tensor(model, "down_proj.weight", layer=0)
+    assert (down.shape, down.shard, down.shard_units) == ((4096, 14336), "row", 14336)
+    head, embedding = tensor(model, "lm_head.weight"), tensor(model, "embed_tokens.weight")
+    assert (head.part, head.shard, embedding.part, embedding.shard) == ("head", "vocab", "embedding", "vocab")
+    assert all(t.shard == "none" for t in model.tensors if t.role == "norm")
+
+
+def test_a_tied_head_is_no_tensor() -> None:
+    model = read(tie_word_embeddings=True)
+    assert model.tied_embeddings
+    assert not any(t.role == "head" for t in model.tensors)
+
+
+def test_latent_attention_down_projections_are_whole_on_every_rank() -> None:
+    model = load_model("deepseek-v3.2")
+    for end in ("q_a_proj.weight", "kv_a_proj_with_mqa.weight", "indexer.wq_b.weight", "indexer.wk.weight"):
+        assert tensor(model, end).shard == "none"
+    for end in ("q_b_proj.weight", "kv_b_proj.weight"):
+        assert (tensor(model, end).shard, tensor(model, end).shard_units) == ("column", 128)
+    assert isinstance(model.layers[0].ffn, DenseFfn)
+    assert isinstance(model.layers[3].ffn, ExpertFfn)
+    mixer = model.layers[0].mixer
+    assert isinstance(mixer, LatentAttention)
+    assert (mixer.index_heads, mixer.index_dim, mixer.index_topk) == (64, 128, 2048)
+
+
+def test_experts_are_one_stack() -> None:
+    model = load_model("mixtral-8x7b")
+    up = tensor(model, "experts.0.w3.weight", layer=0)
+    assert (up.experts, up.shape, up.shard, up.shard_units) == (8, (8, 14336, 4096), "column", 14336)
+    router = tensor(model, "gate.weight", layer=0)
+    assert (router.shape, router.shard, router.quantizable) == ((8, 4096), "none", False)
+
+
+def test_hybrids_keep_their_order() -> None:
+    qwen = load_model("qwen3.5-27b")
+    assert [isinstance(layer.mixer, SoftmaxAttention) for layer in qwen.layers[:8]] == [False, False, False, True] * 2
+    nemotron = load_model("nemotron-3-nano-30b-a3b")
+    kinds = [type(layer.mixer or layer.ffn) for layer in nemotron.layers[:6]]
+    assert kinds == [RecurrentState, ExpertFfn, RecurrentState, ExpertFfn, RecurrentState, SoftmaxAttention]
+    assert all((layer.mixer is None) != (layer.ffn is None) for layer in nemotron.layers)
+
+
+def test_a_layer_may_be_absent() -> None:
+    model = load_model("llama-3.3-nemotron-super-49b")
+    without = [layer for layer in model.layers if layer.mixer is None]
+    assert len(without) == 31
+    assert not any(t.role.startswith("attention") for t in model.tensors if t.layer == without[0].index)
+
+
+def test_latent_experts_run_narrow() -> None:
+    model = load_model("nemotron-3-super-120b-a12b")
+    up = next(t for t in model.tensors if t.role == "experts.up")
+    assert up.shape == (512, 2688, 1024)
+    assert [type(layer.mixer or layer.ffn) for layer in model.mtp_layers] == [SoftmaxAttention, ExpertFfn]
+
+
+def test_gemma_4_global_layers_have_their_own_heads() -> None:
+    model = load_model("gemma-4-31b")
+    mixers = {(m.kv_heads, m.k_dim, m.window) for m in model.mixers if isinstance(m, SoftmaxAttention)}
+    assert mixers == {(16, 256, 1024), (4, 512, None)}
+    last = model.layers[-1].index
+    assert not any(t.role == "attention.v" for t in model.tensors if t.layer == last)
+
+
+def test_vision_towers_are_a_part_of_their_own() -> None:
+    model = load_model("qwen3-vl-8b")
+    assert model.multimodal
+    assert model.vision["hidden"] == 1152
+    assert count(model).vision == sum(t.elements for t in model.of_part("vision")) > 5e8
+    assert count(model).active == count(model).total - count(model).vision
+
+
+def test_a_tower_of_unknown_sizes_is_named() -> None:
+    model = read(
+        vision_config={"model_type": "brand_new_tower", "depth": 12}, architectures=["XForConditionalGeneration"]
+    )
+    assert "vision_config.depth" in model.unknown_fields
+    assert any("vision tower" in text for text in model.assumptions)
+
+
+def test_an_unknown_wrapper_of_a_known_text_part_is_answered_and_named() -> None:
+    model = model_from_config({"model_type": "brand_new_vlm", "text_config": LLAMA}, name="test")
+    assert count(model).total == 8_030_261_248
+    assert any("brand_new_vlm" in text for text in model.unknown_fields)
+
+
+def test_an_unknown_type_is_refused_with_its_neighbours() -> None:
+    with pytest.raises(InputError, match=r"'qwen9'.*near: qwen"):
+        read(model_type="qwen9")
+    with pytest.raises(InputError, match="model_type"):
+        read(model_type=None)
+
+
+def test_unknown_keys_that_say_something_are_named() -> None:
+    model = read(extra_memory_heads=4, rope_theta=1e6, brand_new_flag=False, brand_new_list=[])
+    assert model.unknown_fields == ("extra_memory_heads",)
+
+
+def test_gaps_are_filled_with_the_family_default_and_listed() -> None:
+    model = model_from_config(
+        {
+            "model_type": "qwen2_moe",
+            "num_hidden_layers": 24,
+            "hidden_size": 2048,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 16,
+            "vocab_size": 151936,
+        },
+        name="fragment",
+    )
+    assert count(model).total == 14_315_784_192
+    assert any(text.startswith("num_experts is not given; taken as 60") for text in model.assumptions)
+    assert any("torch_dtype" in text for text in model.assumptions)
+
+
+def test_a_large_mixture_reads_fast() -> None:
+    """A 78-layer mixture in well under the 30 ms that a search may spend on its model (best of five, loaded machine)."""
+    config = catalogue.config("glm-5")
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        model_from_config(config, name="glm-5")
+        best = min(best, time.perf_counter() - start)
+    assert best < 0.03
