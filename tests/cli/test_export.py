@@ -130,6 +130,11 @@ def test_amd_cards_get_their_image_and_resource(tmp_path: Path) -> None:
     assert "amd.com/gpu: '8'" in (out / "kubernetes.yaml").read_text()
 
 
+def test_catalogue_names_become_hub_ids(tmp_path: Path) -> None:
+    out = export(tmp_path, estimate(model={"name": "qwen3-32b"}))
+    assert "vllm serve Qwen/Qwen3-32B " in (out / "serve.sh").read_text()
+
+
 def test_several_nodes_get_no_single_container(tmp_path: Path) -> None:
     cluster = {"accelerator": {"id": "nvidia-h200-sxm"}, "gpus": 8, "gpus_per_node": 4}
     out = export(tmp_path, estimate(cluster=cluster))

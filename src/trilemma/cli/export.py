@@ -87,13 +87,21 @@ def _files(estimate: Mapping[str, Any], path: str) -> dict[str, str]:
     per_node = cluster.get("gpus_per_node")
     one_node = isinstance(per_node, bool) or not isinstance(per_node, int) or gpus <= per_node
     return deployment(
-        model=name,
+        model=_served_name(name),
         plan=plan,
         version=version if isinstance(version, str) else None,
         gpus=gpus,
         one_node=one_node,
         maker=_maker(cluster),
     )
+
+
+def _served_name(name: str) -> str:
+    """What the engine can load: the first hub id of a catalogue name, any other name as it is."""
+    from trilemma.models.catalogue import entries
+
+    entry = entries().get(name)
+    return entry.ids[0] if entry is not None and entry.ids else name
 
 
 def _gpus(plan: Plan) -> int:
