@@ -17,7 +17,7 @@ from trilemma.engines.vllm.groups import Grouping, group_pages
 from trilemma.engines.vllm.lines import ledger, pool_spread
 from trilemma.engines.vllm.pages import PageRules, layer_pages
 from trilemma.engines.vllm.pool import count_pool
-from trilemma.engines.vllm.stage import Stage, stage_lines, tightest
+from trilemma.engines.vllm.stage import Stage, stage_lines, tightest, weight_table
 from trilemma.engines.vllm.table import Plans
 from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
@@ -46,7 +46,10 @@ def start_up(
     served = in_dtype(model, force.dtype)
     plans = Plans.of(layout, force)
     grouping = _grouping(served, force, options, facts, plans.tp)
-    stages = [stage_lines(name, served, accelerator, plans, force, options, facts, grouping) for name in plans.stages]
+    table = weight_table(served, facts)
+    stages = [
+        stage_lines(name, served, table, accelerator, plans, force, options, facts, grouping) for name in plans.stages
+    ]
     budget = np.full(plans.shape, capacity * force.memory_fraction)
     chosen, available = tightest(stages, budget, grouping, options)
     held_by_others = _held_by_others(capacity, free_bytes, chosen, facts)

@@ -34,7 +34,7 @@ class Stage:
 
 
 def stage_lines(
-    name: str, model: Model, accelerator: Accelerator, plans: Plans, force: InForce, options: ServeOptions,
+    name: str, model: Model, table: WeightTable, accelerator: Accelerator, plans: Plans, force: InForce, options: ServeOptions,
     facts: VllmFacts, grouping: Grouping | None,
 ) -> Stage:  # fmt: skip
     """The lines of one pipeline stage, cache apart."""
@@ -42,7 +42,7 @@ def stage_lines(
     start, stop = stage_bounds(depth, plans.pp, name)
     first, last = start == 0, stop == depth
     weights = rank_weights(
-        _table(model, facts), start=start, stop=stop, first=first, last=last, tp=plans.tp, ep=plans.ep,
+        table, start=start, stop=stop, first=first, last=last, tp=plans.tp, ep=plans.ep,
         expert_tp=plans.tp * plans.dp, vocab_padding=facts.vocab_padding,
     )  # fmt: skip
     widths = overheads.Widths.of(model)
@@ -85,7 +85,8 @@ def stage_lines(
     )  # fmt: skip
 
 
-def _table(model: Model, facts: VllmFacts) -> WeightTable:
+def weight_table(model: Model, facts: VllmFacts) -> WeightTable:
+    """The tensors of ``model`` and what vLLM makes of them when it loads, summed once for all stages and plans."""
     extra = _latent_copies(model) if facts.mla_weight_copies else ()
     return WeightTable.of(model, extra=extra, expert_padding=facts.expert_padding)
 
