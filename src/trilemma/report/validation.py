@@ -21,6 +21,8 @@ def render_validation(validation: Validation, *, worst: int = 5, width: int = 11
     if validation.pair_order is not None:
         order = validation.pair_order
         parts.append(f"order: {order.agreement:.1%} of {order.n} comparable pairs of rows in the measured order")
+    if validation.holdout:
+        parts.append(_holdout_line(validation))
     for section in (_worst(validation, worst, width), _skipped(validation, width)):
         if section:
             parts += ["", section]
@@ -86,6 +88,17 @@ def _verdict_line(verdict: VerdictScore) -> str:
         text += f"; of those that did not start {verdict.false_fit:.1%} were called fitting"
     if verdict.false_no_fit is not None:
         text += f"; of those that did {verdict.false_no_fit:.1%} were refused"
+    return text
+
+
+def _holdout_line(validation: Validation) -> str:
+    held = validation.holdout
+    text = (
+        f"held out by {', '.join(held['columns'])}: {len(held['terms'])} coefficients and all widths refitted for each"
+    )
+    text += f" of {held['groups']} groups on the rows of the others"
+    if held["uninformed"]:
+        text += f"; {len(held['uninformed'])} of them are told by one group alone ({', '.join(held['uninformed'])})"
     return text
 
 

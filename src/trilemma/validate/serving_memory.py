@@ -8,12 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trilemma.engines.vllm import overheads
 from trilemma.errors import InputError
 from trilemma.quantities import GIB
 from trilemma.validate.judgement import Judgement, Start
 from trilemma.validate.serving_memory_classes import classes_of, config_of
 from trilemma.validate.serving_memory_figures import METRICS, WEIGHT_LINES, Case, figures, given_bytes_only
 from trilemma.validate.serving_memory_question import Question, read_question
+from trilemma.validate.serving_memory_refit import refit
 from trilemma.validate.serving_memory_start import replace_weights, stage_of, start_of
 from trilemma.validate.tables import Row, UnusableRow
 
@@ -32,9 +34,10 @@ def judge(
     holdout: Sequence[str] = (),
     progress: Callable[[int], None] | None = None,
 ) -> tuple[list[Judgement], dict[str, Any]]:
-    """Judge every row; the second value is the ``holdout`` part of the document. A row never ends the run."""
-    if holdout:
-        raise InputError("--holdout: nothing of the serving-memory prediction is fitted that could be refitted here")
+    """Judge every row; the second value is the ``holdout`` part of the document. A row never ends the run.
+
+    With ``holdout`` every row is judged by coefficients refitted without the rows that share its values in these columns.
+    """
     questions: list[Question | str] = []
     for row in rows:
         try:
@@ -42,12 +45,14 @@ def judge(
         except (UnusableRow, InputError) as error:
             questions.append(str(error))
     printed = _printed_weights(rows, questions)
+    coefficients, document = refit(rows, questions, holdout) if holdout else ({}, {})
     judgements = []
-    for index, (row, question) in enumerate(zip(rows, questions, strict=True), start=1):
-        judgements.append(_judged(row, question, printed))
+    for index, (row, question) in enumerate(zip(rows, questions, strict=True)):
+        with overheads.using(coefficients.get(index, overheads.shipped())):
+            judgements.append(_judged(row, question, printed))
         if progress is not None:
-            progress(index)
-    return judgements, {}
+            progress(index + 1)
+    return judgements, document
 
 
 def _judged(row: Row, question: Question | str, printed: dict[Any, list[float]]) -> Judgement:
