@@ -102,6 +102,11 @@ def scheme_in(words: Sequence[str], position: int) -> tuple[int, Scheme | None]:
     return 0, None
 
 
+def schemes() -> tuple[Scheme, ...]:
+    """Every scheme, in the order of the data file."""
+    return _schemes()
+
+
 @cache
 def unstated_methods() -> frozenset[str]:
     """Methods whose name alone does not tell how many bits a weight has."""

@@ -1,0 +1,63 @@
+"""Every entry of the model catalogue loads, is counted, and counts what its publisher counts."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from trilemma.data.digest import DATA
+from trilemma.errors import InputError
+from trilemma.models import catalogue
+from trilemma.models.parameters import count
+from trilemma.models.resolve import load_model
+
+PUBLISHED = [entry for entry in catalogue.entries().values() if entry.parameters]
+
+
+def test_there_are_enough_models():
+    assert len(catalogue.names()) >= 120
+    assert len(PUBLISHED) >= 80
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_entry_loads_with_source_and_date(name):
+    config = catalogue.config(name)
+    assert config["_source"]
+    assert config["_as_of"]
+    model = load_model(name)
+    assert count(model).total > 10**8
+    assert model.source.startswith("catalogue ")
+
+
+@pytest.mark.parametrize("entry", PUBLISHED, ids=lambda entry: entry.name)
+def test_totals_are_the_published_ones(entry):
+    assert count(load_model(entry.name)).total == pytest.approx(entry.parameters, rel=1e-6)
+
+
+def test_every_file_is_in_the_index_and_no_id_means_two_entries():
+    files = {path.stem for path in (DATA / "models").glob("*.json")} - {"index"}
+    assert files == set(catalogue.names())
+    ids = [one.lower() for entry in catalogue.entries().values() for one in entry.ids]
+    assert len(ids) == len(set(ids))
+
+
+def test_files_hold_no_bookkeeping_keys():
+    for path in (DATA / "models").glob("*.json"):
+        assert not {"transformers_version", "bos_token_id", "eos_token_id", "auto_map"} & set(json.loads(path.read_text()))
+
+
+def test_an_entry_that_is_none():
+    with pytest.raises(InputError, match="no entry"):
+        catalogue.config("../../secrets")
+
+
+def test_loading_by_name_is_quick():
+    load_model("llama-3.1-8b")
+    took = []
+    for name in ("llama-3.1-70b", "deepseek-v3", "qwen3-32b"):
+        start = time.process_time()
+        load_model(name)
+        took.append(time.process_time() - start)
+    assert min(took) < 0.06
