@@ -244,6 +244,21 @@ def test_the_last_start_of_a_file_counts(tmp_path: Path) -> None:
     assert list(found.measured) == ["kv_cache_bytes"]
 
 
+# llm-d-planner pull request 205, microsoft/phi-2 at 8192 tokens: the banner of 0.19 and a refusal before any memory is used.
+BANNER = """\
+(APIServer pid=1) INFO 04-22 19:55:02 [entrypoints/utils.py:299]  ▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.19.0
+(APIServer pid=1) INFO 04-22 19:55:02 [entrypoints/utils.py:299]   █▄█▀ █     █     █     █  model   microsoft/phi-2
+"""
+
+
+def test_a_refused_configuration_is_no_stage_of_memory(tmp_path: Path) -> None:
+    line = "Value error, User-specified max_model_len (8192) is greater than the derived max_model_len (2048.0)\n"
+    found = log(tmp_path, BANNER + line)
+    assert (found.version, found.outcome, found.refusal, found.starts) == ("0.19.0", None, "configuration", 1)
+    again = log(tmp_path, BANNER + line + BANNER + POOL + READY)
+    assert (again.outcome, again.refusal, again.starts) == ("ok", None, 2)
+
+
 def test_arguments_are_literals_only(tmp_path: Path) -> None:
     line = "args: Namespace(host=None, model='org/m', evil=__import__('os').system('false'), tensor_parallel_size=2)\n"
     assert log(tmp_path, line).arguments == {"host": None, "model": "org/m", "tensor_parallel_size": 2}

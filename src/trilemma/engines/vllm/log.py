@@ -43,7 +43,7 @@ class Measured:
 class StartUpLog:
     """What one start says. ``measured`` holds the tightest rank's figure of each name, ``lines`` all of them.
 
-    ``outcome`` is None when the log ends before start-up does.
+    ``outcome`` is None when the log ends before start-up does, or when the engine refuses its configuration.
     ``arguments`` are the non-default arguments as the server logged them, ``config`` the engine's own configuration.
     ``refusal`` and ``reason`` say how and in which words the engine gave up; ``starts`` counts starts in the file, of
     which the last is read.
@@ -130,9 +130,9 @@ class _Reader:
 
     def take(self, line: str, line_number: int) -> None:
         full = _COLOUR.sub("", line) if "\x1b" in line else line
-        if "server version" in full and log_lines.RESTART.search(full[:_MOST_SCANNED]):
+        if " version " in full and log_lines.RESTART.search(full[:_MOST_SCANNED]):
             self.starts += 1
-            if self.lines or self.outcome:
+            if self.lines or self.refusal:
                 self._begin()
         self._identify(full)
         scanned = full[:_MOST_SCANNED]
@@ -154,7 +154,7 @@ class _Reader:
         if "args: " in line and not self.arguments:
             self.arguments = _arguments(line)
         if "LLM engine" in scanned and "with config" in scanned:
-            self.config = {key: value.strip("'") for key, value in _CONFIG.findall(line)}
+            self.config = {key: value.strip("'") for key, value in reversed(_CONFIG.findall(line))}
 
     def _judge(self, line: str, line_number: int) -> None:
         if not self.ready and any(mark in line for mark in log_lines.READY):
@@ -164,14 +164,16 @@ class _Reader:
                 if pattern.search(line):
                     self.traceback = stage
         refusal = next((kind for mark, kind in log_lines.REFUSALS if mark in line), None)
-        if refusal is None or self.outcome is not None:
+        if refusal is None or self.refusal is not None:
             return
         self.refusal = refusal
         self.outcome = self._stage(refusal)
         text = " ".join(line.split())[:_MOST_TEXT]
         self.reason = Measured(name="reason", value=0.0, line_number=line_number, text=text)
 
-    def _stage(self, refusal: Refusal) -> Stage:
+    def _stage(self, refusal: Refusal) -> Stage | None:
+        if refusal == "configuration":
+            return None
         if refusal == "free_memory":
             return "oom_load"
         if refusal in ("context", "mamba_blocks"):
@@ -188,7 +190,7 @@ class _Reader:
 
     def result(self, path: str) -> StartUpLog:
         outcome = self.outcome
-        if outcome is None and self.ready:
+        if self.refusal is None and self.ready:
             outcome = "ok"
         model = self.arguments.get("model_tag") or self.arguments.get("model") or self.config.get("model")
         return StartUpLog(

@@ -94,7 +94,7 @@ OUT_OF_MEMORY = re.compile(
 )
 OUT_OF_MEMORY_NAMES = ("oom_request_bytes", "oom_capacity_bytes", "oom_free_bytes")
 
-Refusal = Literal["free_memory", "no_kv_memory", "context", "mamba_blocks", "out_of_memory"]
+Refusal = Literal["free_memory", "no_kv_memory", "context", "mamba_blocks", "out_of_memory", "configuration"]
 #: Texts by which the engine refuses to start, and what they mean.
 REFUSALS: tuple[tuple[str, Refusal], ...] = (
     ("is less than desired", "free_memory"),
@@ -104,6 +104,10 @@ REFUSALS: tuple[tuple[str, Refusal], ...] = (
     ("larger than the maximum number of tokens that can be", "context"),
     ("exceeds available Mamba cache", "mamba_blocks"),
     ("out of memory. Tried to allocate", "out_of_memory"),
+    # Refused before any memory is touched: no stage of start-up.
+    ("is greater than the derived max_model_len", "configuration"),
+    ("must be divisible by tensor parallel size", "configuration"),
+    ("error: unrecognized arguments", "configuration"),
 )
 #: Function names of a traceback that tell where an out-of-memory happened.
 _LOADING = ("load_model", "_load_model", "get_model", "load_weights")
@@ -127,7 +131,7 @@ READY = ("Application startup complete", "Uvicorn running on", "init engine (pro
 VERSION = re.compile(
     r"(?:vLLM (?:API )?server version |LLM engine \(v|█  version )v?([0-9][\w.+-]{0,60}?)(?:\)| with config|[,\s]|$)"
 )
-RESTART = re.compile(r"vLLM (?:API )?server version ")
+RESTART = re.compile(r"vLLM (?:API )?server version |█  version ")
 RANK = re.compile(r"\((?:VllmWorker(?:Process)?|Worker|EngineCore|RayWorkerWrapper|RayWorkerProc)[^)]{0,80}\)")
 
 #: Names of which the smallest value is the tightest rank's; of the others it is the largest.
