@@ -72,9 +72,10 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_strides_count_in_the_rate() -> None:
+    """Two layers with a window alone count while it fills; the others store an entry per stride and an indexer key."""
     model = load_model("deepseek-v4-flash")
     kinds = layers_by_kind(model)
     assert kinds == {"window": 2, "compressed": 41}
     fours = sum(1 for layer in model.layers if getattr(layer.mixer, "stride", 0) == 4)
-    assert kv_bytes_per_token(model) == fours * (1024 + 132) / 4 + (41 - fours) * 1024 / 128
+    assert kv_bytes_per_token(model) == 2 * 1024 + fours * (1024 + 132) / 4 + (41 - fours) * 1024 / 128
     assert model_document(model)["mtp_layers"] == 1

@@ -17,7 +17,7 @@ from trilemma.models.fields import Fields
 from trilemma.models.quantized import format_of, read_quantization
 
 #: Where wrappers of several parts keep the language model.
-_TEXT_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config")
+_TEXT_SECTIONS = ("text_config", "llm_config", "language_config")
 _VISION_SECTIONS = ("vision_config", "vision_model_config", "visual")
 _MULTIMODAL = ("ForConditionalGeneration", "ForVision2Seq")
 _DTYPES = ("bf16", "fp16", "fp32", "fp64", "fp8_e4m3", "fp8_e5m2")
@@ -32,7 +32,7 @@ def model_from_config(
     knows, a missing size and a size that cannot be raise `InputError` naming key and value. Keys that may change memory
     and were not understood end up in ``unknown_fields``, values filled in in ``assumptions``.
     """
-    whole = Fields(config)
+    whole = _spoken_part(Fields(config))
     whole.family = whole.text("model_type")
     whole.ignore("spatial_merge_size", "multimodal_projector_bias", "image_token_id", "projector_hidden_act")
     text, reader, partial = _text_part(whole)
@@ -72,6 +72,16 @@ def model_from_config(
         assumptions=tuple(dict.fromkeys((*whole.assumptions, *text.assumptions))),
         source=source,
     )
+
+
+def _spoken_part(whole: Fields) -> Fields:
+    """Omni models wrap a "thinker" that reads and writes text beside speech parts that engines of text do not load."""
+    thinker = whole.section("thinker_config")
+    if thinker is None:
+        return whole
+    thinker.where = ""
+    thinker.assume("speech output (talker, vocoder) is not counted: text engines load the thinker alone")
+    return thinker
 
 
 def _text_part(whole: Fields) -> tuple[Fields, families.Reader, tuple[str, ...]]:

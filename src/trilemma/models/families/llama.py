@@ -19,7 +19,7 @@ def llama(fields: Fields) -> Decoder:
 def tied_llama(fields: Fields) -> Decoder:
     """Llama with a shared output matrix unless stated otherwise: SmolLM3, Ernie 4.5, MiniCPM, Hunyuan dense has norms."""
     bias = fields.flag("attention_bias", "use_bias", default=False)
-    fields.ignore("no_rope_layers", "no_rope_layer_interval", "layer_types", "dim_model_base", "compression_ratio")
+    fields.ignore("no_rope_layers", "no_rope_layer_interval", "dim_model_base", "compression_ratio")
     return _llama(fields, AttentionStyle(qkv_bias=bias, o_bias=bias), tie=True)
 
 
@@ -152,10 +152,13 @@ def mixtral(fields: Fields) -> Decoder:
 
 
 def _llama(fields: Fields, style: AttentionStyle, *, tie: bool = False, head_default: int | None = None) -> Decoder:
-    plan = LayerPlan(
-        mixer=shapes.softmax(fields, head_default=head_default, window=shapes.window(fields)),
-        ffn=shapes.dense(fields),
-        attention=style,
-        ffn_style=FfnStyle(bias=fields.flag("mlp_bias", default=False)),
-    )
-    return shapes.llama_like(fields, [plan] * fields.layers(), tie=tie)
+    layers, size = fields.layers(), shapes.window(fields)
+    full = shapes.softmax(fields, head_default=head_default)
+    sliding = shapes.softmax(fields, head_default=head_default, window=size)
+    default = ["sliding_attention" if size else "full_attention"] * layers
+    ffn, ffn_style = shapes.dense(fields), FfnStyle(bias=fields.flag("mlp_bias", default=False))
+    plans = [
+        LayerPlan(mixer=mixer, ffn=ffn, attention=style, ffn_style=ffn_style)
+        for mixer in shapes.windowed(fields, layers, full=full, sliding=sliding, default=default)
+    ]
+    return shapes.llama_like(fields, plans, tie=tie)

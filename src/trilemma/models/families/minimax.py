@@ -47,7 +47,7 @@ def minimax_text(fields: Fields) -> Decoder:
         state_columns=full.k_dim,
         conv_channels=0,
         conv_width=0,
-        state_format="fp32",
+        state_format=fields.dtype,
         conv_format=fields.dtype,
     )
     experts = ExpertFfn(
