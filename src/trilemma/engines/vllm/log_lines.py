@@ -71,7 +71,8 @@ MEASURING = (
     _line("Desired GPU memory utilization is", rf"utilization is \({_N}, {_GIB}\)", "memory_fraction", "budget_bytes"),
     _line("Actual usage is", rf"Actual usage is {_GIB} for weight", "weights_bytes"),
     _line("for consumed memory", rf"Actual usage is {_GIB} for consumed memory", "consumed_bytes"),
-    _line("for peak activation", rf"{_GIB} for peak activation", "activation_bytes"),
+    # Where graphs are charged to the budget this figure holds their estimate too, so it has a name of its own.
+    _line("for peak activation", rf"{_GIB}\s+for peak activation", "peak_with_graphs_bytes"),
     _line("for non-torch memory", rf"{_GIB} for non-torch memory", "non_torch_bytes"),
     _line("for CUDAGraph memory", rf"{_GIB} for CUDAGraph memory", "cuda_graph_bytes"),
     # Refusals.
