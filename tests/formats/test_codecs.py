@@ -56,6 +56,10 @@ def test_stochastic_rounding_repeats_with_its_seed() -> None:
         ("fp8_e4m3", {"rounding": "up"}, "nearest_even or stochastic"),
         ("fp8_e4m3", {"rounding": "stochastic"}, "generator"),
         ("int8_channel", {"rounding": "stochastic"}, "generator"),
+        ("int8_channel", {"overflow": "nan"}, "saturate"),
+        ("nvfp4", {"overflow": "nan"}, "no NaN"),
+        ("nf4", {"rounding": "stochastic"}, "nearest only"),
+        ("fp32", {"rounding": "stochastic"}, "nearest only"),
         ("mxfp8", {"power_rule": "ceil"}, "floor or rceil"),
         ("int4_g32", {"int_range": "all"}, "full or restricted"),
     ],
@@ -175,6 +179,15 @@ def test_an_mx_group_that_holds_nan_becomes_nan_and_no_other() -> None:
         assert lost.sum() == 32
 
 
+@pytest.mark.parametrize("name", ["mxfp4", "nvfp4", "int4_g32", "int4_g32_zp4", "nf4", "nf4_double_quant"])
+def test_static_scales_do_not_hide_nan(name: str) -> None:
+    known = quantise(noise((2, 64)), name)
+    values = noise((2, 64))
+    values[0, 3] = np.nan
+    with pytest.raises(InputError, match="NaN"):
+        quantise(values, name, like=known)
+
+
 @pytest.mark.parametrize("name", PACKED)
 def test_rows_that_do_not_fill_gguf_blocks_are_refused(name: str) -> None:
     with pytest.raises(InputError, match="do not fill"):
@@ -238,9 +251,12 @@ def test_integer_ranges() -> None:
     assert zeros.zero_points.item() == 0
 
 
-def test_static_scales_saturate_what_lies_beyond() -> None:
+def test_beyond_static_scales_overflow_is_what_was_asked_for() -> None:
     known = quantise(np.array([[-2.0, 2.0]], np.float32), "fp8_channel")
-    assert dequantise(quantise(np.array([[100.0, 1.0]], np.float32), "fp8_channel", like=known))[0, 0] == 2
+    beyond = np.array([[100.0, 1.0]], np.float32)
+    assert dequantise(quantise(beyond, "fp8_channel", like=known)).tolist() == [[2, 1]]
+    assert np.isnan(round_trip(beyond, "fp8_channel", like=known, overflow="nan")).tolist() == [[True, False]]
+    assert np.isnan(round_trip(np.array([[np.nan, 1]]), "fp8_channel", like=known)).tolist() == [[True, False]]
     with pytest.raises(InputError, match="scales to reuse"):
         quantise(np.ones((2, 2)), "fp8_channel", like=known)
 

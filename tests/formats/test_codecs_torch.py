@@ -1,4 +1,4 @@
-"""Codecs against the libraries people run: torch casts, ml_dtypes, torchao MX and NVFP4, bitsandbytes NF4, gguf."""
+"""Codecs against the libraries people run: torch casts, torchao MX and NVFP4, bitsandbytes NF4, gguf."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-ml_dtypes = pytest.importorskip("ml_dtypes")
 
 from trilemma.formats import codebooks  # noqa: E402
 from trilemma.formats.catalogue import get  # noqa: E402
@@ -25,16 +24,6 @@ TORCH = {
     "fp8_e5m2fnuz": ("float8_e5m2fnuz", "nan"),
     "fp16": ("float16", "inf"),
     "bf16": ("bfloat16", "inf"),
-}
-ML_DTYPES = {
-    "fp8_e4m3": ("float8_e4m3fn", "nan"),
-    "fp8_e5m2": ("float8_e5m2", "inf"),
-    "fp8_e4m3fnuz": ("float8_e4m3fnuz", "nan"),
-    "fp8_e5m2fnuz": ("float8_e5m2fnuz", "nan"),
-    "bf16": ("bfloat16", "inf"),
-    "fp4_e2m1": ("float4_e2m1fn", "saturate"),
-    "fp6_e2m3": ("float6_e2m3fn", "saturate"),
-    "fp6_e3m2": ("float6_e3m2fn", "saturate"),
 }
 
 
@@ -78,23 +67,6 @@ def test_every_code_reads_as_in_torch(name: str) -> None:
     kind = getattr(torch, TORCH[name][0] if name in TORCH else "float8_e8m0fnu")
     theirs = torch.from_numpy(codes.copy()).view(kind).to(torch.float32).numpy()
     np.testing.assert_array_equal(decode(codes, fmt), theirs)
-
-
-@pytest.mark.parametrize("name", sorted(ML_DTYPES))
-def test_ml_dtypes_casts(name: str, patterns: np.ndarray) -> None:
-    kind, overflow = ML_DTYPES[name]
-    fmt = get(name)
-    values = patterns if fmt.has_nan else patterns[~np.isnan(patterns)]
-    theirs = values.astype(getattr(ml_dtypes, kind)).view(np.uint16 if fmt.bits == 16 else np.uint8)
-    assert same(encode(values, fmt, overflow=overflow), theirs, fmt)
-
-
-@pytest.mark.parametrize("name", [*sorted(ML_DTYPES), "e8m0"])
-def test_every_code_reads_as_in_ml_dtypes(name: str) -> None:
-    fmt = get(name)
-    kind = getattr(ml_dtypes, ML_DTYPES[name][0] if name in ML_DTYPES else "float8_e8m0fnu")
-    codes = np.arange(2**fmt.bits, dtype=np.uint16 if fmt.bits == 16 else np.uint8)
-    np.testing.assert_array_equal(decode(codes, fmt), codes.view(kind).astype(np.float32))
 
 
 def test_e8m0_rounds_as_torch_above_its_least_power(patterns: np.ndarray) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,24 @@ from numpy.typing import NDArray
 from trilemma.errors import InputError
 from trilemma.formats import codebooks, gguf_blocks, scales, units
 from trilemma.formats.catalogue import get
-from trilemma.formats.elements import Floats, Overflow, Rounding, decode, encode, look_up, lookup_table
+from trilemma.formats.elements import Floats, Overflow, Rounding, check_choices, decode, encode, look_up, lookup_table
 from trilemma.formats.encoded import Encoded, scale_values
 from trilemma.formats.formats import Format
 from trilemma.formats.scales import IntRange, PowerRule
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Choices:
+    overflow: Overflow
+    rounding: Rounding
+    generator: np.random.Generator | None
+    power_rule: PowerRule
+    int_range: IntRange
+
+    @property
+    def stochastic(self) -> np.random.Generator | None:
+        """The generator when rounding is stochastic."""
+        return self.generator if self.rounding == "stochastic" else None
 
 
 def quantise(
@@ -29,25 +44,26 @@ def quantise(
 ) -> Encoded:
     """``values`` (any shape, read as FP32; FP64 stays for ``fp64``) in ``fmt``.
 
-    ``overflow`` says what unscaled floats beyond the range become; scaled elements always saturate, as the MX and NVFP4
-    conversions do. ``power_rule`` makes E8M0 scales, ``int_range`` symmetric integer scales. ``like`` reuses the scales of
-    an earlier result (static scales); elements beyond them saturate. Units of zeros stay zeros.
+    ``overflow`` says what floats beyond the range become, those beyond static or FLOOR scales included (MX and NVFP4
+    kernels saturate). ``power_rule`` makes E8M0 scales, ``int_range`` symmetric integer scales; integers saturate. ``like``
+    reuses the scales of an earlier result (static scales). Units of zeros stay zeros.
 
     Raises `InputError` for NaN or infinity where one scale would spread it over its neighbours (MX formats hold it: the
-    group becomes NaN, OCP MX v1.0 section 5.3), for rows that do not fill GGUF blocks, and for formats without an encoder.
+    group becomes NaN, OCP MX v1.0 section 5.3), for rows that do not fill GGUF blocks, for formats without an encoder, and
+    for choices that mean nothing in ``fmt``.
     """
     fmt = get(fmt) if isinstance(fmt, str) else fmt
-    if rounding == "stochastic" and generator is None:
-        raise InputError("stochastic rounding needs a generator; give numpy.random.default_rng(seed)")
+    choices = _Choices(
+        overflow=overflow, rounding=rounding, generator=generator, power_rule=power_rule, int_range=int_range
+    )
+    _check(fmt, choices)
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise InputError(f"values of type {array.dtype} cannot be quantised; give an array of real numbers")
     if fmt.kind == "packed":
         return Encoded(format=fmt, shape=array.shape, codes=gguf_blocks.quantise(_fp32(array), fmt))
     if fmt.granularity == "none":
-        return Encoded(
-            format=fmt, shape=array.shape, codes=_unscaled(array, fmt, overflow, rounding, generator, int_range)
-        )
+        return Encoded(format=fmt, shape=array.shape, codes=_unscaled(array, fmt, choices))
     tensor = _fp32(array)
     lay = units.layout(tensor.shape, fmt)
     if like is not None and (like.format != fmt or like.scales is None or like.scales.shape != lay.scales_shape):
@@ -55,11 +71,13 @@ def quantise(
             f"the scales to reuse are of {like.format.name} {like.shape}, not of {fmt.name} {tensor.shape}"
         )
     rows = units.split(tensor, fmt, lay)
+    if like is not None and not (fmt.kind == "float" and get(fmt.element).has_nan):
+        units.refuse_non_finite(units.largest(rows), fmt)
     if fmt.kind == "codebook":
         return _codebook(rows, fmt, lay, like)
     if fmt.kind == "int":
-        return _integers(rows, fmt, lay, rounding, generator, int_range, like)
-    return _floats(rows, fmt, lay, rounding, generator, power_rule, like)
+        return _integers(rows, fmt, lay, choices, like)
+    return _floats(rows, fmt, lay, choices, like)
 
 
 def dequantise(encoded: Encoded) -> NDArray[Any]:
@@ -100,23 +118,27 @@ def _fp32(array: NDArray[Any]) -> Floats:
         return np.ascontiguousarray(array, dtype=np.float32).reshape(array.shape)
 
 
-def _unscaled(
-    array: NDArray[Any],
-    fmt: Format,
-    overflow: Overflow,
-    rounding: Rounding,
-    generator: np.random.Generator | None,
-    int_range: IntRange,
-) -> NDArray[Any]:
+def _check(fmt: Format, choices: _Choices) -> None:
+    if choices.rounding == "stochastic" and (fmt.kind in {"packed", "codebook"} or fmt.bits > 16 or fmt.name == "tf32"):
+        raise InputError(f"{fmt.name} is rounded to nearest only; use rounding nearest_even")
+    if fmt.kind == "float" and fmt.bits <= 16:
+        check_choices(get(fmt.element or fmt.name), choices.overflow, choices.rounding, choices.generator)
+    elif choices.overflow != "saturate":
+        raise InputError(f"values beyond the range of {fmt.name} saturate; use overflow saturate")
+    elif choices.rounding == "stochastic" and choices.generator is None:
+        raise InputError("stochastic rounding needs a generator; give numpy.random.default_rng(seed)")
+
+
+def _unscaled(array: NDArray[Any], fmt: Format, choices: _Choices) -> NDArray[Any]:
     if fmt.kind == "int":
-        return _plain_integers(array, fmt, rounding, generator, int_range)
+        return _plain_integers(array, fmt, choices)
     if fmt.name == "fp64":
         return array.astype(np.float64)
     if fmt.name == "fp32":
         return _fp32(array).copy()
     if fmt.name == "tf32":
         return _to_tf32(_fp32(array))
-    return encode(array, fmt, overflow=overflow, rounding=rounding, generator=generator)
+    return encode(array, fmt, overflow=choices.overflow, rounding=choices.rounding, generator=choices.generator)
 
 
 def _to_tf32(values: Floats) -> Floats:
@@ -125,16 +147,13 @@ def _to_tf32(values: Floats) -> Floats:
     return np.where(np.isfinite(values), kept.view(np.float32), values)
 
 
-def _plain_integers(
-    array: NDArray[Any], fmt: Format, rounding: Rounding, generator: np.random.Generator | None, int_range: IntRange
-) -> NDArray[Any]:
-    low, high = scales.integer_bounds(fmt, int_range)
+def _plain_integers(array: NDArray[Any], fmt: Format, choices: _Choices) -> NDArray[Any]:
+    low, high = scales.integer_bounds(fmt, choices.int_range)
     exact = array.astype(np.float64)
     if not np.isfinite(exact).all():
         raise InputError(f"the tensor holds NaN or infinity, which {fmt.name} cannot hold; mend it before quantising")
-    rounded = (
-        np.floor(exact + generator.random(exact.shape)) if generator and rounding == "stochastic" else np.rint(exact)
-    )
+    stochastic = choices.stochastic
+    rounded = np.rint(exact) if stochastic is None else np.floor(exact + stochastic.random(exact.shape))
     # 2 ** 63 - 1 is no FP64: the cast of the next FP64 would wrap around.
     top = np.nextafter(2.0**63, 0) if high >= 2**63 - 1 else high
     return np.clip(rounded, low, top).astype(_integer_type(fmt))
@@ -145,18 +164,10 @@ def _integer_type(fmt: Format) -> np.dtype[Any]:
     return np.dtype(f"{'int' if fmt.signed else 'uint'}{width}")
 
 
-def _floats(
-    rows: Floats,
-    fmt: Format,
-    lay: units.Units,
-    rounding: Rounding,
-    generator: np.random.Generator | None,
-    power_rule: PowerRule,
-    like: Encoded | None,
-) -> Encoded:
+def _floats(rows: Floats, fmt: Format, lay: units.Units, choices: _Choices, like: Encoded | None) -> Encoded:
     element = get(fmt.element)
     if like is None:
-        stored, tensor_scale = _float_scales(rows, fmt, element, lay, power_rule)
+        stored, tensor_scale = _float_scales(rows, fmt, element, lay, choices.power_rule)
     else:
         stored, tensor_scale = np.asarray(like.scales), like.tensor_scale
     if fmt.scale_format == "e8m0":
@@ -168,14 +179,16 @@ def _floats(
     else:
         factor, divide = scales.value_of(stored.reshape(-1), fmt), True
     codes = np.empty(rows.shape, np.uint8)
-    table, top = _scaled_table(element), np.float32(element.max_value or 0)
+    table = _scaled_table(element, choices.overflow)
     for down, across in units.slabs(lay):
         some = rows[down, across]
         with np.errstate(invalid="ignore", over="ignore"):
             scaled = some / factor[down, None] if divide else some * factor[down, None]
-        if rounding == "stochastic":
-            within: Floats = np.clip(np.nan_to_num(scaled), -top, top)
-            codes[down, across] = encode(within, element, rounding="stochastic", generator=generator)
+        if choices.stochastic is not None:
+            known = scaled if element.has_nan else np.nan_to_num(scaled)
+            codes[down, across] = encode(
+                known, element, overflow=choices.overflow, rounding="stochastic", generator=choices.generator
+            )
         else:
             codes[down, across] = look_up(scaled.reshape(-1), table).reshape(scaled.shape)
     return Encoded(
@@ -183,9 +196,9 @@ def _floats(
     )
 
 
-def _scaled_table(element: Format) -> NDArray[np.uint8]:
+def _scaled_table(element: Format, overflow: Overflow) -> NDArray[np.uint8]:
     # A group that holds NaN is marked by its scale: elements without NaN of their own need no code for it.
-    table = lookup_table(element, "saturate")
+    table = lookup_table(element, overflow)
     return table if element.has_nan else np.where(table == 0xFF, np.uint8(0), table)
 
 
@@ -213,16 +226,8 @@ def _tensor_scale(largest: Floats, fmt: Format, element: Format, lay: units.Unit
     return scale.reshape((*lay.shape[:-2], 1, 1))
 
 
-def _integers(
-    rows: Floats,
-    fmt: Format,
-    lay: units.Units,
-    rounding: Rounding,
-    generator: np.random.Generator | None,
-    int_range: IntRange,
-    like: Encoded | None,
-) -> Encoded:
-    low, high = scales.integer_bounds(fmt, int_range)
+def _integers(rows: Floats, fmt: Format, lay: units.Units, choices: _Choices, like: Encoded | None) -> Encoded:
+    low, high = scales.integer_bounds(fmt, choices.int_range)
     zeros: NDArray[Any] | None = None
     stored: NDArray[Any]
     if like is not None:
@@ -230,7 +235,7 @@ def _integers(
     elif fmt.signed:
         largest = units.largest(rows)
         units.refuse_non_finite(largest, fmt)
-        stored = scales.store(scales.integer_scale(largest, fmt, int_range), fmt)
+        stored = scales.store(scales.integer_scale(largest, fmt, choices.int_range), fmt)
     else:
         least, most = units.extremes(rows)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -243,8 +248,8 @@ def _integers(
     codes = np.empty(rows.shape, np.int8 if fmt.signed else np.uint8)
     for down, across in units.slabs(lay):
         scaled = rows[down, across] / factor[down, None]
-        if rounding == "stochastic" and generator is not None:
-            scaled = np.floor(scaled + generator.random(scaled.shape, dtype=np.float32), out=scaled)
+        if (stochastic := choices.stochastic) is not None:
+            scaled = np.floor(scaled + stochastic.random(scaled.shape, dtype=np.float32), out=scaled)
         else:
             np.rint(scaled, out=scaled)
         if offset is not None:

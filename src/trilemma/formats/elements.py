@@ -41,7 +41,7 @@ def encode(
 
     Returns uint8 codes (uint16 for FP16 and BF16), same shape. Raises `InputError`.
     """
-    _check(fmt, overflow, rounding, generator)
+    check_choices(fmt, overflow, rounding, generator)
     flat = np.ascontiguousarray(values, dtype=np.float32).reshape(-1)
     if generator is not None and rounding == "stochastic":
         flat = _round_stochastically(flat, fmt, generator)
@@ -208,7 +208,8 @@ def _round_stochastically(flat: Floats, fmt: Format, generator: np.random.Genera
     return out
 
 
-def _check(fmt: Format, overflow: str, rounding: str, generator: np.random.Generator | None) -> None:
+def check_choices(fmt: Format, overflow: str, rounding: str, generator: np.random.Generator | None) -> None:
+    """Raise `InputError` for choices that `encode` cannot honour in ``fmt``."""
     if fmt.exponent_bits is None or fmt.bits > 16:
         raise InputError(f"{fmt.name} has no codes of a narrow float; such formats are bf16, fp8_e4m3 and fp4_e2m1")
     if overflow not in {"saturate", "nan", "inf"}:
