@@ -157,7 +157,8 @@ def test_report_of_free_memory_after_start(tmp_path: Path) -> None:
     )
     assert values(log(tmp_path, line)) == {
         "free_bytes": gib(78.68), "capacity_bytes": gib(79.19), "memory_fraction": 0.9, "budget_bytes": gib(71.27),
-        "weights_bytes": gib(14.99), "peak_with_graphs_bytes": gib(1.2), "non_torch_bytes": gib(0.1), "cuda_graph_bytes": gib(0.5),
+        "weights_bytes": gib(14.99), "peak_with_graphs_bytes": gib(1.2), "non_torch_bytes": gib(0.1),
+        "cuda_graph_bytes": gib(0.5),
     }  # fmt: skip
 
 

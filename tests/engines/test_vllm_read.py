@@ -108,7 +108,7 @@ def test_options(flags: str, field: str, value: object) -> None:
         ("--max-model-len auto", {"max-model-len": "auto"}),
         ("--max-model-len -1", {"max-model-len": "auto"}),
         ("--enable-lora --max-loras 4 --max-lora-rank 64", {"enable-lora": True, "max-loras": 4, "max-lora-rank": 64}),
-        ("--swap-space 16", {"swap-space": 16.0}),
+        ("--swap-space 16", {}),
         ("--load-format dummy", {"load-format": "dummy"}),
         ("-O3", {"optimization-level": 3}),
         ("-O 2", {"optimization-level": 2}),
@@ -213,6 +213,13 @@ def test_flags_of_other_versions_are_cautioned(line: str, code: str, says: str) 
     assert caution.code == code
     assert says in caution.message
     assert not command("vllm/vllm-openai:v0.8.5 --model m --swap-space 4").cautions
+
+
+def test_an_old_command_is_read_for_its_version_and_can_be_written_for_a_newer_one() -> None:
+    old = command("vllm/vllm-openai:v0.8.5 --model m --swap-space 4").plan.pool
+    assert old.options.extra == {"swap-space": 4.0}
+    new = command("vllm serve m --swap-space 4 --num-scheduler-steps 8 -tp 2")
+    assert get("vllm").write(model=new.model, plan=new.plan) == ["vllm", "serve", "m", "--tensor-parallel-size", "2"]
 
 
 def test_a_flag_that_went_and_came_back() -> None:

@@ -42,7 +42,7 @@ def read(argv: Sequence[str]) -> EngineCommand:
     layout = _layout(settings)
     draft, draft_rest, draft_cautions = read_draft(settings)
     cautions += draft_cautions
-    extra = _extra(settings, layout)
+    extra = _extra(settings, layout, version)
     options = _options(settings, extra)
     if draft_rest:
         extra["speculative-config"] = draft_rest
@@ -98,11 +98,11 @@ def _flag_cautions(settings: Settings, version: str | None) -> list[Caution]:
         instead = f"; use --{flag.renamed_to}" if flag.renamed_to else "; leave it out"
         if flag.removed is not None and flag.gone_at(at):
             gone = ".".join(map(str, flag.removed))
-            message = f"vLLM {shown_version} has no --{flag.name} (gone by {gone}){instead}"
+            message = f"vLLM {shown_version} has no --{flag.name} (gone by {gone}) and would refuse it{instead}"
             cautions.append(Caution(code="removed-flag", message=message))
         elif not flag.exists_at(at):
             came = ".".join(map(str, flag.since))
-            message = f"vLLM {shown_version} has no --{flag.name} yet (first seen in {came})"
+            message = f"vLLM {shown_version} has no --{flag.name} yet (first seen in {came}) and would refuse it"
             cautions.append(Caution(code="newer-flag", message=message))
         elif flag.note and at >= flags.versions[-1]:
             cautions.append(Caution(code="deprecated-flag", message=f"--{flag.name}: {flag.note}"))
@@ -139,10 +139,12 @@ def _layout(settings: Settings) -> Layout:
     return Layout(**degrees, ep=group if spread else 1)
 
 
-def _extra(settings: Settings, layout: Layout) -> dict[str, Any]:
+def _extra(settings: Settings, layout: Layout, version: str | None) -> dict[str, Any]:
+    """Options without a field. A flag that the version has not is left out, as its caution says."""
+    at = table().at(version)
     extra: dict[str, Any] = {}
     for name, setting in settings.by_name.items():
-        if setting.flag.field == "extra":
+        if setting.flag.field == "extra" and setting.flag.exists_at(at):
             extra[name] = setting.value
     if extra.get("hf-overrides") is not None and not isinstance(extra["hf-overrides"], Mapping):
         raise InputError(f"--hf-overrides {shorten(str(extra['hf-overrides']))!r} is not a JSON object")
