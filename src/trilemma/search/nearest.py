@@ -18,7 +18,8 @@ from trilemma.workloads import Serving
 def nearest_miss(model: Model, cluster: Cluster, workload: Serving, *, fixed: Fixed, engine: EngineRef) -> Estimate:
     """The estimate, remedies filled in, of the checkpoint as published in the layout that splits it furthest.
 
-    Raises `InputError` where no layout of the GPUs is legal.
+    Without remedies where that plan does start: then it is the load that no plan carries. Raises `InputError` where no
+    layout of the GPUs is legal.
     """
     space = layouts(model, gpus=cluster.gpus, fixed=fixed)
     if not space.legal:
@@ -38,6 +39,8 @@ def nearest_miss(model: Model, cluster: Cluster, workload: Serving, *, fixed: Fi
         return estimate(model=changed_model, cluster=sized, workload=workload, plan=changed)
 
     failing = evaluate(plan, model)
+    if failing.fits:
+        return failing
     return replace(
         failing,
         remedies=remedies(

@@ -39,11 +39,12 @@ class Question:
     workload: Serving
     fixed: Fixed
     engine: EngineRef
+    batches: tuple[int, ...] = BATCHES
 
     @property
     def loads_per_layout(self) -> int:
-        """Rows of each layout: one where the load is stated, else one for each of `BATCHES`."""
-        return 1 if self.workload.concurrency or self.workload.rate else len(BATCHES)
+        """Rows of each layout: one where the load is stated, else one for each of ``batches``."""
+        return 1 if self.workload.concurrency or self.workload.rate else len(self.batches)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,9 +83,10 @@ def options_for(choice: Choice, *, context: int, fixed: Fixed) -> ServeOptions:
 def plan_table(choices: Sequence[Choice], layout: Layout, question: Question) -> PlanTable:
     """Run every choice over the whole table of layouts and loads.
 
-    A choice that the engine refuses is counted with the engine's own words.
+    A choice that the engine refuses is counted with the engine's own words; where it refuses all, `InputError` tells why.
     """
     parts: list[dict[str, NDArray[Any]]] = []
+    refusals: list[InputError] = []
     rejected: Counter[str] = Counter()
     plans = len(np.atleast_1d(layout.tp)) * question.loads_per_layout
     for at, choice in enumerate(choices):
@@ -92,9 +94,12 @@ def plan_table(choices: Sequence[Choice], layout: Layout, question: Question) ->
             part = _choice_rows(choice, layout, question, rejected)
         except InputError as error:
             rejected[f"{choice.precision.name}, KV {choice.kv_dtype}: {error}"] += plans
+            refusals.append(error)
             continue
         part["choice"] = np.full(len(part["tp"]), at, dtype=np.int64)
         parts.append(part)
+    if refusals and not parts:
+        raise refusals[0]
     names = ("choice", "tp", "pp", "dp", "ep", "requests", "ttft_s", "tpot_s", "per_gpu", "per_user", "used")
     columns = {name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0) for name in names}
     degrees = {name: columns.pop(name).astype(np.int64) for name in ("tp", "pp", "dp", "ep")}
@@ -132,9 +137,9 @@ def _choice_rows(choice: Choice, layout: Layout, question: Question, rejected: C
     elif workload.concurrency is not None:
         requests = np.full(len(held), float(workload.concurrency))
     else:
-        rows = np.repeat(np.arange(len(held)), len(BATCHES))
+        rows = np.repeat(np.arange(len(held)), len(question.batches))
         fitting, held, used = take(fitting, rows), held[rows], used[rows]
-        requests = np.tile(np.array(BATCHES, dtype=float), len(rows) // len(BATCHES)) * fitting.dp
+        requests = np.tile(np.array(question.batches, dtype=float), len(rows) // len(question.batches)) * fitting.dp
     speed = serving_speed(work, machine, fitting, concurrency=requests, slots=held, **load)
     keep = _kept(speed, workload, rejected)
     columns = {

@@ -1,0 +1,101 @@
+"""``trilemma plan`` and ``trilemma compare`` from the outside."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+
+from trilemma.cli.main import main
+from trilemma.data.digest import DATA
+
+JOB = ["plan", "llama-3.1-70b", "--gpu", "h200-sxm:8", "--serve", "4096/1024"]
+
+
+def test_the_main_job_prints_plans_with_everything_needed(capsys):
+    assert main(JOB) == 0
+    out = capsys.readouterr().out
+    assert "▕" in out
+    assert "▏ 9" in out
+    for words in (
+        "tok/s/GPU",
+        "$/M tok",
+        "bound by",
+        "vllm serve meta-llama/Llama-3.1-70B",
+        "why the others lost",
+        "assumed:",
+    ):
+        assert words in out
+
+
+def test_json_obeys_its_schema(capsys):
+    assert main([*JOB, "--json", "--top", "3"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    schema = json.loads((DATA / "schemas" / "plans.schema.json").read_text(encoding="utf-8"))
+    jsonschema.validate(document, schema)
+    assert document["schema"] == "trilemma/plans@1"
+    assert all(0 <= at < len(document["plans"]) for at in document["pareto"])
+    assert all(plan["fits"] for plan in document["plans"])
+    assert document["searched"] >= document["legal"] >= document["fitting"] > 0
+
+
+def test_exit_codes_say_yes_no_and_bad_input(capsys):
+    assert main([*JOB, "--tpot", "1"]) == 1
+    assert "NO PLAN MEETS THE TARGETS" in capsys.readouterr().out
+    assert main(["plan", "llama-3.1-405b", "--gpu", "rtx-4090:1", "--serve", "1024/128"]) == 1
+    out = capsys.readouterr().out
+    assert "no plan fits" in out
+    assert "what would make it fit" in out
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (["--serve", "4096"], "ISL/OSL"),
+        (["--serve", "0/10"], "--isl 0"),
+        (["--tp", "3"], "--tp 3 does not divide the 8 GPUs"),
+        (["--gpu", "h200-sxm:0"], "0"),
+        (["--gpu", "h900:8"], "h900"),
+        (["--precision", "fp9"], "fp9"),
+        (["--precision", ","], "--precision"),
+        (["--kv-dtype", "fp99"], "fp99"),
+        (["--top", "1000000"], "--top"),
+        (["--tpot", "-5"], "--tpot"),
+        (["--concurrency", "8", "--rate", "2"], "give one of them"),
+        (["--context", "100"], "--context 100 is shorter"),
+        (["--engine", "nonesuch"], "nonesuch"),
+    ],
+)
+def test_bad_input_is_one_line(changed, words, capsys):
+    flag = changed[0]
+    base = JOB.copy()
+    if flag in base:
+        at = base.index(flag)
+        del base[at : at + 2]
+    assert main([*base, *changed]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert words in error
+
+
+def test_compare_puts_cards_side_by_side(capsys):
+    cards = ["--gpu", "b300-sxm:1", "--gpu", "mi300x:1", "--gpu", "h100-sxm:1"]
+    arguments = ["compare", "llama-3.1-70b", *cards, "--serve", "1024/1024", "--tpot", "50"]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    for words in ("fp8 (FNUZ)", "fp8 (OCP)", "usable GiB", "$/M tok", "J/tok", "fits from 2 GPUs", "price of H100"):
+        assert words in out
+    assert main([*arguments, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "trilemma/comparison@1"
+    b300, mi300x, h100 = document["candidates"]
+    assert b300["best"]["speed"]["tpot_ms"]["value"] <= 50
+    assert mi300x["fp8_flavour"] == "fnuz"
+    assert h100["least_gpus"] == 2
+    assert "published" not in h100
+
+
+def test_compare_where_nothing_fits_says_no(capsys):
+    assert main(["compare", "llama-3.1-405b", "--gpu", "rtx-4090:1", "--serve", "1024/128"]) == 1
+    assert "does not fit" in capsys.readouterr().out

@@ -1,0 +1,149 @@
+"""The search as a whole, on the catalogue and the real engine rules."""
+
+from __future__ import annotations
+
+import pytest
+
+from trilemma.hardware.catalogue import find
+from trilemma.hardware.cluster import Cluster
+from trilemma.models.resolve import load_model
+from trilemma.search import Fixed, search_serving
+from trilemma.workloads import Serving
+
+
+def search(model, gpu, gpus, **load):
+    options = {name: load.pop(name) for name in ("fixed", "precision", "kv_dtype", "top", "front") if name in load}
+    return search_serving(load_model(model), Cluster.of(find(gpu), gpus), Serving(**load), **options)
+
+
+@pytest.fixture(scope="module")
+def main_job():
+    return search("llama-3.1-70b", "h200-sxm", 8, isl=4096, osl=1024, front=8)
+
+
+def test_every_plan_is_accounted_for(main_job):
+    assert main_job.searched == main_job.legal == 10 * 19 * 6
+    assert sum(main_job.rejected.values()) + len(main_job.plans) == main_job.searched
+    assert main_job.fitting <= main_job.legal
+
+
+def test_a_target_is_assumed_only_where_nothing_is_asked(main_job):
+    assert main_job.workload.tpot_ms == 50
+    assert "--tpot 50 ms assumed" in main_job.assumed[0]
+    assert not search("llama-3.1-8b", "h200-sxm", 1, isl=512, osl=128, concurrency=8).assumed
+
+
+def test_best_first_and_within_the_target(main_job):
+    speeds = [found.estimate.speed.tokens_per_s_per_gpu.value for found in main_job.plans[: main_job.best]]
+    assert speeds == sorted(speeds, reverse=True)
+    assert all(found.estimate.speed.tpot_s.interval.value <= 0.05 for found in main_job.plans)
+    assert all(found.estimate.fits for found in main_job.plans)
+
+
+def test_weights_as_published_are_among_the_best(main_job):
+    unchanged = [
+        f
+        for f in main_job.plans[: main_job.best]
+        if f.precision.quality == "unchanged" and f.plan.pool.options.kv_dtype is None
+    ]
+    assert unchanged
+    assert unchanged[0].estimate.extras["command"].startswith("vllm serve meta-llama/Llama-3.1-70B --")
+
+
+def test_no_plan_shown_beats_one_of_the_front(main_job):
+    front = [main_job.plans[at].estimate.speed for at in main_job.pareto]
+    for one in front:
+        for other in main_job.plans:
+            speed = other.estimate.speed
+            assert not (
+                speed.tokens_per_s_per_gpu.value > one.tokens_per_s_per_gpu.value * (1 + 1e-9)
+                and speed.tpot_s.interval.value < one.tpot_s.interval.value * (1 - 1e-9)
+            )
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "gpus"),
+    [("llama-3.1-70b", "h200-sxm", 8), ("deepseek-v3", "b200-sxm", 8), ("gpt-oss-120b", "h100-sxm", 4)],
+)
+def test_the_table_and_the_single_plan_agree(model, gpu, gpus):
+    from trilemma.plans import EngineRef
+    from trilemma.search.search import _found
+    from trilemma.search.space import kv_dtypes, layouts, precisions
+    from trilemma.search.table import Choice, Question, plan_table
+
+    loaded, cluster = load_model(model), Cluster.of(find(gpu), gpus)
+    choices = [
+        Choice(precision=one, kv_dtype=kv)
+        for one in precisions(loaded, cluster.accelerator, None)
+        for kv in kv_dtypes(loaded, cluster.accelerator, None)
+    ]
+    question = Question(cluster=cluster, workload=Serving(isl=2000, osl=300), fixed=Fixed(), engine=EngineRef())
+    table = plan_table(choices, layouts(loaded, gpus=gpus, fixed=Fixed()).layout, question)
+    assert len(table) > 100
+    for row in range(0, len(table), 37):
+        answer = _found(table, row, question).estimate
+        assert answer.fits
+        assert answer.speed.tokens_per_s_per_gpu.value == pytest.approx(table.per_gpu[row], rel=1e-9)
+        assert answer.speed.ttft_s.interval.value == pytest.approx(table.ttft_s[row], rel=1e-9)
+        assert answer.memory.total.value / answer.memory.capacity_bytes == pytest.approx(table.used[row], rel=1e-6)
+
+
+def test_two_replicas_of_tp4_win_for_70b_in_fp8_on_eight_h100():
+    # aiconfigurator 0.12 finds 2 x TP4 for vLLM, SGLang and TensorRT-LLM alike (4096/1024, TTFT 1 s, TPOT 40 ms)
+    best = search(
+        "llama-3.1-70b", "h100-sxm", 8, isl=4096, osl=1024, ttft_ms=1000, tpot_ms=40, precision=["fp8"]
+    ).plans[0]
+    assert best.estimate.inputs["plan"]["summary"] == "TP4 DP2"
+
+
+def test_70b_in_bf16_on_eight_h200_agrees_with_measured_kernels():
+    # aiconfigurator 0.12, vLLM 0.24 tables, 4096/1024, TPOT 50 ms: 2 x TP4, 96 each, 501.26 tokens/s/GPU, 21.16 tokens/s/user
+    found = search(
+        "llama-3.1-70b",
+        "h200-sxm",
+        8,
+        isl=4096,
+        osl=1024,
+        tpot_ms=50,
+        ttft_ms=5000,
+        precision=["as-is"],
+        kv_dtype=["auto"],
+    )
+    best = found.plans[0]
+    assert best.estimate.inputs["plan"]["summary"] == "TP4 DP2"
+    assert best.workload.concurrency == 192
+    speed = best.estimate.speed
+    assert speed.tokens_per_s_per_gpu.value == pytest.approx(501.26, rel=0.15)
+    assert speed.tokens_per_s_per_gpu.low < 501.26 < speed.tokens_per_s_per_gpu.high
+
+
+def test_an_impossible_target_shows_the_nearest_misses():
+    result = search("llama-3.1-70b", "h200-sxm", 8, isl=4096, osl=1024, tpot_ms=1)
+    assert not result.meets_targets
+    assert result.plans
+    assert result.rejected["misses --tpot 1 ms"] > 0
+    tpots = [found.estimate.speed.tpot_s.interval.value for found in result.plans[: result.best]]
+    assert tpots == sorted(tpots)
+
+
+def test_a_rate_is_carried_and_the_quickest_answer_wins():
+    result = search("llama-3.1-70b", "h200-sxm", 8, isl=1024, osl=256, rate=4.0)
+    whole = []
+    for found in result.plans[: result.best]:
+        speed = found.estimate.speed
+        assert speed.output_tokens_per_s.value / 256 >= 4.0 * (1 - 1e-6)
+        whole.append(speed.ttft_s.interval.value + 256 * speed.tpot_s.interval.value)
+    assert whole[:-1] == sorted(whole[:-1])
+    assert not search("llama-3.1-70b", "h200-sxm", 8, isl=1024, osl=256, rate=1e5).plans
+
+
+def test_settled_degrees_are_kept():
+    result = search("llama-3.1-70b", "h200-sxm", 8, isl=1024, osl=256, fixed=Fixed(tp=4, dp=1), concurrency=16)
+    assert {found.estimate.inputs["plan"]["summary"] for found in result.plans} == {"TP4 PP2"}
+
+
+def test_only_four_bits_of_qwen3_32b_fit_one_rtx_4090():
+    result = search("qwen3-32b", "rtx-4090", 1, isl=2048, osl=512)
+    assert result.plans
+    assert all(found.precision.name == "awq" for found in result.plans)
+    assert result.rejected["weights do not fit the card"] > 0
