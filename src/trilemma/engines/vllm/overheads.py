@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from trilemma.engines.vllm.facts import VllmFacts
-from trilemma.models.architecture import DenseFfn, ExpertFfn, LatentAttention, Layer, Model
+from trilemma.models.architecture import DenseFfn, ExpertFfn, LatentAttention, Model
 from trilemma.quantities import GIB, MIB, Numbers, ceil_div
 
 
@@ -35,11 +35,14 @@ class Widths:
     expert_layers: int
     expert_format: str
     sparse_width: int
+    latent_heads: int
+    latent_head_width: int
 
     @classmethod
     def of(cls, model: Model) -> Widths:
         dense = [layer.ffn.intermediate for layer in model.layers if isinstance(layer.ffn, DenseFfn)]
         experts = [layer.ffn for layer in model.layers if isinstance(layer.ffn, ExpertFfn)]
+        latent = [layer.mixer for layer in model.layers if isinstance(layer.mixer, LatentAttention)]
         shared = [ffn.shared_intermediate for ffn in experts]
         one = max(experts, key=lambda ffn: ffn.top_k * ffn.intermediate, default=None)
         return cls(
@@ -52,15 +55,10 @@ class Widths:
             layers=len(model.layers),
             expert_layers=len(experts),
             expert_format=next((t.format.name for t in model.tensors if t.experts and t.role == "experts.up"), ""),
-            sparse_width=max((_sparse_width(layer) for layer in model.layers), default=0),
+            sparse_width=max((mixer.kv_rank + mixer.rope_dim for mixer in latent if mixer.index_dim), default=0),
+            latent_heads=max((mixer.heads for mixer in latent), default=0),
+            latent_head_width=max((mixer.nope_dim + mixer.v_dim for mixer in latent), default=0),
         )
-
-
-def _sparse_width(layer: Layer) -> int:
-    mixer = layer.mixer
-    if isinstance(mixer, LatentAttention) and mixer.index_dim:
-        return mixer.kv_rank + mixer.rope_dim
-    return 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,15 +71,15 @@ class Peak:
 
 def activation_peak(
     model: Model, *, widths: Widths, facts: VllmFacts, tp: Numbers, ep: Numbers, last: Any, max_seqs: Numbers,
-    tokens: Numbers, dtype_bytes: float, context: int, text_only: bool,
+    tokens: Numbers, dtype_bytes: float, context: int, text_only: bool, compute_capability: float | None,
 ) -> Peak:  # fmt: skip
-    """``fixed + experts + max(sampler, forward + encoder)`` bytes on one rank; scalars or arrays (plans,).
+    """``fixed + experts + max(sampler, forward + attention + encoder)`` bytes on one rank; scalars or arrays (plans,).
 
     Sampler: ``c · sequences · vocabulary`` on the ``last`` stage, whole on every rank (logits are gathered). Forward:
     copies of ``tokens`` rows of the hidden state and of the feed-forward's columns, the latter divided by ``tp``.
     Experts: ``tokens · top_k`` rows of the wider matrix, kept for the life of the engine and shared with the workspace of
-    sparse attention, which goes by ``context``. Encoder: images of the largest
-    size (vllm/v1/worker/gpu_model_runner.py, profile_run).
+    sparse attention, which goes by ``context``. Attention: cached latents unpacked into heads, or the indexer's logits.
+    Encoder: images of the largest size (vllm/v1/worker/gpu_model_runner.py, profile_run).
     """
     data = _data()
     forward = data["forward"]
@@ -92,15 +90,31 @@ def activation_peak(
     ffn = ceil_div(widths.widest_ffn, np.asarray(tp))
     layer = forward["hidden_copies"] * held + forward["ffn_copies"] * row * ffn
     encoder = 0.0 if text_only or not model.multimodal else _encoder_bytes(model)
-    workspace = np.maximum(
-        _expert_workspace(widths, row=row, tp=tp, ep=ep),
-        float(data["sparse"]["context_copies"]) * context * widths.sparse_width * dtype_bytes,
-    )
+    attention = _latent_bytes(widths, facts, tp=tp, context=context, dtype_bytes=dtype_bytes)
     if widths.sparse_width:
-        workspace = workspace + data["sparse"]["indexer_gib"] * GIB
-    peak = forward["fixed_gib"] * GIB + workspace + np.maximum(sampler, layer + encoder)
+        attention = _indexer_bytes(tokens=tokens, context=context, compute_capability=compute_capability)
+    gathered = float(data["sparse"]["context_copies"]) * context * widths.sparse_width * dtype_bytes
+    workspace = np.maximum(_expert_workspace(widths, row=row, tp=tp, ep=ep), gathered)
+    peak = forward["fixed_gib"] * GIB + workspace + np.maximum(sampler, layer + encoder + attention)
     shown = np.minimum(np.asarray(last) * logits, peak)
     return Peak(logits=shown, activations=peak - shown)
+
+
+def _latent_bytes(widths: Widths, facts: VllmFacts, *, tp: Numbers, context: int, dtype_bytes: float) -> Any:
+    """Dense latent attention: up to ``most_tokens`` cached latents unpacked into the K and V of a rank's heads."""
+    data = _data()["latent"]
+    if facts.era in data["not_in"]:
+        return np.zeros(np.shape(tp))
+    tokens = min(data["contexts"] * context, data["most_tokens"])
+    return tokens * ceil_div(widths.latent_heads, np.asarray(tp)) * widths.latent_head_width * dtype_bytes
+
+
+def _indexer_bytes(*, tokens: Numbers, context: int, compute_capability: float | None) -> Any:
+    """Logits of the sparse indexer, in chunks of fixed size, or ``tokens · context`` in FP32 where kernels for chunks lack."""
+    data = _data()["sparse"]
+    if compute_capability in data["whole_logits_on"]:
+        return np.asarray(tokens) * float(context) * 4
+    return np.full(np.shape(tokens), data["indexer_gib"] * GIB)
 
 
 def _expert_workspace(widths: Widths, *, row: Any, tp: Numbers, ep: Numbers) -> Any:
@@ -168,7 +182,7 @@ def graph_bytes(
     drafts = data["drafts_gib"] if drafts_by_model else 0.0
     return (
         (data["fixed_gib"] + drafts) * GIB
-        + data["per_graph_layer_mib"] * MIB * graphs * np.asarray(layers)
+        + data["per_graph_layer_mib"][facts.era] * MIB * graphs * np.asarray(layers)
         + batch * (data["largest_gib"] / np.asarray(tp) + experts) * GIB
     )
 

@@ -51,6 +51,7 @@ def stage_lines(
     peak = overheads.activation_peak(
         model, widths=widths, facts=facts, tp=plans.tp, ep=plans.ep, last=last, max_seqs=plans.seqs, tokens=plans.tokens,
         dtype_bytes=dtype_bytes, context=force.context, text_only=options.text_only,
+        compute_capability=accelerator.compute_capability,
     )  # fmt: skip
     outside = overheads.buffers(facts=facts, tp=plans.tp, linked=linked)
     graphs = overheads.graph_bytes(
