@@ -95,7 +95,7 @@ def _judged(row: Row, question: Question | str, printed: dict[Any, list[float]])
 
 
 def _printed_weights(rows: Sequence[Row], questions: Sequence[Question | str]) -> dict[Any, list[float]]:
-    """Printed weights by checkpoint, layout and draft: what a row that does not print its own is given."""
+    """Printed weights by checkpoint, layout and draft as stated: what a row that does not print its own is given."""
     found: dict[Any, list[float]] = {}
     for row, question in zip(rows, questions, strict=True):
         if isinstance(question, Question) and question.weights_unstated:
@@ -110,7 +110,7 @@ def _printed_weights(rows: Sequence[Row], questions: Sequence[Question | str]) -
 
 def _checkpoint(row: Row, question: Question) -> tuple[Any, ...]:
     layout = question.layout
-    return (row.text("model"), layout.tp, layout.pp, layout.ep, question.draft is not None)
+    return (row.text("model"), layout.tp, layout.pp, layout.ep, row.text("spec_decode").lower())
 
 
 def _stated_weights(row: Row, question: Question, printed: dict[Any, list[float]], assumed: list[str]) -> float | None:

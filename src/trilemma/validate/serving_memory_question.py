@@ -53,7 +53,7 @@ def read_question(row: Row, models_dir: str | Path | None) -> Question:
     accelerator, capacity_bytes = _card(row, assumed)
     version, date = _version(row, assumed)
     flags = _other_flags(row, assumed)
-    draft = _draft(row, assumed)
+    draft = _draft(row, model, assumed)
     options = _options(row, flags, assumed)
     dcp = flags.get("decode_context_parallel_size", 1)
     try:
@@ -286,8 +286,10 @@ def _other_flags(row: Row, assumed: list[str]) -> Mapping[str, str]:
     return flags
 
 
-def _draft(row: Row, assumed: list[str]) -> Draft | None:
+def _draft(row: Row, model: Model, assumed: list[str]) -> Draft | None:
     text = row.text("spec_decode").lower()
+    if not text and model.mtp_layers:
+        assumed.append("no speculative decoding: the row does not say")
     if text in ("", "none", "false", "off"):
         return None
     tokens = re.search(r"\bk\s*=\s*([0-9]{1,3})\b|num_speculative_tokens\s*[=:]\s*([0-9]{1,3})\b", text)
