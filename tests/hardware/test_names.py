@@ -171,6 +171,8 @@ def test_a_memory_total_decides(name: str, memory_gib: float, expected: str):
         ("Pi CM5 - 16GB (Nvidia RTX 3080 Ti (external))", None, "nvidia-rtx-3080-ti", []),
         ("Dell Pro Max with GB10 (Nvidia Spark)", None, "nvidia-gb10-dgx-spark", []),
         ("Mac Studio (M3 Ultra 512GB)", None, "apple-m3-ultra", []),
+        ("8x B200", None, "nvidia-b200-sxm-180gb", []),
+        ("16x A100 80GB", None, "nvidia-a100-sxm4-80gb", ["gpu-part-assumed"]),
     ],
 )
 def test_rows_of_measured_tables(name: str, total: float | None, expected: str, codes: list[str]):

@@ -74,9 +74,11 @@ def find_measured(name: str, total_gib: float | None = None) -> tuple[Accelerato
     """The accelerator of a row of a measured table, with what had to be assumed.
 
     The row's memory total decides between parts; else the SXM part is taken, then the one with most memory, and the
-    caution ``gpu-part-assumed`` says so. A host with its card in brackets (``PC (Nvidia RTX 4090)``) means the card.
+    caution ``gpu-part-assumed`` says so. A host with its card in brackets (``PC (Nvidia RTX 4090)``) means the card, and
+    a count before the name (``8x H100``) is not part of it.
     Raises as `find` does, and `InputError` for an empty name or one that lists several accelerators.
     """
+    name = re.sub(r"^\s*\d+\s*[x×]\s+", "", name)
     if not name.strip():
         raise InputError("the row names no GPU")
     if re.search(r"\)\s*,|\s\+\s", name):

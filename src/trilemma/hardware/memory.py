@@ -44,14 +44,14 @@ def runtime_total(accelerator: Accelerator) -> RuntimeTotal:
         return _known(known, accelerator, rules)
     if accelerator.nvml_total_bytes is not None:
         total = accelerator.nvml_total_bytes.value
-        return _below_driver_total(Interval.exact(total), accelerator.vendor, rules, "the driver's total")
+        return _below_driver_total(Interval.exact(total), accelerator, "the driver's total")
     label = accelerator.label_gb * GIB
     kind = _label_kind(accelerator)
     share = rules["label"][kind]
     driver = Interval(value=label * share["value"], low=label * share["low"], high=label * share["high"])
     if kind == "unified":
         return RuntimeTotal(interval=driver, assumed=True, why=f"assumed from the label: {share['source']}")
-    return _below_driver_total(driver, accelerator.vendor, rules, f"the label ({share['source']})")
+    return _below_driver_total(driver, accelerator, f"the label ({share['source']})")
 
 
 def memory_cautions(accelerator: Accelerator) -> tuple[Caution, ...]:
@@ -67,11 +67,17 @@ def memory_cautions(accelerator: Accelerator) -> tuple[Caution, ...]:
     return (Caution(code="memory-total-assumed", message=text),)
 
 
-def driver_gap_bytes(total_bytes: float, vendor: str) -> Interval:
-    """How far the runtime total lies below a driver's total of ``total_bytes``: a base plus a share, by vendor."""
-    rule = _rules()["driver_gap"].get(vendor.lower(), _rules()["driver_gap"]["otherwise"])
+def driver_gap_bytes(total_bytes: float, accelerator: Accelerator) -> Interval:
+    """How far the runtime total lies below a driver's total of ``total_bytes``: a base plus a share, by kind of card."""
+    rule = _gap_rule(accelerator)
     middle = rule["base_bytes"] + rule["share"] * total_bytes
     return Interval(value=middle, low=middle * rule["low_factor"], high=middle * rule["high_factor"])
+
+
+def _gap_rule(accelerator: Accelerator) -> dict[str, Any]:
+    rules = _rules()["driver_gap"]
+    kind = "unified" if accelerator.unified_memory else accelerator.vendor.lower()
+    return dict(rules.get(kind, rules["otherwise"]))
 
 
 def _known(known: Figure, accelerator: Accelerator, rules: dict[str, Any]) -> RuntimeTotal:
@@ -91,10 +97,10 @@ def _label_kind(accelerator: Accelerator) -> str:
     return "graphics" if accelerator.memory_type.upper().startswith("GDDR") else "stacked"
 
 
-def _below_driver_total(driver: Interval, vendor: str, rules: dict[str, Any], of: str) -> RuntimeTotal:
-    gap = driver_gap_bytes(driver.value, vendor)
+def _below_driver_total(driver: Interval, accelerator: Accelerator, of: str) -> RuntimeTotal:
+    gap = driver_gap_bytes(driver.value, accelerator)
     interval = Interval(value=driver.value - gap.value, low=driver.low - gap.high, high=driver.high - gap.low)
-    rule = rules["driver_gap"].get(vendor.lower(), rules["driver_gap"]["otherwise"])
+    source = _gap_rule(accelerator)["source"]
     return RuntimeTotal(
-        interval=interval, assumed=True, why=f"inferred from {of} less {gap.value / GIB:.2f} GiB ({rule['source']})"
+        interval=interval, assumed=True, why=f"inferred from {of} less {gap.value / GIB:.2f} GiB ({source})"
     )
