@@ -214,3 +214,11 @@ def test_a_large_mixture_reads_fast() -> None:
         model_from_config(config, name="glm-5")
         best = min(best, time.perf_counter() - start)
     assert best < 0.03
+
+
+def test_a_multimodal_class_without_its_tower_gets_the_usual_one_and_says_so() -> None:
+    """Kimi-VL on the hub has 16,407,657,776 parameters, its text part 15,960,111,936."""
+    config = {key: value for key, value in catalogue.config("kimi-vl-a3b").items() if key != "vision_config"}
+    model = model_from_config(config, name="fragment")
+    assert count(model).total == 16_407_657_776
+    assert any("tower of kimi_vl" in text for text in model.assumptions)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
+from trilemma.data.digest import DATA
 from trilemma.errors import InputError, nearest, shorten
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
@@ -46,9 +49,10 @@ def model_from_config(
         text.assume(f"how {quantization.method} stores weights is not known; counted at {dtype.bits:g} bits")
     add = Builder(dtype=dtype, format_of=_format_rule(quantization, dtype))
     layers, mtp_layers = build(add, plan)
-    vision = add_vision(add, _vision_part(whole, text), text, hidden=plan.hidden)
     names = whole.words("architectures") or text.words("architectures") or ()
     seeing = any(name.endswith(_MULTIMODAL) for name in names)
+    tower = _vision_part(whole, text) or (_usual_tower(whole, text) if seeing else None)
+    vision = add_vision(add, tower, text, hidden=plan.hidden)
     if seeing and not vision:
         text.assume("the class is multimodal but no tower of known sizes is described: only the text part is counted")
     for note in plan.notes:
@@ -121,6 +125,23 @@ def _vision_part(whole: Fields, text: Fields) -> Fields | None:
             if part is not None:
                 return part
     return None
+
+
+def _usual_tower(whole: Fields, text: Fields) -> Fields | None:
+    """The tower that all published models of the family share, where a multimodal class comes without its own."""
+    usual = _usual_towers().get(whole.family)
+    if usual is None:
+        return None
+    text.assume(f"vision_config is not given; taken as the tower of {whole.family}: {usual['source']}")
+    tower = Fields(usual["vision_config"], where="vision_config", family=whole.family)
+    tower.assumptions = text.assumptions
+    return tower
+
+
+@cache
+def _usual_towers() -> dict[str, dict[str, Any]]:
+    document = json.loads((DATA / "vision_towers.json").read_text(encoding="utf-8"))
+    return {family: row for family, row in document.items() if isinstance(row, dict)}
 
 
 def _dtype(whole: Fields, text: Fields) -> Format:
