@@ -48,6 +48,7 @@ class Flag:
     least: float | None = None
     most: float | None = None
     note: str | None = None
+    uncounted: bool = False
 
     def exists_at(self, version: Version) -> bool:
         """Whether this version may have the flag: False only where a version read shows that it has not."""
@@ -106,6 +107,7 @@ def _flag(name: str, row: Mapping[str, Any], versions: tuple[Version, ...]) -> F
         least=row.get("least"),
         most=row.get("most"),
         note=row.get("note"),
+        uncounted=bool(row.get("uncounted", False)),
     )
 
 

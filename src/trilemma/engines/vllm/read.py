@@ -8,6 +8,7 @@ from typing import Any
 
 from trilemma.engines.base import EngineCommand
 from trilemma.engines.commands import image_engine, program_at_start
+from trilemma.engines.vllm.capture_sizes import read_capture_sizes
 from trilemma.engines.vllm.flags import table
 from trilemma.engines.vllm.settings import Settings, read_settings
 from trilemma.engines.vllm.speculation import read_draft
@@ -22,7 +23,6 @@ _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 _DTYPES = {"half": "float16", "float": "float32"}
 _KNOWN_DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
-_MOST_SIZES = 8192
 
 
 def read(argv: Sequence[str]) -> EngineCommand:
@@ -46,6 +46,7 @@ def read(argv: Sequence[str]) -> EngineCommand:
     options = _options(settings, extra)
     if draft_rest:
         extra["speculative-config"] = draft_rest
+    cautions += _uncounted(options.extra)
     facts = _facts(settings, environment, image)
     _check_visible(layout, facts, extra, cautions)
     pool = Pool(layout=layout, options=options, draft=draft)
@@ -155,13 +156,22 @@ def _extra(settings: Settings, layout: Layout, version: str | None) -> dict[str,
     return extra
 
 
+def _uncounted(extra: Mapping[str, Any]) -> list[Caution]:
+    """Options that change memory in a way that no rule here counts: named, not silently passed over."""
+    known = table().flags
+    names = [f"--{name}" for name, value in extra.items() if name in known and known[name].uncounted and value]
+    if not names:
+        return []
+    return [Caution(code="not-counted", message=f"{', '.join(names)}: what this changes in memory is not counted yet")]
+
+
 def _options(settings: Settings, extra: dict[str, Any]) -> ServeOptions:
     given: dict[str, Any] = {}
     for setting in settings.by_name.values():
         owner, _, name = setting.flag.field.partition(".")
         if owner == "options":
             given[name] = setting.value
-    sizes = _graph_sizes(settings, extra)
+    sizes = read_capture_sizes(settings, extra)
     offload = given.get("cpu_offload_bytes")
     context = given.get("context")
     return ServeOptions(
@@ -210,35 +220,6 @@ def _dtype(value: str | None) -> str | None:
 
 def _named(value: str | None) -> str | None:
     return None if value is None or value in ("auto", "None", "") else value
-
-
-def _graph_sizes(settings: Settings, extra: dict[str, Any]) -> tuple[int, ...] | None:
-    """The batch sizes captured, from the flag, the older flag's rule, or the compilation configuration."""
-    compilation = settings.value("compilation-config")
-    sizes = settings.value("cudagraph-capture-sizes")
-    if sizes is None and (older := settings.value("cuda-graph-sizes")) is not None:
-        # One number was the largest of a ladder (SchedulerConfig.cuda_graph_sizes, 0.10).
-        sizes = [1, 2, 4, *range(8, min(older[0], 8 * _MOST_SIZES) + 1, 8)] if len(older) == 1 else sorted(older)
-    if compilation is not None:
-        rest = _compilation(compilation)
-        inner = rest.pop("cudagraph_capture_sizes", None)
-        sizes = sizes if sizes is not None else inner
-        if rest:
-            extra["compilation-config"] = rest
-    if sizes is None:
-        return None
-    whole = isinstance(sizes, list) and all(isinstance(size, int) and not isinstance(size, bool) for size in sizes)
-    if not whole or len(sizes) > _MOST_SIZES or any(not 0 < size <= 2**24 for size in sizes):
-        raise InputError(f"CUDA graph sizes {shorten(str(sizes)[:200])} are not whole numbers of at least 1")
-    return tuple(sizes)
-
-
-def _compilation(value: Any) -> dict[str, Any]:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 3:
-        return {"level": value}
-    raise InputError(f"--compilation-config {shorten(str(value))!r} is neither a level from 0 to 3 nor a JSON object")
 
 
 def _limits(value: Any, extra: dict[str, Any]) -> Mapping[str, int] | None:

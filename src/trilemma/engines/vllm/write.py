@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from trilemma.engines.vllm.capture_sizes import capture_settings
 from trilemma.engines.vllm.flags import Flag, FlagTable, table
 from trilemma.engines.vllm.speculation import draft_configuration
 from trilemma.errors import InputError, shorten
@@ -125,24 +126,13 @@ def _options(options: ServeOptions, known: FlagTable, version: tuple[int, ...]) 
         "enable-prefix-caching": options.prefix_caching,
         "enable-chunked-prefill": options.chunked_prefill,
         "enforce-eager": options.eager or None,
-        **_compilation(options, known, version),
+        **capture_settings(options, known, version),
         "language-model-only": options.text_only or None,
         "limit-mm-per-prompt": None if limits is None else dict(limits),
         "mamba-cache-mode": options.mamba_cache_mode,
         "cpu-offload-gb": int(offload) if offload is not None and offload == int(offload) else offload,
     }
     return {name: value for name, value in pairs.items() if value is not None}
-
-
-def _compilation(options: ServeOptions, known: FlagTable, version: tuple[int, ...]) -> dict[str, Any]:
-    """Graph sizes by their own flag where the version has it, else inside the compilation configuration."""
-    rest = options.extra.get("compilation-config")
-    sizes = None if options.cuda_graph_sizes is None else list(options.cuda_graph_sizes)
-    if sizes and known.flags["cudagraph-capture-sizes"].exists_at(version):
-        return {"cudagraph-capture-sizes": sizes, "compilation-config": rest}
-    if sizes is not None:
-        rest = {**(rest or {}), "cudagraph_capture_sizes": sizes}
-    return {"compilation-config": rest}
 
 
 def _draft(pool: Pool) -> dict[str, Any]:
