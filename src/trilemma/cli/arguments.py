@@ -9,9 +9,10 @@ from trilemma.errors import InputError
 from trilemma.quantities import parse_count
 
 if TYPE_CHECKING:
+    from trilemma.hardware.accelerator import Accelerator
     from trilemma.hardware.cluster import Cluster
-    from trilemma.models.architecture import Model
     from trilemma.plans import Plan
+    from trilemma.search.space import Precision
     from trilemma.workloads import Serving
 
 
@@ -110,16 +111,13 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--eager", action="store_true", help="no CUDA graphs")
 
 
-def read_model(arguments: argparse.Namespace) -> Model:
-    """The model that the arguments name, requantised where ``--precision`` asks for it."""
+def read_weights(arguments: argparse.Namespace, accelerator: Accelerator) -> Precision:
+    """The model that the arguments name with its weights as published, or as ``--precision`` asks for them."""
     from trilemma.models.resolve import load_model
+    from trilemma.search.space import precisions
 
     model = load_model(arguments.model, models_dir=arguments.models)
-    if getattr(arguments, "precision", None):
-        from trilemma.models.quantized import requantize
-
-        model = requantize(model, arguments.precision)
-    return model
+    return precisions(model, accelerator, [arguments.precision or "as published"])[0]
 
 
 def read_cluster(arguments: argparse.Namespace, gpu: str | None = None) -> Cluster:
@@ -153,7 +151,9 @@ def read_workload(arguments: argparse.Namespace) -> Serving:
     )
 
 
-def read_plan(arguments: argparse.Namespace, *, gpus: int, context: int | None) -> Plan:
+def read_plan(
+    arguments: argparse.Namespace, *, gpus: int, context: int | None, quantization: str | None = None
+) -> Plan:
     """One plan from layout and engine options; tp takes the GPUs that pp and dp leave."""
     from trilemma.plans import Draft, EngineRef, Layout, Plan, Pool, ServeOptions
 
@@ -174,6 +174,7 @@ def read_plan(arguments: argparse.Namespace, *, gpus: int, context: int | None) 
         max_seqs=arguments.max_seqs,
         max_batched_tokens=arguments.max_batched_tokens,
         kv_dtype=arguments.kv_dtype,
+        quantization=quantization,
         eager=arguments.eager,
     )
     layout = Layout(tp=tp, pp=pp, dp=dp, ep=tp * dp if arguments.ep else 1, dcp=arguments.dcp or 1)

@@ -36,6 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
     from trilemma.estimate.checking import check_command
     from trilemma.models.resolve import load_model
     from trilemma.quantities import GIB
+    from trilemma.search.answer import with_remedies
+    from trilemma.workloads import Serving
 
     words = arguments.words[1:] if arguments.words[:1] == ["--"] else arguments.words
     if not words:
@@ -45,21 +47,27 @@ def run(arguments: argparse.Namespace) -> int:
     engine, own_words = extract(words)
     command = engines.get(engine).read(own_words)
     model = load_model(command.model, models_dir=arguments.models)
-    cluster, cautions = _cluster(arguments.gpu, command)
-    answer = check_command(
-        command,
-        model=_as_served(model, command),
-        cluster=cluster,
-        free_bytes=None if arguments.free_gib is None else arguments.free_gib * GIB,
-        log=arguments.log,
-    )
+    cluster, named, cautions = _cluster(arguments.gpu, command)
+    model = _as_served(model, command)
+    free_bytes = None if arguments.free_gib is None else arguments.free_gib * GIB
+    answer = check_command(command, model=model, cluster=cluster, free_bytes=free_bytes, log=arguments.log)
+    if arguments.log is None:
+        answer = with_remedies(
+            answer,
+            model=model,
+            cluster=cluster,
+            workload=Serving(),
+            plan=command.plan,
+            gpus=named,
+            free_bytes=free_bytes,
+        )
     return show_estimate(
         replace(answer, warnings=(*cautions, *answer.warnings)), as_json=arguments.json, explain=arguments.explain
     )
 
 
-def _cluster(gpu: str | None, command: EngineCommand) -> tuple[Cluster, tuple[Caution, ...]]:
-    """The cards that the command occupies: as many as its layout takes, of those named."""
+def _cluster(gpu: str | None, command: EngineCommand) -> tuple[Cluster, int, tuple[Caution, ...]]:
+    """The cards that the command occupies: as many as its layout takes, of those named; and how many are named."""
     from trilemma.hardware.catalogue import parse_gpu_argument
     from trilemma.hardware.cluster import Cluster
 
@@ -76,7 +84,8 @@ def _cluster(gpu: str | None, command: EngineCommand) -> tuple[Cluster, tuple[Ca
     if counted and needed < named:
         message = f"the command uses {needed} of the {named} GPUs; the others stay idle"
         cautions = (Caution(code="idle-gpus", message=message),)
-    return Cluster(accelerator=accelerator, gpus=needed, gpus_per_node=min(accelerator.gpus_per_node, needed)), cautions
+    cluster = Cluster(accelerator=accelerator, gpus=needed, gpus_per_node=min(accelerator.gpus_per_node, needed))
+    return cluster, max(named, needed), cautions
 
 
 def _as_served(model: Model, command: EngineCommand) -> Model:

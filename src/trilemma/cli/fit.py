@@ -13,8 +13,8 @@ from trilemma.cli.arguments import (
     add_workload_arguments,
     number,
     read_cluster,
-    read_model,
     read_plan,
+    read_weights,
     read_workload,
 )
 from trilemma.cli.output import show_estimate
@@ -33,11 +33,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from trilemma.estimate.serving import estimate
     from trilemma.quantities import GIB
+    from trilemma.search.answer import with_remedies
 
-    model = read_model(arguments)
     cluster = read_cluster(arguments)
+    weights = read_weights(arguments, cluster.accelerator)
     workload = read_workload(arguments)
-    plan = read_plan(arguments, gpus=cluster.gpus, context=workload.longest_request)
+    plan = read_plan(arguments, gpus=cluster.gpus, context=workload.longest_request, quantization=weights.on_load)
     free_bytes = None if arguments.free_gib is None else arguments.free_gib * GIB
-    answer = estimate(model=model, cluster=cluster, workload=workload, plan=plan, free_bytes=free_bytes)
+    answer = estimate(
+        model=weights.model,
+        cluster=cluster,
+        workload=workload,
+        plan=plan,
+        free_bytes=free_bytes,
+        served_as=weights.served_as,
+    )
+    answer = with_remedies(
+        answer, model=weights.model, cluster=cluster, workload=workload, plan=plan, free_bytes=free_bytes
+    )
     return show_estimate(answer, as_json=arguments.json, explain=arguments.explain)

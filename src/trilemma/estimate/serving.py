@@ -19,6 +19,7 @@ from trilemma.estimate.speed import Speed, plan_speed
 from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import Interval
 from trilemma.models.architecture import Model
+from trilemma.models.catalogue import hub_id
 from trilemma.models.parameters import count
 from trilemma.plans import Layout, Plan, Pool
 from trilemma.plans.document import plan_to_document
@@ -34,10 +35,12 @@ def estimate(
     plan: Plan,
     free_bytes: float | None = None,
     capacity_bytes: float | None = None,
+    served_as: str | None = None,
 ) -> Estimate:
     """What ``plan`` costs for ``workload``: ledger, cache, verdict, speed, price and power, each with an interval.
 
-    ``free_bytes`` is what other processes leave of each card, ``capacity_bytes`` replaces the card's runtime total.
+    ``free_bytes`` is what other processes leave of each card, ``capacity_bytes`` replaces the card's runtime total;
+    ``served_as`` is what the engine's command line names (default: the model's hub id).
     Raises `InputError` for layouts that the engine refuses and for GPUs that the layout does not use up.
     """
     pool = _with_context(plan.pool, workload)
@@ -55,12 +58,25 @@ def estimate(
         capacity_bytes=capacity_bytes,
     )
     return from_start_up(
-        start, engine=engine, model=model, cluster=cluster, workload=workload, plan=replace(plan, pools=(pool,))
+        start,
+        engine=engine,
+        model=model,
+        cluster=cluster,
+        workload=workload,
+        plan=replace(plan, pools=(pool,)),
+        served_as=served_as,
     )
 
 
 def from_start_up(
-    start: StartUp, *, engine: Engine, model: Model, cluster: Cluster, workload: Serving, plan: Plan
+    start: StartUp,
+    *,
+    engine: Engine,
+    model: Model,
+    cluster: Cluster,
+    workload: Serving,
+    plan: Plan,
+    served_as: str | None = None,
 ) -> Estimate:
     """The estimate of one plan whose start-up is known, predicted or with measured lines put in."""
     stage, probability = engine.likeliest_stage(start)
@@ -82,7 +98,7 @@ def from_start_up(
         warnings=_cautions(start, model, cluster, speed),
         extras={
             "start_up": printed_lines(start, engine),
-            "command": shlex.join(engine.write(model=model.name, plan=plan)),
+            "command": shlex.join(engine.write(model=served_as or hub_id(model.name), plan=plan)),
         },
     )
 

@@ -51,6 +51,12 @@ def entries() -> Mapping[str, Entry]:
     }
 
 
+def hub_id(name: str) -> str:
+    """The hub id behind a catalogue name, any other name as it is."""
+    entry = entries().get(name)
+    return entry.ids[0] if entry is not None and entry.ids else name
+
+
 def config(name: str) -> dict[str, Any]:
     """The configuration of entry ``name`` with what it builds on, its ``_source`` and ``_as_of``.
 

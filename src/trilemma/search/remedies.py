@@ -12,10 +12,11 @@ from trilemma.estimate.estimate import Estimate, Remedy
 from trilemma.estimate.serving import summary
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import Model
+from trilemma.models.catalogue import hub_id
 from trilemma.plans import Layout, Plan
 from trilemma.quantities import show_count, show_gib
 from trilemma.search.quality import cache_quality
-from trilemma.search.space import hub_id, kv_dtypes, precisions
+from trilemma.search.space import kv_dtypes, precisions
 from trilemma.workloads import Serving
 
 #: Prices a plan of any size: the layout says how many GPUs it takes.

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from trilemma.errors import InputError
 from trilemma.estimate.layouts import violations
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.models import catalogue
 from trilemma.models.architecture import ExpertFfn, Model, RecurrentState
+from trilemma.models.catalogue import hub_id
 from trilemma.models.quantized import find_scheme, requantize
 from trilemma.plans import Layout
 from trilemma.search.quality import weight_quality
@@ -141,12 +141,6 @@ def _precision(model: Model, name: str) -> Precision:
         checkpoint=AS_PUBLISHED if on_load else f"a checkpoint converted to {scheme.name}",
         quality=weight_quality(name) if scheme.quantises else "unchanged",
     )
-
-
-def hub_id(name: str) -> str:
-    """The hub id behind a catalogue name, any other name as it is."""
-    entry = catalogue.entries().get(name)
-    return entry.ids[0] if entry is not None and entry.ids else name
 
 
 def _narrower(model: Model, accelerator: Accelerator) -> list[str]:
