@@ -45,7 +45,9 @@ def test_every_file_is_in_the_index_and_no_id_means_two_entries():
 
 def test_files_hold_no_bookkeeping_keys():
     for path in (DATA / "models").glob("*.json"):
-        assert not {"transformers_version", "bos_token_id", "eos_token_id", "auto_map"} & set(json.loads(path.read_text()))
+        assert not {"transformers_version", "bos_token_id", "eos_token_id", "auto_map"} & set(
+            json.loads(path.read_text())
+        )
 
 
 def test_an_entry_that_is_none():

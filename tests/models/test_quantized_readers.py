@@ -11,6 +11,8 @@ from trilemma.models.quantized.patterns import matcher
 
 BF16 = catalogue.get("bf16")
 LARGE = (4096, 4096)
+G128 = {"group_size": 128}
+INT4_G32 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}
 
 
 def read(description, *, quant_config=None, **config):
@@ -41,8 +43,8 @@ def bits(description, **config):
         ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, 4.125),
         ({"quant_method": "auto-round", "bits": 4, "group_size": 128, "sym": True}, 4.15625),
         ({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}}, 4.5),
-        ({"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 128}}}}, 4.25),
-        ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp4", "qscheme": "per_group", "group_size": 32}}}, 4.25),
+        ({"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig", "_data": G128}}}, 4.25),
+        ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp4", "group_size": 32}}}, 4.25),
         ({"quant_method": "exl3", "bits": 5.0}, 5.0),
     ],
 )  # fmt: skip
@@ -69,7 +71,12 @@ def test_double_quantised_nf4_takes_an_eighth_of_a_bit_for_scales():
     ],
 )
 def test_compressed_tensors_strategies(weights, name):
-    found = read({"quant_method": "compressed-tensors", "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}})
+    found = read(
+        {
+            "quant_method": "compressed-tensors",
+            "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
+        }
+    )
     assert found.weight_format.name == name
 
 
@@ -78,7 +85,7 @@ def test_compressed_tensors_groups_with_targets_of_their_own():
         {
             "quant_method": "compressed-tensors",
             "config_groups": {
-                "a": {"targets": ["re:.*mlp\\.experts.*"], "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}},
+                "a": {"targets": ["re:.*mlp\\.experts.*"], "weights": INT4_G32},
                 "b": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "float", "strategy": "channel"}},
             },
             "ignore": ["lm_head", "re:.*self_attn.*"],
@@ -128,8 +135,15 @@ def test_modelopt_file_beside_the_configuration():
     assert found.kv_format == "fp8"
 
 
-@pytest.mark.parametrize("description", [{"quant_method": "exl3"}, {"quant_method": "made_up"}, {"quant_method": "compressed-tensors"},
-                                         {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}])  # fmt: skip
+@pytest.mark.parametrize(
+    "description",
+    [
+        {"quant_method": "exl3"},
+        {"quant_method": "made_up"},
+        {"quant_method": "compressed-tensors"},
+        {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"},
+    ],
+)
 def test_what_is_not_stated_is_not_guessed(description):
     found = read(description)
     assert found.weight_format is None
@@ -163,9 +177,17 @@ def test_values_that_cannot_be_are_named(description, word):
         ("model.layers.0*", "model.layers.0.mlp.up_proj", "model.layers.10.mlp.up_proj"),
         ("model.language_model.layers.3.self_attn*", "model.layers.3.self_attn.q_proj", "model.layers.3.mlp.up_proj"),
         ("*.attn.*", "layers.2.attn.wq_a", "layers.2.ffn.w1"),
-        ("re:.*mlp\\.(gate|up|gate_up|down)_proj.*", "model.layers.0.mlp.up_proj", "model.layers.0.mlp.experts.0.up_proj"),
+        (
+            "re:.*mlp\\.(gate|up|gate_up|down)_proj.*",
+            "model.layers.0.mlp.up_proj",
+            "model.layers.0.mlp.experts.0.up_proj",
+        ),
         ("model.layers.1.self_attn.qkv_proj", "model.layers.1.self_attn.k_proj", "model.layers.1.self_attn.o_proj"),
-        ("layers.0.ffn.experts", "model.layers.0.mlp.experts.0.gate_proj", "model.layers.0.mlp.shared_experts.gate_proj"),
+        (
+            "layers.0.ffn.experts",
+            "model.layers.0.mlp.experts.0.gate_proj",
+            "model.layers.0.mlp.shared_experts.gate_proj",
+        ),
         ("model.layers.5.block_sparse_moe.gate", "model.layers.5.mlp.gate", "model.layers.55.mlp.gate"),
     ],
 )

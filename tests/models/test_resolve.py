@@ -159,7 +159,9 @@ def test_remote_code_is_never_looked_at(tmp_path):
     assert len(load_model(str(folder)).layers) == 28
 
 
-@pytest.mark.parametrize("name", ["absent.json", "absent.gguf", "./absent", "/absent/config.json", "absent.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["absent.json", "absent.gguf", "./absent", "/absent/config.json", "absent.safetensors"]
+)
 def test_missing_files_are_named(name):
     with pytest.raises(InputError, match="absent"):
         load_model(name)
