@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from trilemma.hardware.strict_tables import FACT_RANGE, PEAK_RANGE, RANGES, Tabl
 from trilemma.intervals import Interval
 from trilemma.quantities import GIB, MIB
 
-#: A generous bound: the largest file shipped has about 8 kB.
-MAX_FILE_BYTES = 128 * 1024
+#: A generous bound: the largest file shipped has about 10 kB.
+MAX_FILE_BYTES = 64 * 1024
+#: Keys dotted this deep mean nothing here, and the TOML reader's time grows with the square of their depth.
+_DEEP_KEY = re.compile(r"""(?:(?:[\w-]{1,64}|"[^"\n]{0,64}"|'[^'\n]{0,64}')[ \t]*\.[ \t]*){24}""")
 
 #: Formats that may have a peak; vector rates (fp64, fp32) among them.
 PEAK_FORMATS = (
@@ -48,6 +51,8 @@ def read_text(path: Path) -> str:
 
 def parse_toml(text: str, *, where: str) -> dict[str, Any]:
     """``text`` as TOML. Raises `InputError` for anything that is not, deep nesting and huge numbers included."""
+    if _DEEP_KEY.search(text):
+        raise InputError(f"{shorten(where)} holds keys of absurd depth; give plain tables and keys")
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
