@@ -68,7 +68,7 @@ def _sizes(
         "hidden": fields.count("hidden_size", "embed_dim", high=2**20),
         "heads": fields.count(heads, default=head_default, high=2**14, quiet=True),
         "intermediate": fields.count("intermediate_size", default=4304, quiet=True),
-        "patch": fields.count("patch_size", default=patch, high=2**12, quiet=True),
+        "patch": _first(fields, "patch_size", patch),
         "channels": fields.count("in_channels", "in_chans", "num_channels", default=3, high=64, quiet=True),
     }
 
@@ -349,7 +349,48 @@ def gemma4(add: Builder, fields: Fields, text: int) -> dict[str, int]:
     return {**size, "out": text}
 
 
+def intern_vit(add: Builder, fields: Fields, text: int) -> dict[str, int]:
+    """InternViT of InternVL (transformers: models/internvl): layer scales, a pixel shuffle of 2 by 2, two matrices."""
+    size = _sizes(fields)
+    hidden, side = size["hidden"], _first(fields, "image_size", 448)
+    size["patch"] = _first(fields, "patch_size", 14)
+    fields.ignore("qk_normalization", "qkv_bias", "use_qk_norm", "attention_bias", "norm_type", "drop_path_rate")
+    fields.ignore("use_mask_token", "use_mean_pooling", "use_absolute_position_embeddings", "layer_scale_init_value")
+    if fields.values.get("qk_normalization") is True or fields.values.get("use_qk_norm") is True:
+        fields.assume("norms on q and k of the vision tower are not counted")
+    add.enter("vision", "vision_model.")
+    _conv_patches(add, size, bias=True)
+    add.plain("embeddings.class_embedding", "vision.embedding", hidden)
+    add.plain("embeddings.position_embedding", "vision.embedding", (side // size["patch"]) ** 2 + 1, hidden)
+    for index in range(size["layers"]):
+        add.enter("vision", f"vision_model.encoder.layers.{index}.")
+        for name in ("norm1", "norm2"):
+            _layer_norm(add, name, hidden)
+        for name in ("ls1", "ls2"):
+            add.plain(name, "vision.norm", hidden)
+        _attention(add, "attn", hidden, size["heads"])
+        _two_matrices(add, "mlp", hidden, size["intermediate"])
+    wide = 4 * hidden
+    add.enter("vision", "mlp1.")
+    _layer_norm(add, "0", wide)
+    _projector(add, "1", "3", wide, text, text)
+    return {**size, "image": side, "merge": 2, "out": text}
+
+
+def _first(fields: Fields, key: str, default: int) -> int:
+    """A size stated once or as a pair of equal ones."""
+    value = fields.raw(key)
+    if isinstance(value, list | tuple):
+        pair = fields.counts(key, low=1, high=2**14)
+        return pair[0] if pair else default
+    return fields.count(key, default=default, high=2**14, quiet=True)
+
+
 _TOWERS: dict[str, Tower] = {
+    "internvl_vision": intern_vit,
+    "intern_vit_6b": intern_vit,
+    "internvl": intern_vit,
+    "internvl_chat": intern_vit,
     "qwen2_vl": qwen2_vl,
     "qwen2_5_vl": qwen2_5_vl,
     "qwen3_vl": qwen3_vl,

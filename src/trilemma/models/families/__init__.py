@@ -36,6 +36,7 @@ _MODULES: dict[str, dict[str, str]] = {
         "exaone": "exaone",
         "exaone4": "exaone4",
         "arcee": "arcee",
+        "apertus": "apertus",
         "nemotron": "nemotron",
         "qwen": "qwen",
     },
@@ -135,7 +136,17 @@ _MODULES: dict[str, dict[str, str]] = {
     "hybrids": {"kimi_linear": "kimi_linear", "jamba": "jamba", "falcon_h1": "falcon_h1"},
 }
 #: Wrappers whose text part says its own type and whose vision tower says its own.
-WRAPPERS = ("mistral3", "llava", "llava_next", "llava_onevision", "pixtral", "qwen3_omni_moe", "qwen3_omni_moe_thinker")
+WRAPPERS = (
+    "mistral3",
+    "llava",
+    "llava_next",
+    "llava_onevision",
+    "pixtral",
+    "internvl",
+    "internvl_chat",
+    "qwen3_omni_moe",
+    "qwen3_omni_moe_thinker",
+)
 _READERS = {kind: (module, function) for module, kinds in _MODULES.items() for kind, function in kinds.items()}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trilemma.models.architecture import DenseFfn, ExpertFfn
 from trilemma.models.blocks.attention import AttentionStyle, QkNorm
+from trilemma.models.blocks.builder import Builder
 from trilemma.models.blocks.decoder import Decoder, LayerPlan
 from trilemma.models.blocks.feed_forward import FfnStyle
 from trilemma.models.families import shapes
@@ -108,6 +109,26 @@ def arcee(fields: Fields) -> Decoder:
     """AFM (Arcee): Llama with two-matrix feed-forwards (transformers: models/arcee)."""
     plan = LayerPlan(mixer=shapes.softmax(fields), ffn=shapes.dense(fields, gated=False))
     return shapes.llama_like(fields, [plan] * fields.layers())
+
+
+def apertus(fields: Fields) -> Decoder:
+    """Apertus (transformers: models/apertus): two-matrix feed-forwards behind xIELU, a norm on each head of q and k."""
+    norm: QkNorm | None = "head" if fields.flag("qk_norm", default=True) else None
+    bias = fields.flag("attention_bias", default=False)
+    plan = LayerPlan(
+        mixer=shapes.softmax(fields),
+        ffn=shapes.dense(fields, gated=False),
+        attention=AttentionStyle(qkv_bias=bias, o_bias=bias, qk_norm=norm),
+        mixer_norms=("attention_layernorm",),
+        ffn_norms=("feedforward_layernorm",),
+    )
+    fields.ignore("post_norm", "mlp_bias")
+
+    def extra(add: Builder, _: int) -> None:
+        add.plain("mlp.act_fn.alpha_p", "norm", 1)
+        add.plain("mlp.act_fn.alpha_n", "norm", 1)
+
+    return shapes.llama_like(fields, [plan] * fields.layers(), extra=extra)
 
 
 def nemotron(fields: Fields) -> Decoder:
