@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from trilemma.cli.arguments import add_models_dir, add_output_arguments, number
@@ -34,7 +35,6 @@ def run(arguments: argparse.Namespace) -> int:
     from trilemma import engines
     from trilemma.engines.commands import extract
     from trilemma.estimate.checking import check_command
-    from trilemma.models.resolve import load_model
     from trilemma.quantities import GIB
     from trilemma.search.answer import with_remedies
     from trilemma.workloads import Serving
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     engine, own_words = extract(words)
     command = engines.get(engine).read(own_words)
-    model = load_model(command.model, models_dir=arguments.models)
+    model, elsewhere = _model(command.model, arguments.models)
     cluster, named, cautions = _cluster(arguments.gpu, command)
     model = _as_served(model, command)
     free_bytes = None if arguments.free_gib is None else arguments.free_gib * GIB
@@ -62,8 +62,27 @@ def run(arguments: argparse.Namespace) -> int:
             free_bytes=free_bytes,
         )
     return show_estimate(
-        replace(answer, warnings=(*cautions, *answer.warnings)), as_json=arguments.json, explain=arguments.explain
+        replace(answer, warnings=(*elsewhere, *cautions, *answer.warnings)),
+        as_json=arguments.json,
+        explain=arguments.explain,
     )
+
+
+def _model(name: str, models_dir: str | None) -> tuple[Model, tuple[Caution, ...]]:
+    """The model that a command names; a folder of the machine where it will run is known here by its name alone."""
+    from trilemma.models.resolve import load_model
+
+    folder = PurePosixPath(name)
+    if not name.startswith(("/", "./", "../", "~")) or Path(name).expanduser().exists():
+        return load_model(name, models_dir=models_dir), ()
+    try:
+        model = load_model(folder.name, models_dir=models_dir)
+    except InputError:
+        raise InputError(
+            f"{name} is not here, and {folder.name!r} is no known model; give a path that exists or a hub id"
+        ) from None
+    message = f"{name} is not on this machine; taken by its name as {model.name}"
+    return model, (Caution(code="model-elsewhere", message=message),)
 
 
 def _cluster(gpu: str | None, command: EngineCommand) -> tuple[Cluster, int, tuple[Caution, ...]]:

@@ -114,6 +114,16 @@ class CautionDocument(TypedDict):
     message: str
 
 
+class ComparisonDocument(TypedDict):
+    name: str
+    predicted: float
+    low: float
+    high: float
+    measured: float
+    where: str
+    diverges: bool
+
+
 class Inputs(TypedDict):
     model: dict[str, Any]
     cluster: dict[str, Any]
@@ -139,6 +149,7 @@ class EstimateDocument(TypedDict):
     remedies: NotRequired[list[RemedyDocument]]
     command: NotRequired[str]
     start_up: NotRequired[dict[str, Any]]
+    measured: NotRequired[list[ComparisonDocument]]
     warnings: list[CautionDocument]
 
 

@@ -39,9 +39,11 @@ def render_estimate(estimate: Estimate, *, explain: bool = False, width: int = 1
     parts = [*_headline(estimate), "", *_ledger(estimate)]
     if explain:
         parts += ["", *_explained(estimate, width)]
-    for section in (_cache(estimate), _speed(estimate), _money(estimate)):
+    for section in (_measured(estimate), _cache(estimate), _speed(estimate), _money(estimate)):
         if section:
             parts += ["", *section]
+    if estimate.fits and "command" in estimate.extras:
+        parts += ["", "run it", f"  {estimate.extras['command']}"]
     if estimate.remedies:
         parts += ["", *_remedies(estimate, width)]
     if estimate.warnings:
@@ -116,6 +118,26 @@ def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.6g}"
     return str(value)
+
+
+def _measured(estimate: Estimate) -> list[str]:
+    """Predicted beside what the log of a real start measured."""
+    compared = estimate.extras.get("measured")
+    if not compared:
+        return []
+    rows = [
+        [
+            one["name"].removesuffix("_bytes").replace("_", " "),
+            show_gib(one["predicted"]),
+            f"{one['low'] / GIB:,.2f} – {one['high'] / GIB:,.2f}",
+            show_gib(one["measured"]),
+            "outside our range" if one["diverges"] else "",
+            one["where"],
+        ]
+        for one in compared
+    ]
+    headers = ["against the log, GiB", "predicted", "90 % range", "measured", "", "where"]
+    return render_table(headers, rows, align="lrrrll").splitlines()
 
 
 def _cache(estimate: Estimate) -> list[str]:
