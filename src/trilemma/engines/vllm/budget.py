@@ -17,7 +17,7 @@ from trilemma.engines.vllm.groups import Grouping, group_pages
 from trilemma.engines.vllm.lines import ledger, pool_spread
 from trilemma.engines.vllm.pages import PageRules, layer_pages
 from trilemma.engines.vllm.pool import count_pool
-from trilemma.engines.vllm.stage import Stage, stage_lines, tightest, weight_table
+from trilemma.engines.vllm.stage import Stage, inside_bytes, stage_lines, tightest, weight_table
 from trilemma.engines.vllm.table import Plans
 from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
@@ -52,6 +52,8 @@ def start_up(
     ]
     budget = np.full(plans.shape, capacity * force.memory_fraction)
     chosen, available = tightest(stages, budget, grouping, options)
+    if options.kv_cache_bytes is not None:
+        budget = inside_bytes(chosen) + available
     held_by_others = _held_by_others(capacity, free_bytes, chosen, facts)
     available = available - held_by_others
     count = count_pool(

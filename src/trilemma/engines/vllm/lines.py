@@ -22,14 +22,13 @@ def half_widths(stage: Stage, facts: VllmFacts, model: Model) -> dict[str, Any]:
     factor = 1.0 if facts.known else data["unknown_version_factor"]
     loaded = stage.lines["weights"]
     peak = stage.lines["activations"] + stage.lines["logits"]
-    relative = data["quantized_weights_relative" if model.quantization is not None else "exact_weights_relative"]
     sparse = any(
         isinstance(mixer, CompressedAttention) or (isinstance(mixer, LatentAttention) and mixer.index_dim)
         for mixer in model.mixers
     )
     unmodelled = data["sparse_gib"] if sparse else data["activations_gib"]
     return {
-        "weights": relative * loaded,
+        "weights": _weights_relative(model) * loaded + _uncounted_tower(model),
         "draft_model": 0.1 * stage.lines["draft_model"],
         "vision": data["vision_relative"] * stage.lines["vision"],
         "activations": factor * np.hypot(unmodelled * GIB, data["activations_relative"] * peak),
@@ -43,6 +42,21 @@ def half_widths(stage: Stage, facts: VllmFacts, model: Model) -> dict[str, Any]:
         ),
         "context": 0.5 * stage.lines["context"],
     }
+
+
+def _weights_relative(model: Model) -> float:
+    """How well the bytes of a checkpoint are known: 16 bits, as its own configuration says, or as such ones usually are."""
+    data = overheads.spread()
+    if model.quantization is None:
+        return data["exact_weights_relative"]
+    assumed = any(note.startswith("weights taken as") for note in model.assumptions)
+    return data["assumed_scheme_relative" if assumed else "quantized_weights_relative"]
+
+
+def _uncounted_tower(model: Model) -> float:
+    """Bytes that a multimodal model may load beside what is counted, when its tower is not described."""
+    counted = any(tensor.part == "vision" for tensor in model.tensors)
+    return 0.0 if counted or not model.multimodal else overheads.spread()["uncounted_tower_gib"] * GIB
 
 
 def pool_spread(stage: Stage, facts: VllmFacts, model: Model, *, total_bytes: float, shared_bytes: float) -> Any:

@@ -12,13 +12,20 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from trilemma.engines.vllm.facts import VllmFacts
+from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import DenseFfn, ExpertFfn, LatentAttention, Model
 from trilemma.quantities import GIB, MIB, Numbers, ceil_div
+
+#: How the cards of a node are joined: by a switch that multicasts, by another switch, by bridges or PCIe.
+Fabric = Literal["multicast", "linked", "bridged"]
+
+#: Cards whose fast link joins at least this many stand behind a switch; bridges join two.
+_SWITCHED = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,12 +155,21 @@ class Buffers:
     communication: Any
 
 
-def buffers(*, facts: VllmFacts, tp: Numbers, linked: bool) -> Buffers:
-    """Non-torch memory that the budget counts; ``linked`` cards (NVLink and the like) keep all-reduce workspaces."""
+def buffers(*, facts: VllmFacts, tp: Numbers, fabric: Fabric) -> Buffers:
+    """Non-torch memory that the budget counts; what several ranks add goes by the ``fabric`` that joins their cards."""
     data = _data()["non_torch_gib"]
     alone = np.full(np.shape(tp), data["alone"][facts.era] * GIB)
-    added = data["linked" if linked else "bridged"][facts.era] * GIB
+    added = data[fabric][facts.era] * GIB
     return Buffers(workspace=alone, communication=np.where(np.asarray(tp) > 1, added, 0.0))
+
+
+def fabric_of(accelerator: Accelerator) -> Fabric:
+    """Cards behind a switch keep all-reduce workspaces, larger where the switch multicasts; bridged pairs keep little."""
+    link, capability = accelerator.link, accelerator.compute_capability
+    if link is None or link.domain < _SWITCHED:
+        return "bridged"
+    multicasts = capability is not None and capability >= _data()["fabric"]["multicast_from"]
+    return "multicast" if multicasts else "linked"
 
 
 def graph_bytes(
@@ -199,10 +215,10 @@ def charged_share() -> float:
     return float(_data()["graphs"]["charged_share"])
 
 
-def context_bytes(*, tp: Numbers, linked: bool) -> Any:
+def context_bytes(*, tp: Numbers, fabric: Fabric) -> Any:
     """The CUDA context of a worker, and what it sets up to talk to others, before the engine draws up its budget."""
     data = _data()["context_gib"]
-    several = data["linked" if linked else "bridged"]
+    several = data["bridged" if fabric == "bridged" else "linked"]
     return np.where(np.asarray(tp) > 1, several, data["alone"]) * GIB
 
 

@@ -20,9 +20,6 @@ from trilemma.memory.weights import WeightTable, rank_weights
 from trilemma.models.architecture import LatentAttention, Model, RecurrentState, SoftmaxAttention, Tensor
 from trilemma.plans import ServeOptions
 
-#: Cards whose fast link joins at least this many get all-reduce workspaces; bridges of two do not.
-_SWITCHED = 4
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
@@ -46,14 +43,14 @@ def stage_lines(
         expert_tp=plans.tp * plans.dp, vocab_padding=facts.vocab_padding,
     )  # fmt: skip
     widths = overheads.Widths.of(model)
-    linked = accelerator.link is not None and accelerator.link.domain >= _SWITCHED
+    fabric = overheads.fabric_of(accelerator)
     dtype_bytes = force.dtype.bits / 8
     peak = overheads.activation_peak(
         model, widths=widths, facts=facts, tp=plans.tp, ep=plans.ep, last=last, max_seqs=plans.seqs, tokens=plans.tokens,
         dtype_bytes=dtype_bytes, context=force.context, text_only=options.text_only,
         compute_capability=accelerator.compute_capability,
     )  # fmt: skip
-    outside = overheads.buffers(facts=facts, tp=plans.tp, linked=linked)
+    outside = overheads.buffers(facts=facts, tp=plans.tp, fabric=fabric)
     graphs = overheads.graph_bytes(
         widths=widths, facts=facts, layers=stop - start, tp=plans.tp, max_seqs=plans.seqs, tokens=plans.tokens,
         draft_tokens=force.draft_tokens, sizes=options.cuda_graph_sizes, eager=options.eager,
@@ -73,7 +70,7 @@ def stage_lines(
         "communication": outside.communication,
         "cuda_graphs": graphs * (overheads.charged_share() if inside else 1.0),
         "graphs_inside": np.full(plans.shape, inside),
-        "context": overheads.context_bytes(tp=plans.tp, linked=linked),
+        "context": overheads.context_bytes(tp=plans.tp, fabric=fabric),
     }
     lines = {key: np.broadcast_to(value, plans.shape) for key, value in lines.items()}
     loaded = lines["weights"] + lines["draft_model"] + lines["vision"]
