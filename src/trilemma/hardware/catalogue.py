@@ -64,9 +64,8 @@ def find(name: str, *, memory_gib: float | None = None) -> Accelerator:
     if len(entries) > 1 and memory_gib is not None:
         entries = _by_total(entries, memory_gib)
     if len(entries) > 1:
-        raise InputError(
-            f"{shorten(name)!r} names several accelerators: {', '.join(sorted(entry.id for entry in entries)[:12])}"
-        )
+        candidates = ", ".join(sorted(entry.id for entry in entries)[:12])
+        raise InputError(f"{shorten(name)!r} names several accelerators; give one of {candidates}")
     return _sized(entries[0], wanted, memory_gib)
 
 
