@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
+torch.set_num_threads(1)
 
 from trilemma.formats import codebooks  # noqa: E402
 from trilemma.formats.catalogue import get  # noqa: E402
