@@ -12,7 +12,7 @@ from trilemma.engines.vllm import overheads
 from trilemma.errors import InputError
 from trilemma.quantities import GIB
 from trilemma.validate.judgement import Judgement, Start
-from trilemma.validate.serving_memory_classes import classes_of, config_of
+from trilemma.validate.serving_memory_classes import classes_of, config_of, resolved_cell
 from trilemma.validate.serving_memory_figures import METRICS, WEIGHT_LINES, Case, figures, given_bytes_only
 from trilemma.validate.serving_memory_question import Question, read_question
 from trilemma.validate.serving_memory_refit import refit
@@ -81,7 +81,7 @@ def _judged(row: Row, question: Question | str, printed: dict[Any, list[float]])
     assumed += [caution.message for caution in case.start.cautions]
     return Judgement(
         row_id=row.id,
-        cells={**row.cells, "gpu": question.accelerator.id, "engine": "vllm"},
+        cells={column: resolved_cell(row, question, column) for column in row.cells},
         classes=classes_of(row, question, case.start),
         comparisons=tuple(comparisons),
         start=verdict,

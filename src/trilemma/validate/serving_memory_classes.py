@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from trilemma.engines.base import StartUp
+from trilemma.errors import InputError
 from trilemma.models.architecture import (
     CompressedAttention,
     ExpertFfn,
@@ -27,6 +30,30 @@ def family_kind(model: Model) -> str:
     if any(isinstance(mixer, SoftmaxAttention) and (mixer.window or mixer.chunk) for mixer in mixers):
         return "sliding"
     return "moe" if any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers) else "dense"
+
+
+def resolved_cell(row: Row, question: Question, column: str) -> str:
+    """A cell as it compares: models, GPUs and engines after resolution, so that two spellings of one thing are one value."""
+    match column:
+        case "gpu":
+            return question.accelerator.id
+        case "model":
+            return _catalogue_name(row.text("model"))
+        case "engine":
+            return "vllm"
+        case _:
+            return row.text(column)
+
+
+@lru_cache(maxsize=1024)
+def _catalogue_name(name: str) -> str:
+    from trilemma.models.resolve import resolve_name
+
+    try:
+        entry, scheme = resolve_name(name)
+    except InputError:
+        return name.lower()
+    return f"{entry} {scheme.name}" if scheme is not None else entry
 
 
 def classes_of(row: Row, question: Question, start: StartUp) -> dict[str, str]:

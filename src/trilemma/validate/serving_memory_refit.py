@@ -16,6 +16,7 @@ import numpy as np
 from trilemma.engines.vllm import overheads
 from trilemma.errors import InputError
 from trilemma.quantities import GIB, Array
+from trilemma.validate.serving_memory_classes import resolved_cell
 from trilemma.validate.serving_memory_figures import PRINTED_LINES
 from trilemma.validate.serving_memory_question import Question
 from trilemma.validate.serving_memory_start import lines_bytes, start_of
@@ -31,8 +32,8 @@ _WEIGHTS = "weights_gib_per_gpu"
 #: First words of the interval widths that belong to a kind of figure: a printed line, weights by how well they are known.
 _WIDTHS = {
     "exact weights": ("exact",),
-    "quantised weights": ("quantized",),
-    "weights with vision": ("vision",),
+    "quantised weights": ("quantized", "assumed"),
+    "weights with vision": ("vision", "uncounted"),
     "activation_peak_gib": ("activations", "sparse"),
     "non_torch_gib": ("non_torch", "communication"),
     "cudagraph_gib": ("graphs",),
@@ -70,7 +71,7 @@ def refit(
     """(coefficients by row index, the ``holdout`` part of the document). Rows of one group share their coefficients."""
     figures = _figures(rows, questions)
     groups = {
-        index: tuple(_value(row, question, column) for column in columns)
+        index: tuple(resolved_cell(row, question, column) for column in columns)
         for index, (row, question) in enumerate(zip(rows, questions, strict=True))
         if isinstance(question, Question)
     }
@@ -89,11 +90,6 @@ def refit(
         "uninformed": blind,
     }
     return {index: fits[group] for index, group in groups.items()}, document
-
-
-def _value(row: Row, question: Question, column: str) -> str:
-    """The cell as it compares: GPUs after resolution, so that two spellings of one card are one group."""
-    return question.accelerator.id if column == "gpu" else row.text(column).strip().lower()
 
 
 def _figures(rows: Sequence[Row], questions: Sequence[Question | str]) -> _Figures:
@@ -239,15 +235,16 @@ def _source_weights(figures: _Figures, keep: Any) -> Array:
 
 
 def _borrow(coefficients: Coefficients, path: Path, *, informed: set[Path]) -> None:
-    """Give a term that no kept figure informs the value of the nearest era that is informed; without one it stays."""
+    """Give a term that no kept figure informs the value of the nearest era of the engine that is; without one it stays."""
+    eras = [era for era, value in coefficients["sampler_bytes_per_logit"].items() if _is_number(value)]
+    known = [era for era in eras if (*path[:-1], era) in informed]
+    if path[-1] not in eras or not known:
+        return
     place = coefficients
     for key in path[:-1]:
         place = place[key]
-    eras = list(place)
-    known = [era for era in eras if (*path[:-1], era) in informed]
-    if known and len(path) > 1 and path[0] in ("sampler_bytes_per_logit", "non_torch_gib"):
-        at = eras.index(path[-1])
-        place[path[-1]] = place[min(known, key=lambda era: abs(eras.index(era) - at))]
+    at = eras.index(path[-1])
+    place[path[-1]] = place[min(known, key=lambda era: abs(eras.index(era) - at))]
 
 
 def _set_widths(coefficients: Coefficients, figures: _Figures, keep: Any, predicted: Array) -> None:
