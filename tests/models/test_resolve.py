@@ -165,3 +165,12 @@ def test_remote_code_is_never_looked_at(tmp_path):
 def test_missing_files_are_named(name):
     with pytest.raises(InputError, match="absent"):
         load_model(name)
+
+
+def test_mixtures_without_their_active_parameters():
+    assert resolve_name("Qwen3-235B") == ("qwen3-235b-a22b", None)
+    assert resolve_name("qwen3:30b") == ("qwen3-30b-a3b", None)
+
+
+def test_bits_in_a_name_win_over_the_method():
+    assert resolve_name("someone/Qwen3-30B-A3B-AWQ-8bit")[1].name == "w8a16"

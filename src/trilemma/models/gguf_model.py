@@ -86,16 +86,29 @@ def _adapt(
             ]
     elif architecture == "deepseek2":
         config |= _latent(config, metadata)
+        if not any("exp_probs_b" in name for name in names):
+            config["model_type"] = "deepseek_v2"
     elif architecture == "glm4moe":
         config["n_routed_experts"] = config.pop("num_experts", None)
+        _without_mtp(config)
         config["attention_bias"] = "blk.0.attn_q.bias" in names
         config["use_qk_norm"] = "blk.0.attn_q_norm.weight" in names
+    elif architecture == "minimax-m2":
+        config["num_local_experts"] = config.pop("num_experts", None)
+        config["intermediate_size"] = config.pop("moe_intermediate_size", config.get("intermediate_size"))
     elif architecture in ("qwen2moe", "qwen3moe", "qwen3next"):
         config.setdefault("decoder_sparse_step", 1)
     if architecture == "gemma3":
         config.setdefault("sliding_window_pattern", 6)
     if architecture == "phi3" and not config.get("sliding_window"):
         config.pop("sliding_window", None)
+
+
+def _without_mtp(config: dict[str, Any]) -> None:
+    """``block_count`` of llama.cpp includes the multi-token-prediction layers, ``num_hidden_layers`` does not."""
+    blocks, extra = config.get("num_hidden_layers"), config.get("num_nextn_predict_layers", 0)
+    if isinstance(blocks, int) and isinstance(extra, int) and 0 < extra < blocks:
+        config["num_hidden_layers"] = blocks - extra
 
 
 def _latent(config: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:

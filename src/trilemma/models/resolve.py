@@ -23,6 +23,8 @@ _FILE_ENDINGS = (".json", ".safetensors", ".gguf")
 _PUBLISHERS = ("nvidia", "meta", "google", "microsoft", "openai", "ibm", "mistralai", "deepseek")
 #: A size at the end of a name whose architecture has one size only: ``DeepSeek R1 671b``, ``Nemotron 3 Nano 30B``.
 _SIZE = re.compile(r"\d+(?:\.\d+)?[bt]")
+#: Active parameters at the end of the name of a mixture, which tables leave out: ``Qwen3-235B`` is Qwen3-235B-A22B.
+_ACTIVE = re.compile(r"a\d+(?:\.\d+)?b")
 
 
 def load_model(name_or_path: str, *, models_dir: str | None = None) -> Model:
@@ -244,6 +246,8 @@ def _keys() -> Mapping[str, tuple[str, ...]]:
             if index == 0 or spelling.scheme is None:
                 _add(loose, squeeze(spelling.bare), entry.name)
                 _add(loose, squeeze(without_dates(spelling.bare)), entry.name)
+            if index == 0 and spelling.scheme is None and _ACTIVE.fullmatch(spelling.bare[-1]):
+                _add(loose, squeeze(spelling.bare[:-1]), entry.name)
     return {key: tuple(found) for key, found in (loose | full).items()}
 
 
