@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from timing_cases import card, llama_70b, mixture
+from timing_cases import INT4, card, llama_70b, mixture
 
 from trilemma.hardware.catalogue import all_accelerators
 from trilemma.hardware.cluster import Cluster
 from trilemma.plans import Layout
-from trilemma.timing import Machine, coefficients_for, model_work, serving_speed
+from trilemma.timing import Machine, coefficients_for, model_work, serving_speed, speed_explanation
 from trilemma.timing.coefficients import spec_sheet
 from trilemma.timing.intervals import speed_spread
 
@@ -47,3 +47,10 @@ def test_spread_is_wider_where_less_is_known():
         ]
         for (low, high), (wider_low, wider_high) in itertools.pairwise(bounds):
             assert wider_low <= low < 1 < high <= wider_high
+
+
+def test_a_speed_explains_itself():
+    machine = Machine.of(Cluster.of(card(), 8))
+    words = "\n".join(speed_explanation(model_work(llama_70b(INT4), card()), machine))
+    for fact in ("int4_g128 weights compute in bf16", "989 TFLOP/s", "3.35 TB/s", "aiconfigurator@095f58a51", "Hopper"):
+        assert fact in words

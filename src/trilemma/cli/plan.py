@@ -113,13 +113,22 @@ def _show(
     from trilemma.report.text import render_estimate
 
     title = f"{model.name} on {cluster.gpus} x {cluster.accelerator.name}"
-    print(render_plans(result, title=title, width=max(screen_width(), 100)))
+    explanation = _explanation(cluster, result) if arguments.explain else ()
+    print(render_plans(result, title=title, width=max(screen_width(), 100), explanation=explanation))
     if nearest is not None:
         print(
             f"\nthe plainest plan, and what would make it fit\n\n{render_estimate(nearest, explain=arguments.explain)}"
         )
     elif arguments.explain and result.plans:
         print(f"\nthe best plan in full\n\n{render_estimate(result.plans[0].estimate, explain=True)}")
+
+
+def _explanation(cluster: Cluster, result: SearchResult) -> tuple[str, ...]:
+    from trilemma.timing import Machine, model_work, speed_explanation
+
+    if not result.plans:
+        return ()
+    return speed_explanation(model_work(result.plans[0].precision.model, cluster.accelerator), Machine.of(cluster))
 
 
 def _nearest(model: Model, cluster: Cluster, workload: Serving, fixed: Fixed, engine: EngineRef) -> Estimate:

@@ -15,23 +15,27 @@ from trilemma.workloads import Serving
 
 _BAR_CELLS = 8
 _HEADERS = (
-    "#", "layout", "weights", "KV", "at once", "tok/s/GPU", "tok/s/user", "TTFT", "TPOT", "$/M tok", "memory per GPU",
+    "#", "layout", "weights", "KV", "longest", "at once", "tok/s/GPU", "tok/s/user", "TTFT", "TPOT", "$/M tok", "memory per GPU",
     "bound by",
 )  # fmt: skip
 _MOST_REASONS = 8
 
 
-def render_plans(result: SearchResult, *, title: str, width: int = 140) -> str:
-    """The whole answer. ``title`` names model and GPUs."""
+def render_plans(result: SearchResult, *, title: str, width: int = 140, explanation: tuple[str, ...] = ()) -> str:
+    """The whole answer. ``title`` names model and GPUs, ``explanation`` says where the speed of the best plan comes from."""
     parts = [f"{title}: {load_words(result.workload)}", *(f"assumed: {words}" for words in _assumed(result))]
     best = result.plans[: result.best]
     if not best:
         return "\n".join([*parts, "", "no plan fits", *_losers(result)])
     if not result.meets_targets:
         parts.append("NO PLAN MEETS THE TARGETS; these come nearest")
-    table = render_table(_HEADERS, [_row(rank, found) for rank, found in enumerate(best, 1)], align="rlllrrrrrrll")
+    table = render_table(_HEADERS, [_row(rank, found) for rank, found in enumerate(best, 1)], align="rlllrrrrrrrll")
     parts += ["", *table.splitlines(), *_range(best[0]), "", *_commands(best, width), *_quality(best, width)]
     parts += ["", *_front(result), "", *_losers(result), "", *_cautions(best[0].estimate, width)]
+    if explanation:
+        parts += ["", "where the speed of #1 comes from"]
+        for sentence in explanation:
+            parts += textwrap.wrap(sentence, width, initial_indent="  ", subsequent_indent="    ")
     return "\n".join(line.rstrip() for line in parts)
 
 
@@ -72,6 +76,7 @@ def _row(rank: int, found: Found) -> list[str]:
         answer.inputs["plan"]["summary"],
         weights_words(found),
         kv,
+        show_count(answer.cache.max_context) if answer.cache is not None else "–",
         show_count(found.workload.concurrency or 0),
     ]
     if speed is None or speed.tokens_per_s_per_gpu is None or speed.tpot_s is None or speed.ttft_s is None:
@@ -96,6 +101,7 @@ def seconds(latency: Latency) -> str:
 
 
 def _range(found: Found) -> Iterator[str]:
+    yield "longest: tokens of the longest single request that the cache pool admits; at once: requests over all GPUs"
     speed = found.estimate.speed
     if (
         speed is not None

@@ -1,6 +1,7 @@
 """Seconds: rooflines of operators, collectives, and what a serving step adds up to."""
 
 from trilemma.timing.coefficients import Coefficients, coefficients_for
+from trilemma.timing.explain import speed_explanation
 from trilemma.timing.forward_pass import Machine, PassTime, decode_step, prefill_pass
 from trilemma.timing.operators import ModelWork, model_work
 from trilemma.timing.roofline import compute_format, operator_time_s, peak_flops, ridge_flops_per_byte
@@ -22,4 +23,5 @@ __all__ = [
     "prefill_pass",
     "ridge_flops_per_byte",
     "serving_speed",
+    "speed_explanation",
 ]
