@@ -63,3 +63,9 @@ def test_loading_by_name_is_quick():
         load_model(name)
         took.append(time.process_time() - start)
     assert min(took) < 0.06
+
+
+def test_entries_that_were_not_looked_up_say_so():
+    assert any("sibling" in note for note in load_model("minimax-m2").assumptions)
+    assert any("recalled" in note for note in load_model("glm-4.5-air").assumptions)
+    assert load_model("qwen3-32b").assumptions == ()

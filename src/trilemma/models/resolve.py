@@ -113,7 +113,7 @@ def _from_catalogue(name: str) -> Model | None:
     entry_name, spelling, note = found
     config = catalogue.config(entry_name)
     source = f"catalogue {entry_name}: {config.pop('_source', '')}"
-    as_of = config.pop("_as_of", "")
+    as_of, caution = config.pop("_as_of", ""), config.pop("_caution", "")
     left = layers_left(name)
     if left is not None:
         _cut(config, left)
@@ -125,9 +125,8 @@ def _from_catalogue(name: str) -> Model | None:
     )
     if spelling is not None:
         model = _stated_by_name(model, name)
-    if note:
-        model = replace(model, assumptions=(*model.assumptions, note))
-    return model
+    notes = tuple(text for text in (note, caution) if text)
+    return replace(model, assumptions=model.assumptions + notes) if notes else model
 
 
 def _cut(config: dict[str, Any], layers: int) -> None:
