@@ -67,7 +67,7 @@ def test_every_reader_is_exercised() -> None:
     }
     readers = {families.find(kind) for kind in used if kind}
     assert {families.find(kind) for kind in families.known()} - readers <= {
-        families.find(kind) for kind in ("olmo", "arcee", "hunyuan_v1_dense")
+        families.find(kind) for kind in ("olmo", "arcee", "hunyuan_v1_dense", "gemma3n")
     }
 
 
@@ -76,6 +76,15 @@ def test_small_families_read() -> None:
     assert not any(t.role == "norm" for t in read(model_type="olmo").tensors)
     assert not any(t.role == "ffn.gate" for t in read(model_type="arcee").tensors)
     assert tensor(read(model_type="hunyuan_v1_dense"), "q_norm.weight").shape == (128,)
+
+
+def test_gemma_3n_streams_and_shared_caches() -> None:
+    """E4B: 35 layers of which the last 15 keep no cache, an embedding of 256 for each layer, four streams."""
+    model = model_from_config({"model_type": "gemma3n_text", "num_hidden_layers": 35}, name="gemma-3n-E4B")
+    assert [layer.index for layer in model.layers if getattr(layer.mixer, "shares_cache", False)] == list(range(20, 35))
+    assert tensor(model, "embed_tokens_per_layer.weight").shape == (262144, 35 * 256)
+    assert sum(t.name.startswith("model.language_model.altup_") for t in model.tensors) == 6
+    assert {"hidden_size", "num_kv_shared_layers", "laurel_rank"} <= {text.split()[0] for text in model.assumptions}
 
 
 def test_llama_tensors_and_cuts() -> None:

@@ -82,6 +82,7 @@ _MODULES: dict[str, dict[str, str]] = {
         "gemma4_text": "gemma4",
         "gemma4_unified": "gemma4",
     },
+    "gemma3n": {"gemma3n": "gemma3n", "gemma3n_text": "gemma3n"},
     "llama4": {"llama4": "llama4", "llama4_text": "llama4", "mllama": "mllama", "mllama_text_model": "mllama"},
     "mimo": {"mimo": "mimo", "mimo_v2_flash": "mimo_v2", "mimo_v2": "mimo_v2"},
     "nemotron": {"nemotron-nas": "nemotron_nas", "deci": "nemotron_nas", "nemotron_h": "nemotron_h"},
@@ -118,6 +119,8 @@ _MODULES: dict[str, dict[str, str]] = {
         "glm4_moe": "glm4_moe",
         "glm4v_moe_text": "glm4_moe",
         "dots1": "dots1",
+        "bailing_moe": "bailing_moe",
+        "bailing_moe_v2": "bailing_moe",
         "deepseek": "deepseek",
     },
     "open_models": {

@@ -82,15 +82,32 @@ def deepseek(fields: Fields) -> Decoder:
     return grouped_mixture(fields, AttentionStyle(qkv_bias=bias, o_bias=bias))
 
 
+def bailing_moe(fields: Fields) -> Decoder:
+    """Ling and Ring (vllm/model_executor/models/bailing_moe.py): the second generation has norms of each head."""
+    norm: QkNorm | None = "head" if fields.flag("use_qk_norm", default=False) else None
+    style = AttentionStyle(
+        qkv_bias=fields.flag("use_qkv_bias", default=False),
+        o_bias=fields.flag("use_bias", default=False),
+        qk_norm=norm,
+        name="attention",
+        o_name="dense",
+    )
+    corrected = fields.flag("moe_router_enable_expert_bias", default=False)
+    fields.values = {**fields.values, "topk_method": "noaux_tc" if corrected else "greedy"}
+    fields.ignore("moe_shared_expert_intermediate_size", "norm_head", "norm_softmax", "router_dtype", "score_function")
+    return grouped_mixture(fields, style)
+
+
 def grouped_mixture(fields: Fields, attention: AttentionStyle, *, head_default: int | None = None) -> Decoder:
     """Dense first layers, then routed and shared experts, on grouped-query attention; MTP modules as further layers."""
     layers = fields.layers()
     size = fields.count("moe_intermediate_size")
     moe: Ffn = ExpertFfn(
-        experts=fields.count("n_routed_experts", high=shapes.MOST_EXPERTS),
+        experts=fields.count("n_routed_experts", "num_experts", high=shapes.MOST_EXPERTS),
         top_k=shapes.experts_per_token(fields),
         intermediate=size,
-        shared_intermediate=size * fields.count("n_shared_experts", default=1, low=0, high=64, quiet=True),
+        shared_intermediate=size
+        * fields.count("n_shared_experts", "num_shared_experts", default=1, low=0, high=64, quiet=True),
     )
     first = fields.count("first_k_dense_replace", default=0, low=0, high=4096, quiet=True)
     every = fields.count("moe_layer_freq", default=1, high=4096, quiet=True)
