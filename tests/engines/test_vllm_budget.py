@@ -231,3 +231,34 @@ def test_a_larger_fraction_never_leaves_less(model: str, fractions: tuple[float,
     assert high.pool.available_bytes >= low.pool.available_bytes
     assert high.pool.blocks >= low.pool.blocks
     assert high.pool.max_context >= low.pool.max_context
+
+
+def test_a_draft_model_brings_its_weights_and_its_cache() -> None:
+    """Llama-3.2-1B drafting for the 70B: 1.2 billion parameters, and 16 layers of eight heads of 64."""
+    plain, drafting, head = (
+        _start("llama-3.1-70b", layout=Layout(tp=4), context=8192, draft=draft)
+        for draft in (
+            None,
+            Draft(method="draft", model="llama-3.2-1b", tokens=4),
+            Draft(method="eagle", model="llama-3.2-1b", tokens=4),
+        )
+    )
+    assert drafting.ledger["draft_model"].bytes == pytest.approx(1.2358e9 * 2 / 4, rel=0.01)
+    assert head.ledger["draft_model"].bytes < 0.85 * drafting.ledger["draft_model"].bytes
+    assert drafting.pool.bytes_per_token_per_gpu - plain.pool.bytes_per_token_per_gpu == 16 * 2 * 2 * 64 * 2
+    assert drafting.pool.available_bytes < plain.pool.available_bytes
+
+
+@pytest.mark.parametrize(
+    "draft", [Draft(method="mtp"), Draft(method="eagle3"), Draft(method="eagle3", model="nobody/knows-this-head")]
+)
+def test_drafts_that_cannot_be_counted_are_said(draft: Draft) -> None:
+    start = _start("llama-3.1-8b", context=8192, draft=draft)
+    assert any(caution.code == "draft-not-counted" for caution in start.cautions)
+    assert start.ledger.get("draft_model") is None
+
+
+def test_given_cache_bytes_set_the_budget() -> None:
+    start = _start("llama-3.1-8b", context=8192, kv_cache_bytes=10 * GIB)
+    assert start.pool.available_bytes == 10 * GIB
+    assert start.ledger.total("inside") == pytest.approx(start.budget_bytes)

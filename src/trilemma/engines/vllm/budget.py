@@ -12,6 +12,7 @@ import numpy as np
 
 from trilemma.engines.base import KvPool, StartUp
 from trilemma.engines.vllm.defaults import InForce, in_dtype, in_force
+from trilemma.engines.vllm.draft import with_draft
 from trilemma.engines.vllm.facts import VllmFacts, for_version
 from trilemma.engines.vllm.groups import Grouping, group_pages
 from trilemma.engines.vllm.lines import ledger, pool_spread
@@ -22,7 +23,7 @@ from trilemma.engines.vllm.table import Plans
 from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.memory import memory_cautions, runtime_total
-from trilemma.models.architecture import Model
+from trilemma.models.architecture import LatentAttention, Model
 from trilemma.plans import Draft, Layout, ServeOptions
 
 
@@ -42,8 +43,9 @@ def start_up(
     capacity = total.interval.value if capacity_bytes is None else float(capacity_bytes)
     if capacity <= 0 or (free_bytes is not None and free_bytes < 0):
         raise InputError(f"a card of {capacity:.0f} bytes with {free_bytes} free cannot be planned for")
-    force = in_force(model, options, draft, facts, capacity_bytes=capacity, card=accelerator.id)
-    served = in_dtype(model, force.dtype)
+    drafting = with_draft(model, draft)
+    force = in_force(drafting, options, facts, capacity_bytes=capacity, card=accelerator.id)
+    served = in_dtype(drafting.model, force.dtype)
     plans = Plans.of(layout, force)
     grouping = _grouping(served, force, options, facts, plans.tp)
     table = weight_table(served, facts)
@@ -101,9 +103,10 @@ def start_up(
 
 def _grouping(model: Model, force: InForce, options: ServeOptions, facts: VllmFacts, tp: Any) -> Grouping | None:
     """The cache groups of all layers, MTP layers among them where they draft."""
+    latent = any(isinstance(layer.mixer, LatentAttention) for layer in model.layers)
     rules = PageRules(
         kv=force.kv,
-        block=options.block_size or facts.block_size,
+        block=options.block_size or (facts.mla_block_size if latent else facts.block_size),
         latent_block=options.block_size or facts.mla_block_size,
         compressed_block=options.block_size or facts.compressed_block_size,
         windows_kept=facts.hybrid_groups and not options.extra.get("disable-hybrid-kv-cache-manager"),
@@ -111,7 +114,7 @@ def _grouping(model: Model, force: InForce, options: ServeOptions, facts: VllmFa
         draft_tokens=force.draft_tokens,
         state_mode=force.state_mode,
     )
-    layers = (*model.layers, *(model.mtp_layers if force.uses_mtp else ()))
+    layers = (*model.layers, *(model.mtp_layers if force.drafts_by_layers else ()))
     return group_pages(
         layer_pages(layers, tp=tp, rules=rules), ratio=facts.group_ratio, state_alignment=facts.state_block_alignment,
         least_block=options.block_size or facts.block_size, packed=facts.packed_compressed,

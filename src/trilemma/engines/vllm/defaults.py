@@ -7,13 +7,14 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from trilemma.engines.vllm.draft import Drafting
 from trilemma.engines.vllm.facts import VllmFacts
 from trilemma.engines.vllm.kv_formats import kv_format
 from trilemma.errors import Caution, InputError
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.models.architecture import CompressedAttention, LatentAttention, Model, RecurrentState
-from trilemma.plans import Draft, ServeOptions
+from trilemma.plans import ServeOptions
 from trilemma.quantities import Numbers
 
 #: A model that states no length is taken to be this long.
@@ -34,15 +35,16 @@ class InForce:
     dtype: Format
     state_mode: StateMode
     draft_tokens: int
-    uses_mtp: bool
+    drafts_by_layers: bool
     cautions: tuple[Caution, ...]
 
 
 def in_force(
-    model: Model, options: ServeOptions, draft: Draft | None, facts: VllmFacts, *, capacity_bytes: float, card: str
+    drafting: Drafting, options: ServeOptions, facts: VllmFacts, *, capacity_bytes: float, card: str
 ) -> InForce:
     """Fill in what ``options`` leave open. Raises `InputError` for values that no engine accepts."""
     cautions: list[Caution] = []
+    model = drafting.model
     fraction = facts.memory_fraction if options.memory_fraction is None else options.memory_fraction
     if not 0 < fraction <= 1:
         raise InputError(f"--gpu-memory-utilization {fraction} is out of range; give a share above 0 and up to 1")
@@ -55,10 +57,6 @@ def in_force(
     if not 0 < context <= 2**40:
         raise InputError(f"--max-model-len {context} is out of range; give a whole number of at least 1")
     seqs, tokens = _batches(options, facts, context, capacity_bytes, card)
-    uses_mtp = draft is not None and "mtp" in draft.method and bool(model.mtp_layers)
-    if draft is not None and "mtp" in draft.method and not model.mtp_layers:
-        message = f"{model.name} has no multi-token-prediction layers; its draft is not counted"
-        cautions.append(Caution(code="draft-not-counted", message=message))
     return InForce(
         memory_fraction=fraction,
         context=context,
@@ -67,9 +65,9 @@ def in_force(
         kv=_kv(model, options),
         dtype=_dtype(model, options),
         state_mode=_state_mode(model, options, facts),
-        draft_tokens=draft.tokens if draft is not None else 0,
-        uses_mtp=uses_mtp,
-        cautions=tuple(cautions),
+        draft_tokens=drafting.tokens,
+        drafts_by_layers=drafting.has_layers,
+        cautions=(*drafting.cautions, *cautions),
     )
 
 

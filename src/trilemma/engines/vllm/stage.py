@@ -54,15 +54,15 @@ def stage_lines(
     graphs = overheads.graph_bytes(
         widths=widths, facts=facts, layers=stop - start, tp=plans.tp, max_seqs=plans.seqs, tokens=plans.tokens,
         draft_tokens=force.draft_tokens, sizes=options.cuda_graph_sizes, eager=options.eager,
-        drafts_by_model=force.uses_mtp,
+        drafts_by_model=force.drafts_by_layers,
     )  # fmt: skip
     skipped = facts.second_runner_skips_graphs and not widths.expert_layers and not model.is_hybrid
     inside = facts.graphs_in_budget and not skipped
     resident = np.maximum(weights.text + _rope_bytes(model, force, facts) - options.cpu_offload_bytes, 0)
-    extra = len(model.mtp_layers) if force.uses_mtp else 0
+    extra = len(model.mtp_layers) if force.drafts_by_layers else 0
     lines = {
         "weights": resident,
-        "draft_model": weights.mtp if force.uses_mtp else np.zeros(plans.shape),
+        "draft_model": weights.mtp if force.drafts_by_layers else np.zeros(plans.shape),
         "vision": np.zeros(plans.shape) if options.text_only else weights.vision + np.zeros(plans.shape),
         "activations": peak.activations,
         "logits": peak.logits,
