@@ -95,7 +95,7 @@ def _show(
     arguments: argparse.Namespace, model: Model, cluster: Cluster, result: SearchResult, nearest: Estimate | None
 ) -> None:
     if arguments.json:
-        from trilemma.report.document import dumps, plans_document
+        from trilemma.report.document import dumps, estimate_document, plans_document
 
         document = plans_document(
             [found.estimate for found in result.plans],
@@ -107,14 +107,16 @@ def _show(
             rejected=result.rejected,
             explain=arguments.explain,
         )
+        if nearest is not None and not nearest.fits:
+            document["nearest"] = estimate_document(nearest, explain=arguments.explain)
         print(dumps(document))
         return
     from trilemma.report.plans import render_plans
     from trilemma.report.text import render_estimate
 
-    title = f"{model.name} on {cluster.gpus} x {cluster.accelerator.name}"
     explanation = _explanation(cluster, result) if arguments.explain else ()
-    print(render_plans(result, title=title, width=max(screen_width(), 100), explanation=explanation))
+    width = max(screen_width(), 100)
+    print(render_plans(result, model=model.name, cluster=cluster, width=width, explanation=explanation))
     if nearest is not None:
         print(
             f"\nthe plainest plan, and what would make it fit\n\n{render_estimate(nearest, explain=arguments.explain)}"

@@ -6,9 +6,11 @@ import textwrap
 from collections.abc import Iterator
 
 from trilemma.estimate.estimate import Estimate, Latency
+from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import Interval
 from trilemma.quantities import show_count
 from trilemma.report.tables import render_table
+from trilemma.search.quality import cache_quality
 from trilemma.search.search import Found, SearchResult
 from trilemma.search.space import AS_PUBLISHED
 from trilemma.workloads import Serving
@@ -21,8 +23,11 @@ _HEADERS = (
 _MOST_REASONS = 8
 
 
-def render_plans(result: SearchResult, *, title: str, width: int = 140, explanation: tuple[str, ...] = ()) -> str:
-    """The whole answer. ``title`` names model and GPUs, ``explanation`` says where the speed of the best plan comes from."""
+def render_plans(
+    result: SearchResult, *, model: str, cluster: Cluster, width: int = 140, explanation: tuple[str, ...] = ()
+) -> str:
+    """The whole answer. ``explanation`` says where the speed of the best plan comes from."""
+    title = f"{model} on {cluster.gpus} x {cluster.accelerator.name}"
     parts = [f"{title}: {load_words(result.workload)}", *(f"assumed: {words}" for words in _assumed(result))]
     best = result.plans[: result.best]
     if not best:
@@ -31,7 +36,15 @@ def render_plans(result: SearchResult, *, title: str, width: int = 140, explanat
         parts.append("NO PLAN MEETS THE TARGETS; these come nearest")
     table = render_table(_HEADERS, [_row(rank, found) for rank, found in enumerate(best, 1)], align="rlllrrrrrrrll")
     parts += ["", *table.splitlines(), *_range(best[0]), "", *_commands(best, width), *_quality(best, width)]
-    parts += ["", *_front(result), "", *_losers(result), "", *_cautions(best[0].estimate, width)]
+    parts += [
+        "",
+        *_front(result),
+        "",
+        *_losers(result),
+        "",
+        *_price(best[0].estimate, cluster, width),
+        *_cautions(best[0].estimate, width),
+    ]
     if explanation:
         parts += ["", "where the speed of #1 comes from"]
         for sentence in explanation:
@@ -143,6 +156,10 @@ def _unchanged(found: Found) -> bool:
 def _quality(best: tuple[Found, ...], width: int) -> Iterator[str]:
     """What each change of precision shown is published to cost."""
     told = {found.precision.name: found.precision.quality for found in best if found.precision.quality != "unchanged"}
+    for found in best:
+        kv = found.plan.pool.options.kv_dtype
+        if kv not in (None, "auto"):
+            told[f"{kv} KV cache"] = cache_quality(kv)
     if told:
         yield ""
         yield "published cost in answers"
@@ -172,9 +189,16 @@ def _losers(result: SearchResult) -> Iterator[str]:
         yield f"  {show_count(count):>9}  {why}"
 
 
+def _price(estimate: Estimate, cluster: Cluster, width: int) -> Iterator[str]:
+    price, card = estimate.usd_per_hour, cluster.accelerator
+    if price is None:
+        return
+    words = (
+        f"price: ${price.value:,.2f} an hour for all GPUs (${price.low:,.2f} – ${price.high:,.2f}), {card.price_as_of}:"
+    )
+    yield from textwrap.wrap(f"{words} {card.price_source}", width, subsequent_indent="      ")
+
+
 def _cautions(estimate: Estimate, width: int) -> Iterator[str]:
-    if estimate.usd_per_hour is not None:
-        price = estimate.usd_per_hour
-        yield f"price: ${price.value:,.2f} an hour for all GPUs (${price.low:,.2f} – ${price.high:,.2f})"
     for caution in estimate.warnings:
         yield from textwrap.wrap(caution.message, width, initial_indent="note: ", subsequent_indent="      ")
