@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from trilemma.errors import InputError
 from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.serving import estimate
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
-from trilemma.search.remedies import remedies
+from trilemma.search.answer import with_remedies
 from trilemma.search.space import Fixed, layouts
 from trilemma.workloads import Serving
 
@@ -34,17 +32,5 @@ def nearest_miss(model: Model, cluster: Cluster, workload: Serving, *, fixed: Fi
     )  # fmt: skip
     plan = Plan(engine=engine, pools=(Pool(layout=layout, options=options),))
 
-    def evaluate(changed: Plan, changed_model: Model) -> Estimate:
-        sized = replace(cluster, gpus=int(changed.pool.layout.gpus))
-        return estimate(model=changed_model, cluster=sized, workload=workload, plan=changed)
-
-    failing = evaluate(plan, model)
-    if failing.fits:
-        return failing
-    return replace(
-        failing,
-        remedies=remedies(
-            evaluate, plan=plan, model=model, accelerator=cluster.accelerator, workload=workload, gpus=cluster.gpus,
-            failing=failing,
-        ),
-    )  # fmt: skip
+    failing = estimate(model=model, cluster=cluster, workload=workload, plan=plan)
+    return with_remedies(failing, model=model, cluster=cluster, workload=workload, plan=plan)

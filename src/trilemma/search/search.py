@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from trilemma import engines
 from trilemma.errors import InputError
 from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.serving import estimate, summary
@@ -245,7 +243,11 @@ def _found(table: PlanTable, row: int, question: Question) -> Found:
         engine=question.engine, pools=(Pool(layout=Layout(tp=tp, pp=pp, dp=dp, ep=ep), options=options),)
     )  # fmt: skip
     load = replace(question.workload, rate=None, concurrency=int(table.requests[row]))
-    answer = estimate(model=choice.precision.model, cluster=question.cluster, workload=load, plan=plan)
-    command = engines.get(plan.engine.name).write(model=choice.precision.served_as, plan=plan)
-    answer = replace(answer, extras={**answer.extras, "command": shlex.join(command)})
+    answer = estimate(
+        model=choice.precision.model,
+        cluster=question.cluster,
+        workload=load,
+        plan=plan,
+        served_as=choice.precision.served_as,
+    )
     return Found(plan=plan, precision=choice.precision, workload=load, estimate=answer, row=row)
