@@ -119,6 +119,7 @@ _MODULES: dict[str, dict[str, str]] = {
         "glm4_moe": "glm4_moe",
         "glm4v_moe_text": "glm4_moe",
         "dots1": "dots1",
+        "afmoe": "afmoe",
         "bailing_moe": "bailing_moe",
         "bailing_moe_v2": "bailing_moe",
         "deepseek": "deepseek",

@@ -82,6 +82,47 @@ def deepseek(fields: Fields) -> Decoder:
     return grouped_mixture(fields, AttentionStyle(qkv_bias=bias, o_bias=bias))
 
 
+def afmoe(fields: Fields) -> Decoder:
+    """Trinity (vllm/model_executor/models/afmoe.py): gated attention with windows, norms around both halves.
+
+    The gate is a matrix of its own in the checkpoint; it is counted with the queries, as wide as they are.
+    """
+    layers = fields.layers()
+    size = fields.count("sliding_window", default=2048, high=2**40)
+    period = fields.count("global_attn_every_n_layers", default=4, high=4096, quiet=True)
+    mixers = shapes.windowed(
+        fields,
+        layers,
+        full=shapes.softmax(fields),
+        sliding=shapes.softmax(fields, window=size),
+        default=shapes.every(period, layers),
+    )
+    width = fields.count("moe_intermediate_size")
+    moe: Ffn = ExpertFfn(
+        experts=fields.count("num_experts", high=shapes.MOST_EXPERTS),
+        top_k=shapes.experts_per_token(fields),
+        intermediate=width,
+        shared_intermediate=width * fields.count("num_shared_experts", default=1, low=0, high=64, quiet=True),
+    )
+    dense: Ffn = shapes.dense(fields)
+    first = fields.count("num_dense_layers", default=1, low=0, high=4096)
+    fields.ignore(
+        "mup_enabled", "n_group", "route_norm", "route_scale", "score_func", "num_expert_groups", "load_balance_coeff"
+    )
+    plans = [
+        LayerPlan(
+            mixer=mixer,
+            ffn=moe if index >= first else dense,
+            attention=AttentionStyle(qk_norm="head", gate="elementwise"),
+            ffn_style=FfnStyle(router="router.gate", score_bias=True),
+            mixer_norms=("input_layernorm", "post_attention_layernorm"),
+            ffn_norms=("pre_mlp_layernorm", "post_mlp_layernorm"),
+        )
+        for index, mixer in enumerate(mixers)
+    ]
+    return shapes.llama_like(fields, plans)
+
+
 def bailing_moe(fields: Fields) -> Decoder:
     """Ling and Ring (vllm/model_executor/models/bailing_moe.py): the second generation has norms of each head."""
     norm: QkNorm | None = "head" if fields.flag("use_qk_norm", default=False) else None
