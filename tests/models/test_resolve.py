@@ -174,3 +174,11 @@ def test_mixtures_without_their_active_parameters():
 
 def test_bits_in_a_name_win_over_the_method():
     assert resolve_name("someone/Qwen3-30B-A3B-AWQ-8bit")[1].name == "w8a16"
+
+
+def test_a_method_without_format_in_the_configuration_of_a_model_known_as_plain(tmp_path):
+    write_folder(tmp_path, "Qwen--Qwen3-0.6B", CONFIG | {"quantization_config": {"quant_method": "modelopt"}})
+    model = load_model("Qwen/Qwen3-0.6B", models_dir=str(tmp_path))
+    assert model.quantization is None
+    assert any("published unquantised" in note for note in model.assumptions)
+    assert not any("not known" in note for note in model.assumptions)

@@ -142,6 +142,10 @@ def _cut(config: dict[str, Any], layers: int) -> None:
 def _stated_by_name(model: Model, name: str) -> Model:
     """Lay the quantisation that a name states over a configuration that states none, or another."""
     spelling = spell(name)
+    if model.quantization is not None and model.quantization.weight_format is None and _is_known_plain(name):
+        note = f"the configuration names {model.quantization.method} without a format; {shorten(name)} is published unquantised"
+        plain = requantize(model, model.dtype.name)
+        return replace(plain, assumptions=(*plain.assumptions, note))
     known = _known_quantization(name, model) if model.quantization is None else None
     if known is not None:
         note = f"the configuration states no quantisation; that of {shorten(name)} in the catalogue was used"
@@ -151,6 +155,12 @@ def _stated_by_name(model: Model, name: str) -> Model:
     if spelling.unstated is not None and model.quantization is None:
         return _under_unstated(model, spelling.unstated, name)
     return model
+
+
+def _is_known_plain(name: str) -> bool:
+    """Whether the catalogue has exactly this hub id as a checkpoint without quantisation."""
+    entry = _ids().get(name.lower()) if "/" in name else None
+    return entry is not None and "quantization_config" not in catalogue.config(entry)
 
 
 def _known_quantization(name: str, model: Model) -> Quantization | None:

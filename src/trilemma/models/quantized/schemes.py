@@ -124,6 +124,7 @@ def requantize(model: Model, scheme: str) -> Model:
     has_experts = any(tensor.experts for tensor in model.tensors)
     dense_hybrid = not has_experts and any(isinstance(mixer, RecurrentState) for mixer in model.mixers)
     before = model.quantization
+    model = replace(model, assumptions=_settled(model))
     tensors = tuple(
         _stored(tensor, model, dtype, chosen.format_in(tensor, has_experts=has_experts, dense_hybrid=dense_hybrid))
         for tensor in model.tensors
@@ -159,6 +160,14 @@ def _stored(tensor: Tensor, model: Model, dtype: Format, wanted: Format | None) 
         plain = tensor.quantizable or tensor.format == model.dtype or tensor.format.granularity != "none"
         wanted = dtype if plain else tensor.format
     return tensor if wanted == tensor.format else replace(tensor, format=wanted)
+
+
+def _settled(model: Model) -> tuple[str, ...]:
+    """The assumptions of ``model`` without the one about an unstated weight format, which a named scheme settles."""
+    before = model.quantization
+    if before is None or before.weight_format is not None:
+        return model.assumptions
+    return tuple(note for note in model.assumptions if not note.startswith(f"how {before.method} stores weights"))
 
 
 def _added(assumptions: Iterable[str], note: str) -> tuple[str, ...]:
