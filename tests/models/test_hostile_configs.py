@@ -92,6 +92,14 @@ def test_many_keys_are_refused() -> None:
         model_from_config({**LLAMA, **{f"k{index}": index for index in range(10_000)}}, name="test")
 
 
+def test_names_from_outside_are_shown_harmlessly() -> None:
+    model = model_from_config({**LLAMA, "\x1b[31mred\udc80": 7}, name="test")
+    assert model.unknown_fields == ("?[31mred?",)
+    wrapped = model_from_config({"model_type": "\x1b" * 5000, "text_config": LLAMA}, name="test")
+    assert wrapped.family == "llama"
+    assert all(text.isprintable() and len(text) < 100 for text in wrapped.unknown_fields)
+
+
 _CONFIGS = [catalogue.config(name) for name in catalogue.names()]
 _JUNK = st.one_of(
     st.none(),

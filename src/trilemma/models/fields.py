@@ -187,9 +187,9 @@ class Fields:
     def unknown(self) -> tuple[str, ...]:
         """Keys that were not read, are not known to be harmless and say something; sorted, at most 100."""
         left = [
-            shorten(self.label(key))
+            printable(self.label(str(key)))
             for key, value in self.values.items()
-            if key not in self.used and not is_harmless(key) and not says_nothing(value)
+            if key not in self.used and not is_harmless(str(key)) and not says_nothing(value)
         ]
         for part in self.sections:
             left.extend(part.unknown())
@@ -199,6 +199,11 @@ class Fields:
 def says_nothing(value: Any) -> bool:
     """Whether a value states no more than an absent key would."""
     return value is None or value is False or value in ("", [], {})
+
+
+def printable(text: str) -> str:
+    """``text`` cut short, with a question mark for each character that a terminal might obey or fail to show."""
+    return "".join(sign if sign.isprintable() else "?" for sign in shorten(text))
 
 
 def describe(value: Any) -> str:

@@ -16,7 +16,7 @@ from trilemma.models.architecture import Model, Quantization
 from trilemma.models.blocks.builder import Builder
 from trilemma.models.blocks.decoder import build
 from trilemma.models.blocks.vision import add_vision
-from trilemma.models.fields import Fields
+from trilemma.models.fields import Fields, printable
 from trilemma.models.quantized import format_of, read_quantization
 
 #: Where wrappers of several parts keep the language model.
@@ -60,7 +60,7 @@ def model_from_config(
     unknown = set(whole.unknown()) | set(text.unknown()) | set(partial)
     return Model(
         name=name,
-        family=whole.family or text.family,
+        family=text.family if partial or not whole.family else whole.family,
         hidden=plan.hidden,
         vocab=plan.vocab,
         max_positions=plan.max_positions,
@@ -101,7 +101,7 @@ def _text_part(whole: Fields) -> tuple[Fields, families.Reader, tuple[str, ...]]
         if reader is None:
             raise _unknown_type(inner or whole.family)
         wrapper_known = not whole.family or whole.family in families.WRAPPERS or families.find(whole.family) is not None
-        return part, reader, () if wrapper_known else (f"model_type={shorten(whole.family)}",)
+        return part, reader, () if wrapper_known else (printable(f"model_type={whole.family}"),)
     reader = families.find(whole.family)
     if reader is None:
         raise _unknown_type(whole.family)
