@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from trilemma.errors import InputError
 from trilemma.quantities import parse_count
@@ -50,6 +51,49 @@ class Serving:
         if self.isl is not None:
             return self.isl + (self.osl or 0)
         return None
+
+
+#: What is trained: every weight, low-rank adapters on frozen weights, the same on quantised weights, or DoRA.
+Method = Literal["full", "lora", "qlora", "dora"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingWorkload:
+    """A training load: sequences of ``seq`` tokens, ``global_batch`` of them to an optimizer step.
+
+    ``method`` says what is trained. Adapters have ``rank`` and stand on ``targets``: tensor roles or their first words
+    ("attention", "ffn", "attention.q"); empty means every linear layer of the decoder. ``base_format`` is what frozen weights
+    are stored in (None: the model's own format, NF4 with double quantisation for QLoRA). ``tokens`` is the length of the run.
+    ``filling`` is the share of a sequence that is not padding.
+    """
+
+    seq: int
+    global_batch: int
+    method: Method = "full"
+    rank: int = 0
+    targets: tuple[str, ...] = ()
+    base_format: str | None = None
+    tokens: float | None = None
+    filling: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, flag in (("seq", "seq"), ("global_batch", "global-batch")):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= 2**40:
+                raise InputError(f"--{flag} {value} is out of range; give a whole number of at least 1")
+        if self.method not in ("full", "lora", "qlora", "dora"):
+            raise InputError(f"--method {self.method!r} is not known; use full, lora, qlora or dora")
+        if self.trains_adapters and not 0 < self.rank <= 2**16:
+            raise InputError(f"--rank {self.rank} is out of range; {self.method} needs a whole number such as 16")
+        if self.tokens is not None and not 0 < self.tokens < 1e18:
+            raise InputError(f"{self.tokens} tokens of training is out of range; give a number above 0")
+        if not 0 < self.filling <= 1:
+            raise InputError(f"a share {self.filling} of tokens that are not padding is out of range; give 0 to 1")
+
+    @property
+    def trains_adapters(self) -> bool:
+        """Whether the model's own weights stay frozen."""
+        return self.method != "full"
 
 
 def parse_lengths(text: str) -> tuple[int, int]:

@@ -43,7 +43,7 @@ _OPTIONS: dict[str, _Kind] = {
     "cpu_offload_bytes": "whole",
     "extra": "extra",
 }
-_LAYOUT: dict[str, _Kind] = dict.fromkeys(("tp", "pp", "dp", "ep", "cp", "dcp"), "wholes")
+_LAYOUT: dict[str, _Kind] = dict.fromkeys(("tp", "pp", "dp", "ep", "cp", "dcp", "vpp"), "wholes")
 _DRAFT: dict[str, _Kind] = {"method": "text", "tokens": "whole", "model": "text", "acceptance": "float"}
 _ENGINE: dict[str, _Kind] = {"name": "text", "version": "text"}
 

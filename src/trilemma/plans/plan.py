@@ -11,6 +11,8 @@ import numpy as np
 from trilemma.errors import InputError
 from trilemma.quantities import Numbers
 
+_DEGREES = ("tp", "pp", "dp", "ep", "cp", "dcp", "vpp")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
@@ -19,6 +21,7 @@ class Layout:
     ``tp`` tensor, ``pp`` pipeline, ``dp`` data (for serving: engine replicas with attention of their own), ``cp`` context,
     ``dcp`` decode context parallelism (a divisor of ``tp``: splits cached tokens among the ranks that would hold copies).
     ``ep`` is the size of the group over which whole experts are spread; 1 splits every expert by ``tp`` instead.
+    ``vpp`` is the number of model chunks that each pipeline stage holds in turn (training).
     """
 
     tp: Numbers = 1
@@ -27,16 +30,17 @@ class Layout:
     ep: Numbers = 1
     cp: Numbers = 1
     dcp: Numbers = 1
+    vpp: Numbers = 1
 
     def __post_init__(self) -> None:
-        for name in ("tp", "pp", "dp", "ep", "cp", "dcp"):
+        for name in _DEGREES:
             value = np.asarray(getattr(self, name))
             if value.size and (not np.issubdtype(value.dtype, np.integer) or value.min() < 1 or value.max() > 2**20):
                 raise InputError(f"--{name} {getattr(self, name)} is out of range; give a whole number of at least 1")
 
     @property
     def gpus(self) -> Any:
-        """GPUs that the layout occupies: ``tp · pp · dp · cp`` (``ep`` and ``dcp`` regroup these, they add none)."""
+        """GPUs that the layout occupies: ``tp · pp · dp · cp`` (``ep``, ``dcp`` and ``vpp`` add none)."""
         return (
             np.asarray(self.tp) * self.pp * self.dp * self.cp
             if self.is_table
@@ -46,7 +50,7 @@ class Layout:
     @property
     def is_table(self) -> bool:
         """Whether any degree is an array, so that the layout stands for a table of plans."""
-        return any(isinstance(getattr(self, name), np.ndarray) for name in ("tp", "pp", "dp", "ep", "cp", "dcp"))
+        return any(isinstance(getattr(self, name), np.ndarray) for name in _DEGREES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

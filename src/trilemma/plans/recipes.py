@@ -1,0 +1,45 @@
+"""Recipes and optimizers by name, read from one data file."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from typing import Any
+
+from trilemma.data.digest import DATA
+from trilemma.errors import UnknownName
+from trilemma.plans.training import Optimizer, TrainingRecipe
+
+
+def recipe(name: str) -> TrainingRecipe:
+    """The recipe called ``name``: bf16, bf16-bf16-grads, amp, fsdp, pure-bf16, fp8-… Raises `UnknownName`."""
+    found = _document()["recipe"]
+    if name not in found:
+        raise UnknownName("training recipe", name, found)
+    return TrainingRecipe(name=name, **_fields(found[name]))
+
+
+def optimizer(name: str) -> Optimizer:
+    """The optimizer called ``name``: adamw, adamw-8bit, adafactor, muon, sgd, … Raises `UnknownName`."""
+    found = _document()["optimizer"]
+    if name not in found:
+        raise UnknownName("optimizer", name, found)
+    return Optimizer(name=name, **_fields(found[name]))
+
+
+def recipe_names() -> tuple[str, ...]:
+    return tuple(_document()["recipe"])
+
+
+def optimizer_names() -> tuple[str, ...]:
+    return tuple(_document()["optimizer"])
+
+
+@cache
+def _document() -> dict[str, Any]:
+    return tomllib.loads((DATA / "training_recipes.toml").read_text(encoding="utf-8"))
+
+
+def _fields(row: dict[str, Any]) -> dict[str, Any]:
+    """Lists as tuples, an empty text as "none kept"."""
+    return {key: tuple(one) if isinstance(one, list) else one or None for key, one in row.items()}

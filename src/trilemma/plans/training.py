@@ -1,0 +1,185 @@
+"""How a model is trained: layout, sharding, recipe, recompute, schedule, offload. A plan knows nothing of its cost.
+
+Numbers (degrees of parallelism, micro-batch) may be arrays, one entry per plan; choices never are, so a table of plans shares
+one implementation, schedule, recompute mode and recipe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from trilemma.errors import InputError, shorten
+from trilemma.plans.plan import Layout
+from trilemma.quantities import Numbers, ceil_div
+from trilemma.workloads import TrainingWorkload
+
+#: Who runs the training: decides which tensors are saved, how state is sharded and what stays unsharded.
+Implementation = Literal[
+    "megatron", "torchtitan", "transformers", "accelerate", "deepspeed", "axolotl", "torchtune", "litgpt", "llm-foundry"
+]
+#: Order of micro-batches over pipeline stages: Huang et al. 2019; Narayanan et al. 2019 and 2021; Qi et al. 2024; DeepSeek-V3.
+Schedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zbv", "v-half", "v-min", "dualpipe", "dualpipev"]
+#: ``full`` logits in one piece, ``chunked`` along the sequence, ``fused`` with the output matrix (logits never whole).
+Loss = Literal["full", "chunked", "fused"]
+Attention = Literal["flash", "sdpa", "eager"]
+#: Format of matrix products beside the compute format: tensorwise and rowwise or blockwise FP8, MXFP8, NVFP4.
+Matmul = Literal["same", "fp8_tensor", "fp8_row", "fp8_block", "mxfp8", "nvfp4"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Optimizer:
+    """Which moments an optimizer keeps, by format name.
+
+    ``moments``: one format per moment of a matrix of the decoder; ``other_moments``: of all other tensors (Muon treats
+    embeddings, norms and biases as AdamW does); None means the same. ``factored`` second moments are a row and a column
+    (Adafactor). ``step_copies`` is how many FP32 copies of the parameters being updated live for a moment in the step
+    (a foreach implementation over all tensors at once); "weights" stands for the format of the weights.
+    """
+
+    name: str
+    moments: tuple[str, ...]
+    other_moments: tuple[str, ...] | None = None
+    factored: bool = False
+    step_copies: float = 0.0
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingRecipe:
+    """Number formats of training state, by format name.
+
+    ``weights`` is what parameters are held in, ``gathered`` what they are computed in (FSDP casts when it gathers),
+    ``gradients`` what is accumulated, ``master`` a separate copy that the optimizer updates (None: it updates ``weights``).
+    ``activations`` is the format of saved activations. ``matmul`` names low-precision matrix products;
+    ``weight_copies`` the formats of copies of every linear weight kept beside the weights (FP8 and its transpose in
+    Transformer Engine), which training in FP8 adds rather than saves.
+    """
+
+    name: str
+    weights: str = "bf16"
+    gathered: str = "bf16"
+    gradients: str = "fp32"
+    master: str | None = "fp32"
+    activations: str = "bf16"
+    matmul: Matmul = "same"
+    weight_copies: tuple[str, ...] = ()
+    source: str = ""
+
+
+#: What is computed twice: nothing, named parts of each layer, every second matrix product (torchtitan's op-level
+#: selective checkpointing), whole layers.
+RecomputeMode = Literal["none", "selective", "op", "full"]
+#: Parts that selective recompute may name, in Megatron's words.
+RECOMPUTE_PARTS = ("core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recompute:
+    """What backward computes again instead of keeping.
+
+    ``parts`` are the names of selective recompute (`RECOMPUTE_PARTS`). ``layers`` limits full recompute to that many layers
+    of each stage (Megatron's block method, torchtitan's every n-th layer); None means all.
+    """
+
+    mode: RecomputeMode = "none"
+    parts: tuple[str, ...] = ()
+    layers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(RecomputeMode):
+            raise InputError(f"--recompute {shorten(str(self.mode))!r} is not known; use none, selective, op or full")
+        if self.mode == "selective" and not self.parts:
+            object.__setattr__(self, "parts", ("core_attn",))
+        for part in self.parts:
+            if part not in RECOMPUTE_PARTS:
+                raise InputError(f"recompute part {shorten(part)!r} is not known; use {', '.join(RECOMPUTE_PARTS)}")
+        if self.layers is not None and not 0 <= self.layers <= 2**16:
+            raise InputError(f"recompute of {self.layers} layers is out of range; give a whole number of at least 0")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offload:
+    """Shares, from 0 to 1, of saved activations, optimizer state (with master weights) and weights kept in host memory."""
+
+    activations: float = 0.0
+    optimizer: float = 0.0
+    weights: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("activations", "optimizer", "weights"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"--offload {name} {getattr(self, name)} is out of range; give a share from 0 to 1")
+
+    @property
+    def any(self) -> bool:
+        return bool(self.activations or self.optimizer or self.weights)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingPlan:
+    """One training plan, or a table of plans that differ in numbers alone.
+
+    ``layout``: ``gpus = tp · pp · dp · cp``; ``ep`` spreads experts over ranks of ``dp · cp · tp``, each expert cut by
+    ``expert_tp`` (None: by 1 where ``ep`` > 1, else by ``tp``). ``sp`` is Megatron's sequence parallelism. ``zero`` 1 shards
+    optimizer state, 2 gradients too, 3 weights too (FSDP, FSDP2) over ``dp · cp`` ranks, or over ``shard_group`` of them
+    with copies between groups (HSDP). ``reshard`` frees gathered blocks after the forward pass (ZeRO-3); it is left out
+    where a pipeline keeps them. ``pipeline_layers`` states the layers of each stage where they are uneven by hand.
+    ``imbalance`` is the load of the fullest expert rank over the mean. ``loss_chunks`` are the pieces
+    of a chunked loss; ``optimizer_in_backward`` updates and frees each gradient as it comes.
+    ``version`` is that of the implementation, where known (facts by date live in data).
+    """
+
+    layout: Layout = field(default_factory=Layout)
+    micro_batch: Numbers = 1
+    implementation: Implementation = "megatron"
+    version: str | None = None
+    recipe: TrainingRecipe = field(default_factory=lambda: TrainingRecipe(name="bf16"))
+    optimizer: Optimizer = field(default_factory=lambda: Optimizer(name="adamw", moments=("fp32", "fp32")))
+    sp: bool = True
+    expert_tp: Numbers | None = None
+    zero: int = 1
+    shard_group: Numbers | None = None
+    reshard: bool = True
+    recompute: Recompute = field(default_factory=Recompute)
+    schedule: Schedule = "1f1b"
+    pipeline_layers: tuple[int, ...] | None = None
+    attention: Attention = "flash"
+    compiled: bool = False
+    loss: Loss = "full"
+    loss_chunks: int = 8
+    offload: Offload = field(default_factory=Offload)
+    optimizer_in_backward: bool = False
+    imbalance: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("implementation", self.implementation, get_args(Implementation)),
+            ("schedule", self.schedule, get_args(Schedule)),
+            ("loss", self.loss, get_args(Loss)),
+            ("attention", self.attention, get_args(Attention)),
+        ):
+            if value not in known:
+                raise InputError(f"{name} {shorten(str(value))!r} is not known; use {', '.join(known)}")
+        if self.zero not in (0, 1, 2, 3):
+            raise InputError(f"--zero {shorten(str(self.zero))} is not known; use 0, 1, 2 or 3")
+        _check_whole("micro-batch", self.micro_batch)
+        for name in ("shard_group", "expert_tp"):
+            if getattr(self, name) is not None:
+                _check_whole(name.replace("_", "-"), getattr(self, name))
+        if not 1 <= self.imbalance <= 2**16:
+            raise InputError(f"expert imbalance {self.imbalance} is out of range; give the fullest rank over the mean")
+        if not 1 <= self.loss_chunks <= 2**20:
+            raise InputError(f"{self.loss_chunks} loss chunks is out of range; give a whole number of at least 1")
+
+    def micro_batches(self, workload: TrainingWorkload) -> Any:
+        """Micro-batches of one pipeline in an optimizer step: ``global_batch / (micro_batch · dp)``, rounded up."""
+        return ceil_div(workload.global_batch, np.asarray(self.micro_batch) * self.layout.dp)
+
+
+def _check_whole(name: str, value: Numbers) -> None:
+    given = np.asarray(value)
+    if given.size and (not np.issubdtype(given.dtype, np.integer) or given.min() < 1 or given.max() > 2**20):
+        raise InputError(f"--{name} {shorten(str(value))} is out of range; give a whole number of at least 1")
