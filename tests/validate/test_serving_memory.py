@@ -7,9 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from trilemma.cli.main import main
+from trilemma.report.contract import schema_of
 from trilemma.validate import read_table
 from trilemma.validate.serving_memory import judge
 
@@ -54,6 +56,17 @@ def test_the_sample_is_judged(document: dict[str, Any]) -> None:
 )
 def test_errors_stay_within_their_bars(document: dict[str, Any], metric: str, statistic: str, most: float) -> None:
     assert document["metrics"][metric][statistic] <= most
+
+
+def test_the_json_obeys_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(
+        capsys, str(SAMPLE), "--json", "--macro", "source", "--require", "verdict.n>=1", "--require", "kv_need_gib.n>99"
+    )
+    document = json.loads(out)
+    jsonschema.validate(document, schema_of("validation"))
+    assert (code, err) == (1, "")
+    assert [bar["met"] for bar in document["required"]] == [True, False]
+    assert document["schema"] == "trilemma/validation@1"
 
 
 def test_verdicts(document: dict[str, Any]) -> None:

@@ -170,7 +170,59 @@ class PlansDocument(TypedDict):
 
 
 #: Schema file → the type it is made from.
-DOCUMENTS: dict[str, Any] = {"estimate": EstimateDocument, "plans": PlansDocument}
+class SkippedRow(TypedDict):
+    id: str
+    why: str
+
+
+class RowNotes(TypedDict):
+    id: str
+    what: list[str]
+
+
+class PairOrderDocument(TypedDict):
+    n: int
+    agreement: float
+
+
+class HoldoutDocument(TypedDict):
+    columns: list[str]
+    groups: int
+    terms: list[str]
+    uninformed: dict[str, int]
+
+
+class BarDocument(TypedDict):
+    bar: str
+    met: bool
+    value: float | None
+
+
+class ValidationDocument(TypedDict):
+    """``metrics`` maps a figure to its errors (n, median_ape, mape, p90_ape, bias, …), and "verdict" to its score."""
+
+    schema: Literal["trilemma/validation@1"]
+    kind: str
+    rows: int
+    used: int
+    skipped: list[SkippedRow]
+    metrics: dict[str, Any]
+    by: dict[str, Any]
+    macro: dict[str, Any]
+    configs_used: int
+    assumed: list[RowNotes]
+    left_out: list[RowNotes]
+    pair_order: NotRequired[PairOrderDocument]
+    holdout: NotRequired[HoldoutDocument]
+    made_by: Made
+    required: NotRequired[list[BarDocument]]
+
+
+DOCUMENTS: dict[str, Any] = {
+    "estimate": EstimateDocument,
+    "plans": PlansDocument,
+    "validation": ValidationDocument,
+}
 SCHEMAS = DATA / "schemas"
 
 
@@ -199,6 +251,8 @@ def _schema(kind: Any) -> dict[str, Any]:
         return {"anyOf": [_schema(one) for one in arguments]}
     if kind is Any:
         return {}
+    if kind is type(None):
+        return {"type": "null"}
     return {"type": {str: "string", int: "integer", float: "number", bool: "boolean"}[kind]}
 
 
