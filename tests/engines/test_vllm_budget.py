@@ -14,6 +14,7 @@ from trilemma.engines.base import StartUp
 from trilemma.engines.vllm.budget import start_up
 from trilemma.errors import InputError
 from trilemma.hardware.catalogue import find
+from trilemma.models.quantized import requantize
 from trilemma.models.resolve import load_model
 from trilemma.plans import Draft, Layout, ServeOptions
 from trilemma.quantities import GIB
@@ -262,3 +263,18 @@ def test_given_cache_bytes_set_the_budget() -> None:
     start = _start("llama-3.1-8b", context=8192, kv_cache_bytes=10 * GIB)
     assert start.pool.available_bytes == 10 * GIB
     assert start.ledger.total("inside") == pytest.approx(start.budget_bytes)
+
+
+def test_error_bars_of_weights_go_by_how_well_a_checkpoint_is_known() -> None:
+    exact, stated = (_start(name, context=8192) for name in ("qwen3-32b", "qwen3-32b-fp8"))
+    base = load_model("qwen3-32b")
+    assumed = [
+        start_up(
+            model=requantize(base, scheme), accelerator=find("h100-sxm"), layout=Layout(), version="0.19.0",
+            options=ServeOptions(context=8192),
+        )
+        for scheme in ("fp8", "awq")
+    ]  # fmt: skip
+    widths = [start.ledger["weights"].high / start.ledger["weights"].bytes - 1 for start in (exact, stated, *assumed)]
+    assert widths == sorted(widths)
+    assert widths[0] < 0.01 < 0.07 < widths[-1]

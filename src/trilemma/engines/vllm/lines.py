@@ -45,12 +45,17 @@ def half_widths(stage: Stage, facts: VllmFacts, model: Model) -> dict[str, Any]:
 
 
 def _weights_relative(model: Model) -> float:
-    """How well the bytes of a checkpoint are known: 16 bits, as its own configuration says, or as such ones usually are."""
+    """How well the bytes of a checkpoint are known: 16 bits, as its own configuration says, or as such ones usually are.
+
+    Publishers' 4-bit checkpoints differ most: in group size, and in what they leave in 16 bits.
+    """
     data = overheads.spread()
     if model.quantization is None:
         return data["exact_weights_relative"]
-    assumed = any(note.startswith("weights taken as") for note in model.assumptions)
-    return data["assumed_scheme_relative" if assumed else "quantized_weights_relative"]
+    if not any(note.startswith("weights taken as") for note in model.assumptions):
+        return data["quantized_weights_relative"]
+    stored = model.quantization.weight_format
+    return data["assumed_8_bit_relative" if stored is not None and stored.bits >= 8 else "assumed_4_bit_relative"]
 
 
 def _uncounted_tower(model: Model) -> float:
