@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     from trilemma.models.resolve import load_model
     from trilemma.search import search_serving
 
-    if arguments.top > 100:
+    if not 1 <= arguments.top <= 100:
         raise InputError(f"--top {arguments.top} is out of range; give 1 to 100")
     model = load_model(arguments.model, models_dir=arguments.models)
     cluster, workload = read_cluster(arguments), workload_of(arguments)

@@ -49,7 +49,7 @@ def plan_speed(start: StartUp, *, model: Model, cluster: Cluster, workload: Serv
         )  # fmt: skip
     speed = serving_speed(
         work, machine, layout, concurrency=concurrency or ASSUMED_CONCURRENCY, isl=isl, osl=osl, kv_format=kv_format,
-        slots=held, prefix_hit=load.prefix_hit,
+        slots=held, prefix_hit=load.prefix_hit, rate=load.rate,
     )  # fmt: skip
     return Speed(
         figures=_figures(speed, machine, model),

@@ -90,7 +90,7 @@ def _row(rank: int, found: Found) -> list[str]:
         weights_words(found),
         kv,
         show_count(answer.cache.max_context) if answer.cache is not None else "–",
-        show_count(found.workload.concurrency or 0),
+        show_count(found.requests),
     ]
     if speed is None or speed.tokens_per_s_per_gpu is None or speed.tpot_s is None or speed.ttft_s is None:
         return [*head, "–", "–", "–", "–", "–", memory_bar(answer), answer.verdict.stage]

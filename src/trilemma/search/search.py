@@ -25,12 +25,14 @@ from trilemma.workloads import Serving
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """One plan of a result: what runs, which checkpoint it needs, and its full estimate. ``workload`` has its own load."""
+    """One plan of a result: what runs, which checkpoint it needs, and its full estimate. ``workload`` has its own
+    load, ``requests`` are in flight over all GPUs."""
 
     plan: Plan
     precision: Precision
     workload: Serving
     estimate: Estimate
+    requests: int
     row: int
 
 
@@ -90,6 +92,7 @@ def search_serving(
     """
     began = time.perf_counter()
     workload, assumed = _with_target(workload)
+    _check_length(model, workload)
     question = Question(
         cluster=cluster, workload=workload, fixed=fixed or Fixed(), engine=engine or EngineRef()
     )  # fmt: skip
@@ -99,6 +102,11 @@ def search_serving(
         for kv in kv_dtypes(one.model, cluster.accelerator, kv_dtype)
     ]
     space = layouts(model, gpus=cluster.gpus, fixed=question.fixed)
+    if not space.legal:
+        why = "; ".join(space.rejected) or "no layout is legal"
+        raise InputError(
+            f"{model.name} cannot be laid out on {cluster.gpus} GPUs: {why}; change --gpu or the degrees given"
+        )
     each = question.loads_per_layout * len(choices)
     table = plan_table(choices, space.layout, question)
     rejected = Counter({why: count * each for why, count in space.rejected.items()}) + table.rejected
@@ -126,6 +134,15 @@ def search_serving(
         assumed=assumed,
         seconds=time.perf_counter() - began,
     )
+
+
+def _check_length(model: Model, workload: Serving) -> None:
+    longest = workload.longest_request or 0
+    if model.max_positions is not None and longest > model.max_positions:
+        raise InputError(
+            f"{longest} tokens a request are more than the {model.max_positions} positions of {model.name};"
+            " shorten --serve or --context"
+        )
 
 
 def _with_target(workload: Serving) -> tuple[Serving, tuple[str, ...]]:
@@ -242,7 +259,8 @@ def _found(table: PlanTable, row: int, question: Question) -> Found:
     plan = Plan(
         engine=question.engine, pools=(Pool(layout=Layout(tp=tp, pp=pp, dp=dp, ep=ep), options=options),)
     )  # fmt: skip
-    load = replace(question.workload, rate=None, concurrency=int(table.requests[row]))
+    requests = int(table.requests[row])
+    load = question.workload if question.workload.rate is not None else replace(question.workload, concurrency=requests)
     answer = estimate(
         model=choice.precision.model,
         cluster=question.cluster,
@@ -250,4 +268,4 @@ def _found(table: PlanTable, row: int, question: Question) -> Found:
         plan=plan,
         served_as=choice.precision.served_as,
     )
-    return Found(plan=plan, precision=choice.precision, workload=load, estimate=answer, row=row)
+    return Found(plan=plan, precision=choice.precision, workload=load, estimate=answer, requests=requests, row=row)

@@ -140,7 +140,7 @@ def _choice_rows(choice: Choice, layout: Layout, question: Question, rejected: C
         rows = np.repeat(np.arange(len(held)), len(question.batches))
         fitting, held, used = take(fitting, rows), held[rows], used[rows]
         requests = np.tile(np.array(question.batches, dtype=float), len(rows) // len(question.batches)) * fitting.dp
-    speed = serving_speed(work, machine, fitting, concurrency=requests, slots=held, **load)
+    speed = serving_speed(work, machine, fitting, concurrency=requests, slots=held, rate=workload.rate, **load)
     keep = _kept(speed, workload, rejected)
     columns = {
         "tp": fitting.tp, "pp": fitting.pp, "dp": fitting.dp, "ep": fitting.ep, "requests": requests,

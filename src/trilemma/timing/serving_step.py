@@ -58,11 +58,13 @@ def serving_speed(
     kv_format: Format,
     slots: Numbers = np.inf,
     prefix_hit: float = 0.0,
+    rate: float | None = None,
 ) -> ServingSpeed:
     """Latency and throughput at ``concurrency`` requests in flight over the whole plan, with prompts of ``isl`` and
     outputs of ``osl`` tokens.
 
-    ``slots`` is how many such requests one attention replica can hold (cache and sequence limit); the rest wait.
+    ``slots`` is how many such requests one attention replica can hold (cache and sequence limit); the rest wait. Where
+    requests arrive at ``rate`` a second no more tokens are made than they ask for.
     Decode steps pay for the prefills of others: ``TPOT = step + (B − 1)/OSL · prefill``, since while one request makes
     OSL tokens each of the other ``B − 1`` is prefilled once. With ``pp`` stages a prefill holds each for its share only.
     ``TTFT = fixed + prefill + step/2 + queue · (B − 1) · prefill + waiting for a slot`` (a request arrives in the middle of
@@ -86,6 +88,8 @@ def serving_speed(
     served_s = coefficients.request_s + prompt.total_s + step.total_s / 2 + queue_s
     request_s = served_s + (np.asarray(osl) - 1) * tpot_s
     output_per_s = running * dp * np.asarray(osl) / request_s
+    if rate is not None:
+        output_per_s = np.minimum(output_per_s, rate * np.asarray(osl))
     ttft_s = served_s + np.maximum(offered - running, 0.0) * request_s / running
     per_gpu = output_per_s / layout.gpus
     bf16 = machine.accelerator.peak_flops.get("bf16") or machine.accelerator.peak_flops.get("fp16")
@@ -119,11 +123,13 @@ def concurrency_for_rate(
     prefix_hit: float = 0.0,
     most: int = 2**14,
 ) -> Any:
-    """Requests in flight when ``rate`` requests arrive a second (Little's law), or ``most`` where the plan cannot keep up.
+    """Requests in flight when ``rate`` requests arrive a second (Little's law): at least 1, or ``most`` where the plan cannot
+    keep up.
 
     Throughput rises with the requests in flight, so the least number that carries the rate is found by halving.
     """
-    low, high = np.asarray(layout.dp) * 1.0, np.asarray(layout.dp) * 0.0 + float(most)
+    low = np.asarray(layout.dp) * 0.0
+    high = low + float(most)
     for _ in range(most.bit_length()):
         middle = np.ceil((low + high) / 2)
         speed = serving_speed(
