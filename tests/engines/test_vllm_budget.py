@@ -278,3 +278,16 @@ def test_error_bars_of_weights_go_by_how_well_a_checkpoint_is_known() -> None:
     widths = [start.ledger["weights"].high / start.ledger["weights"].bytes - 1 for start in (exact, stated, *assumed)]
     assert widths == sorted(widths)
     assert widths[0] < 0.01 < 0.07 < widths[-1]
+
+
+def test_quantisation_at_load() -> None:
+    """Llama-3.1-8B with ``--quantization fp8``: 8.49 GiB and 64.61 for the cache (llm-d-planner pull request 205)."""
+    narrow = _start("llama-3.1-8b", context=8192, quantization="fp8", **_H100)
+    assert _gib(narrow, "weights") == pytest.approx(8.49, rel=0.01)
+    assert float(narrow.pool.available_bytes) / GIB == pytest.approx(64.61, abs=0.3)
+    old, new = (
+        _start("llama-3.1-8b", context=8192, quantization="fp8", version=version) for version in ("0.10.0", "0.19.0")
+    )
+    assert old.load_peak_bytes > 1.6 * new.load_peak_bytes
+    other = _start("llama-3.1-8b", context=8192, quantization="awq")
+    assert any(caution.code == "quantization-not-counted" for caution in other.cautions)

@@ -40,6 +40,11 @@ class WeightTable:
     tied: bool
     cuts: tuple[_Cut, ...]
 
+    @property
+    def total_bytes(self) -> float:
+        """Bytes of every tensor, each counted once."""
+        return float(sum(cut.upto[-1] + cut.ends.sum() for cut in self.cuts))
+
     @classmethod
     def of(
         cls, model: Model, *, extra: Iterable[Tensor] = (), expert_padding: Mapping[str, tuple[int, int]] | None = None

@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from trilemma.engines.base import KvPool, StartUp
-from trilemma.engines.vllm.defaults import InForce, in_dtype, in_force
+from trilemma.engines.vllm.defaults import InForce, as_stored, in_dtype, in_force
 from trilemma.engines.vllm.draft import with_draft
 from trilemma.engines.vllm.facts import VllmFacts, for_version
 from trilemma.engines.vllm.groups import Grouping, group_pages
@@ -43,7 +44,8 @@ def start_up(
     capacity = total.interval.value if capacity_bytes is None else float(capacity_bytes)
     if capacity <= 0 or (free_bytes is not None and free_bytes < 0):
         raise InputError(f"a card of {capacity:.0f} bytes with {free_bytes} free cannot be planned for")
-    drafting = with_draft(model, draft)
+    stored, stored_cautions = as_stored(model, options, facts)
+    drafting = with_draft(stored, draft)
     force = in_force(drafting, options, facts, capacity_bytes=capacity, card=accelerator.id)
     served = in_dtype(drafting.model, force.dtype)
     plans = Plans.of(layout, force)
@@ -52,6 +54,11 @@ def start_up(
     stages = [
         stage_lines(name, served, table, accelerator, plans, force, options, facts, grouping) for name in plans.stages
     ]
+    if stored is not model and not facts.quantizes_layer_by_layer:
+        whole = weight_table(in_dtype(model, force.dtype), facts)
+        stages = [
+            replace(stage, load_peak=stage.load_peak * (whole.total_bytes / table.total_bytes)) for stage in stages
+        ]
     budget = np.full(plans.shape, capacity * force.memory_fraction)
     chosen, available = tightest(stages, budget, grouping, options)
     if options.kv_cache_bytes is not None:
@@ -94,7 +101,12 @@ def start_up(
         kv_format=force.kv.name,
         load_peak_bytes=plans.out(chosen.load_peak),
         version=facts.version,
-        cautions=(*facts.cautions, *force.cautions, *(() if capacity_bytes else memory_cautions(accelerator))),
+        cautions=(
+            *facts.cautions,
+            *stored_cautions,
+            *force.cautions,
+            *(() if capacity_bytes else memory_cautions(accelerator)),
+        ),
         spread_bytes=plans.out(np.broadcast_to(spread, plans.shape)),
         free_bytes=free_bytes,
         budget_checked_at_start=facts.budget_checked_at_start,

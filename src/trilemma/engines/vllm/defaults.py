@@ -14,6 +14,7 @@ from trilemma.errors import Caution, InputError
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.models.architecture import CompressedAttention, LatentAttention, Model, RecurrentState
+from trilemma.models.quantized import requantize
 from trilemma.plans import ServeOptions
 from trilemma.quantities import Numbers
 
@@ -69,6 +70,21 @@ def in_force(
         drafts_by_layers=drafting.has_layers,
         cautions=(*drafting.cautions, *cautions),
     )
+
+
+def as_stored(model: Model, options: ServeOptions, facts: VllmFacts) -> tuple[Model, tuple[Caution, ...]]:
+    """``model`` as ``--quantization`` makes it: 16-bit checkpoints are stored narrower by methods that work at load.
+
+    A checkpoint that is quantised already stays as it is; other methods need such a checkpoint, which is said.
+    """
+    method = (options.quantization or "").lower()
+    if not method or model.quantization is not None:
+        return model, ()
+    scheme = facts.quantizes_while_loading.get(method)
+    if scheme is None:
+        message = f"--quantization {method} needs a checkpoint stored so; {model.name} is counted in {model.dtype.name}"
+        return model, (Caution(code="quantization-not-counted", message=message),)
+    return requantize(model, scheme), ()
 
 
 def in_dtype(model: Model, dtype: Format) -> Model:

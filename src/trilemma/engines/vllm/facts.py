@@ -70,6 +70,8 @@ class VllmFacts:
     budget_checked_at_start: bool
     mla_weight_copies: bool
     vocab_padding: int
+    quantizes_while_loading: Mapping[str, str]
+    quantizes_layer_by_layer: bool
     linear_rope_factors: Mapping[str, int]
     expert_padding: Mapping[str, tuple[int, int]]
     era: str
