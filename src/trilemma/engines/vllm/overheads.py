@@ -96,7 +96,7 @@ def activation_peak(
     sampler = np.asarray(last) * (logits + forward["logit_hidden_copies"] * held)
     ffn = ceil_div(widths.widest_ffn, np.asarray(tp))
     layer = forward["hidden_copies"] * held + forward["ffn_copies"] * row * ffn
-    encoder = 0.0 if text_only or not model.multimodal else _encoder_bytes(model)
+    encoder = 0.0 if text_only or not model.multimodal else _encoder_bytes(model, tp)
     attention = _latent_bytes(widths, facts, tp=tp, context=context, dtype_bytes=dtype_bytes)
     if widths.sparse_width:
         attention = _indexer_bytes(tokens=tokens, context=context, compute_capability=compute_capability)
@@ -135,8 +135,8 @@ def _expert_workspace(widths: Widths, *, row: Any, tp: Numbers, ep: Numbers) -> 
     return rows * (experts["wide_copies"] * wide + experts["ffn_copies"] * inner)
 
 
-def _encoder_bytes(model: Model) -> float:
-    """Bytes of the largest image in the tower: ``copies · patches · hidden`` in 16 bits."""
+def _encoder_bytes(model: Model, tp: Numbers) -> Any:
+    """Bytes of the largest image in the tower: ``(copies + split / tp) · patches · hidden`` in 16 bits."""
     data = _data()["encoder"]
     image, patch = model.vision.get("image"), model.vision.get("patch")
     if image and patch:
@@ -144,7 +144,8 @@ def _encoder_bytes(model: Model) -> float:
     else:
         known = (row["patches"] for row in data["patches"] if model.family.startswith(row["family"]))
         patches = next(known, data["otherwise"])
-    return float(data["hidden_copies"] * patches * model.vision.get("hidden", 0) * 2)
+    copies = data["hidden_copies"] + data["split_copies"] / np.asarray(tp)
+    return copies * patches * model.vision.get("hidden", 0) * 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
