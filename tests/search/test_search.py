@@ -164,3 +164,11 @@ def test_requests_longer_than_the_model_are_refused():
 def test_gpus_that_cannot_be_laid_out_are_refused():
     with pytest.raises(InputError, match=r"cannot be laid out on 7 GPUs: tp does not divide the 64 attention heads"):
         search("llama-3.1-70b", "h200-sxm", 7, isl=1000, osl=100, fixed=Fixed(tp=7))
+
+
+def test_cache_formats_that_mean_the_same_are_tried_once():
+    # DeepSeek-V4 keeps an FP8 cache whatever is asked
+    result = search("deepseek-v4-flash", "b200-sxm", 8, isl=1000, osl=100)
+    shown = [(found.precision.name, found.kv_format, found.estimate.inputs["plan"]["summary"]) for found in result.plans]
+    assert len(set(shown)) == len(shown)
+    assert sum(result.rejected.values()) + len(result.plans) == result.searched

@@ -115,7 +115,7 @@ def _rows(candidate: Candidate) -> Iterator[list[str]]:
         return
     if candidate.published is None:
         more = f", fits from {candidate.least_gpus} GPUs" if candidate.least_gpus else ""
-        yield [name, "as published", "16-bit", f"does not fit{more}", *["–"] * 7, "capacity"]
+        yield [name, "as published", "–", f"does not fit{more}", *["–"] * 7, "capacity"]
     else:
         yield _run(name, candidate.published, candidate.published_meets)
     same = candidate.published is not None and candidate.published.estimate.extras == candidate.best.estimate.extras
@@ -129,7 +129,7 @@ def _run(name: str, found: Found, meets: bool) -> list[str]:
     head = [
         name,
         weights_words(found),
-        found.plan.pool.options.kv_dtype or "16-bit",
+        found.kv_format,
         plan + ("" if meets else " (misses)"),
     ]
     if speed is None or speed.tokens_per_s_per_gpu is None or speed.tpot_s is None or speed.ttft_s is None:

@@ -83,12 +83,11 @@ def _assumed(result: SearchResult) -> Iterator[str]:
 
 def _row(rank: int, found: Found) -> list[str]:
     answer, speed = found.estimate, found.estimate.speed
-    kv = found.plan.pool.options.kv_dtype or "16-bit"
     head = [
         str(rank),
         answer.inputs["plan"]["summary"],
         weights_words(found),
-        kv,
+        found.kv_format,
         show_count(answer.cache.max_context) if answer.cache is not None else "–",
         show_count(found.requests),
     ]
@@ -172,7 +171,7 @@ def _front(result: SearchResult) -> Iterator[str]:
     rows = [
         [
             show_count(point.tokens_per_s_per_gpu), f"{point.tokens_per_s_per_user:,.1f}", point.layout, point.precision,
-            "16-bit" if point.kv_dtype == "auto" else point.kv_dtype, show_count(point.requests),
+            point.kv_format, show_count(point.requests),
         ]
         for point in result.front
     ]  # fmt: skip

@@ -26,10 +26,11 @@ from trilemma.workloads import Serving
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
     """One plan of a result: what runs, which checkpoint it needs, and its full estimate. ``workload`` has its own
-    load, ``requests`` are in flight over all GPUs."""
+    load, ``requests`` are in flight over all GPUs, ``kv_format`` is the cache format in force."""
 
     plan: Plan
     precision: Precision
+    kv_format: str
     workload: Serving
     estimate: Estimate
     requests: int
@@ -42,7 +43,7 @@ class FrontPoint:
 
     layout: str
     precision: str
-    kv_dtype: str
+    kv_format: str
     requests: int
     tokens_per_s_per_gpu: float
     tokens_per_s_per_user: float
@@ -107,8 +108,8 @@ def search_serving(
         raise InputError(
             f"{model.name} cannot be laid out on {cluster.gpus} GPUs: {why}; change --gpu or the degrees given"
         )
-    each = question.loads_per_layout * len(choices)
     table = plan_table(choices, space.layout, question)
+    each = question.loads_per_layout * table.distinct
     rejected = Counter({why: count * each for why, count in space.rejected.items()}) + table.rejected
     meets = _judged(table, workload, rejected)
     chosen = _best(table, meets, workload, top)
@@ -227,7 +228,7 @@ def _point(table: PlanTable, row: int) -> FrontPoint:
     return FrontPoint(
         layout=summary(Layout(tp=tp, pp=pp, dp=dp, ep=ep)),
         precision=choice.precision.name,
-        kv_dtype=choice.kv_dtype,
+        kv_format=table.kv_formats[table.choice[row]],
         requests=int(table.requests[row]),
         tokens_per_s_per_gpu=float(table.per_gpu[row]),
         tokens_per_s_per_user=float(table.per_user[row]),
@@ -268,4 +269,12 @@ def _found(table: PlanTable, row: int, question: Question) -> Found:
         plan=plan,
         served_as=choice.precision.served_as,
     )
-    return Found(plan=plan, precision=choice.precision, workload=load, estimate=answer, requests=requests, row=row)
+    return Found(
+        plan=plan,
+        precision=choice.precision,
+        kv_format=table.kv_formats[table.choice[row]],
+        workload=load,
+        estimate=answer,
+        requests=requests,
+        row=row,
+    )

@@ -14,12 +14,15 @@ from trilemma.estimate.layouts import violations
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import ExpertFfn, Model, RecurrentState
 from trilemma.models.catalogue import hub_id
+from trilemma.models.parameters import weight_bytes
 from trilemma.models.quantized import find_scheme, requantize
 from trilemma.plans import Layout
 from trilemma.search.quality import weight_quality
 
 #: Requests in flight per attention replica that are tried when no load is given.
 BATCHES = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+#: Bytes of a narrower scheme against those as published; above it a conversion buys nothing.
+_CLEARLY_FEWER = 0.9
 #: The word for the weights as their publisher stores them.
 AS_PUBLISHED = "as published"
 _AS_PUBLISHED_WORDS = {"as-is", "asis", "as_is", "published", "auto", AS_PUBLISHED}
@@ -111,8 +114,14 @@ def precisions(model: Model, accelerator: Accelerator, wanted: Sequence[str] | N
 
     vLLM quantises 16-bit checkpoints to FP8 while loading; the other schemes need a converted checkpoint.
     """
-    names = list(wanted) if wanted else [AS_PUBLISHED, *_narrower(model, accelerator)]
-    return [_precision(model, name) for name in names]
+    if wanted:
+        return [_precision(model, name) for name in wanted]
+    published = weight_bytes(model)
+    narrower = [_precision(model, name) for name in _narrower(model, accelerator)]
+    return [
+        _precision(model, AS_PUBLISHED),
+        *(one for one in narrower if weight_bytes(one.model) < _CLEARLY_FEWER * published),
+    ]
 
 
 def kv_dtypes(model: Model, accelerator: Accelerator, wanted: Sequence[str] | None) -> list[str]:

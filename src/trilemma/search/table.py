@@ -49,13 +49,16 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanTable:
-    """Plans that fit, one row each, over all choices: ``choice`` indexes ``choices``, ``requests`` are in flight in all.
+    """Plans that fit, one row each, over all choices.
 
-    ``used`` is the share of the card's memory taken. ``legal`` counts plans that obey the layout rules; ``rejected`` those
-    of them that are not in the table, by why.
+    ``choice`` indexes ``choices`` and the cache formats in force, ``kv_formats``; ``requests`` are in flight in all,
+    ``used`` is the share of the card's memory taken. ``distinct`` choices are left when those that mean the same cache
+    format are dropped. ``legal`` counts plans that obey the layout rules, ``rejected`` those of them that are not in the
+    table, by why.
     """
 
     choices: tuple[Choice, ...]
+    kv_formats: tuple[str, ...]
     choice: NDArray[np.int64]
     layout: Layout
     requests: NDArray[np.float64]
@@ -64,6 +67,7 @@ class PlanTable:
     per_gpu: NDArray[np.float64]
     per_user: NDArray[np.float64]
     used: NDArray[np.float64]
+    distinct: int
     legal: int
     rejected: Counter[str]
 
@@ -89,13 +93,20 @@ def plan_table(choices: Sequence[Choice], layout: Layout, question: Question) ->
     refusals: list[InputError] = []
     rejected: Counter[str] = Counter()
     plans = len(np.atleast_1d(layout.tp)) * question.loads_per_layout
+    formats = [""] * len(choices)
+    repeated = 0
     for at, choice in enumerate(choices):
         try:
-            part = _choice_rows(choice, layout, question, rejected)
+            start = _start_up(choice, layout, question)
         except InputError as error:
             rejected[f"{choice.precision.name}, KV {choice.kv_dtype}: {error}"] += plans
             refusals.append(error)
             continue
+        formats[at] = start.kv_format
+        if start.kv_format in (formats[other] for other in range(at) if choices[other].precision is choice.precision):
+            repeated += 1
+            continue
+        part = _choice_rows(choice, start, layout, question, rejected)
         part["choice"] = np.full(len(part["tp"]), at, dtype=np.int64)
         parts.append(part)
     if refusals and not parts:
@@ -105,25 +116,34 @@ def plan_table(choices: Sequence[Choice], layout: Layout, question: Question) ->
     degrees = {name: columns.pop(name).astype(np.int64) for name in ("tp", "pp", "dp", "ep")}
     return PlanTable(
         choices=tuple(choices),
+        kv_formats=tuple(formats),
         choice=columns.pop("choice").astype(np.int64),
         layout=Layout(**degrees),
         **columns,
-        legal=plans * len(choices),
+        distinct=len(choices) - repeated,
+        legal=plans * (len(choices) - repeated),
         rejected=rejected,
     )
 
 
-def _choice_rows(choice: Choice, layout: Layout, question: Question, rejected: Counter[str]) -> dict[str, NDArray[Any]]:
+def _start_up(choice: Choice, layout: Layout, question: Question) -> StartUp:
+    """Start-up of every layout under ``choice``."""
+    context = question.workload.longest_request or 0
+    return engines.get(question.engine.name).start_up(
+        model=choice.precision.model,
+        accelerator=question.cluster.accelerator,
+        layout=layout,
+        options=options_for(choice, context=context, fixed=question.fixed),
+        version=question.engine.version,
+    )
+
+
+def _choice_rows(
+    choice: Choice, start: StartUp, layout: Layout, question: Question, rejected: Counter[str]
+) -> dict[str, NDArray[Any]]:
     cluster, workload = question.cluster, question.workload
     isl, osl = workload.isl or 0, workload.osl or 0
     engine = engines.get(question.engine.name)
-    start = engine.start_up(
-        model=choice.precision.model,
-        accelerator=cluster.accelerator,
-        layout=layout,
-        options=options_for(choice, context=workload.longest_request or isl + osl, fixed=question.fixed),
-        version=question.engine.version,
-    )
     stages = np.broadcast_to(engine.likeliest_stage(start)[0], (len(np.atleast_1d(layout.tp)),))
     good = _starting(stages, start, rejected, question.loads_per_layout)
     fitting = take(layout, good)
