@@ -41,8 +41,8 @@ _WIDTHS = {
 _STEP, _RIDGE = 0.02, 0.01
 #: Errors are taken over the figure plus this much: 0.1 GiB of 0.2 matters no more to a card than 0.1 of 0.5.
 _FLOOR_GIB = 0.5
-#: Errors beyond this share pull no harder than this share.
-_HUBER = 0.1
+#: Errors well beyond this share pull ever less: a row that no coefficient explains is not to bend all of them.
+_CAUCHY = 0.2
 _LEAST_CHANGE, _MOST_CHANGE = -0.7, 2.0
 #: A term that makes up less than this share of every figure kept is not told by them.
 _LEAST_SHARE = 0.05
@@ -211,7 +211,7 @@ def _informed(figures: _Figures, keep: Any) -> Any:
 
 
 def _robust(figures: _Figures, keep: Any, informed: Any) -> Array:
-    """Relative changes of all terms: weighted least squares over the kept figures, outliers bounded (Huber 1964).
+    """Relative changes of all terms: least squares over the kept figures, reweighted for outliers (Cauchy's loss).
 
     A slight ridge settles terms that the figures cannot tell apart.
     """
@@ -222,7 +222,7 @@ def _robust(figures: _Figures, keep: Any, informed: Any) -> Array:
     change = np.zeros(matrix.shape[1])
     for _ in range(20):
         left = np.abs(errors - matrix @ change)
-        weights = sources * np.minimum(1.0, _HUBER / np.maximum(left, 1e-12))
+        weights = sources / (1 + np.square(left / _CAUCHY))
         normal = matrix.T @ (weights[:, None] * matrix) + _RIDGE * np.eye(matrix.shape[1])
         change = np.clip(np.linalg.solve(normal, matrix.T @ (weights * errors)), _LEAST_CHANGE, _MOST_CHANGE)
     return np.asarray(change, dtype=float)

@@ -43,6 +43,8 @@ def lines_bytes(start: StartUp, names: Sequence[str]) -> tuple[float, float, flo
 
 def given_pool(question: Question, pool: KvPool, n_bytes: float) -> KvPool:
     """The pool that ``n_bytes`` per GPU make; without any bytes there are no blocks."""
+    if n_bytes == float(pool.available_bytes):
+        return pool
     if n_bytes < 1:
         nothing = np.float64(0)
         return replace(
