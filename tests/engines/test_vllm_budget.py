@@ -291,3 +291,14 @@ def test_quantisation_at_load() -> None:
     assert old.load_peak_bytes > 1.6 * new.load_peak_bytes
     other = _start("llama-3.1-8b", context=8192, quantization="awq")
     assert any(caution.code == "quantization-not-counted" for caution in other.cautions)
+
+
+def test_automatic_context_is_what_the_pool_holds() -> None:
+    fixed = _start("qwen2.5-7b", gpu="l4", version="0.28.0")
+    fitted = _start("qwen2.5-7b", gpu="l4", version="0.28.0", extra={"max-model-len": "auto"})
+    assert fixed.pool.need_bytes <= fixed.pool.available_bytes
+    assert fitted.context == fixed.context == 32768
+    small = _start("llama-3.1-8b", gpu="l4", version="0.28.0", extra={"max-model-len": "auto"})
+    assert small.context < 131072
+    assert small.pool.concurrency >= 1
+    assert small.pool.max_context == pytest.approx(small.context, abs=16)

@@ -89,6 +89,12 @@ def start_up(
         max_context=plans.out(count.max_context),
         least_blocks=plans.out(_least_blocks(grouping, plans, options, draft, facts)),
     )
+    if _fits_itself(options) and not plans.table and 0 < pool.max_context < force.context:
+        fitted = replace(options, context=int(pool.max_context), extra=_without_auto(options))
+        return start_up(
+            model=model, accelerator=accelerator, layout=layout, options=fitted, draft=draft, version=version,
+            free_bytes=free_bytes, capacity_bytes=capacity_bytes, date=date,
+        )  # fmt: skip
     return StartUp(
         ledger=ledger(chosen, np.maximum(available, 0), facts, served, plans, force),
         capacity_bytes=capacity,
@@ -131,6 +137,15 @@ def _grouping(model: Model, force: InForce, options: ServeOptions, facts: VllmFa
         layer_pages(layers, tp=tp, rules=rules), ratio=facts.group_ratio, state_alignment=facts.state_block_alignment,
         least_block=options.block_size or facts.block_size, packed=facts.packed_compressed,
     )  # fmt: skip
+
+
+def _without_auto(options: ServeOptions) -> dict[str, Any]:
+    return {name: value for name, value in options.extra.items() if name != "max-model-len"}
+
+
+def _fits_itself(options: ServeOptions) -> bool:
+    """Whether the engine lowers the context to what the pool holds (``--max-model-len auto``, _auto_fit_max_model_len)."""
+    return options.extra.get("max-model-len") == "auto"
 
 
 def _held_by_others(capacity: float, free_bytes: float | None, stage: Stage, facts: VllmFacts) -> Any:
