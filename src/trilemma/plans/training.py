@@ -25,6 +25,8 @@ Schedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zbv", "v-h
 #: ``full`` logits in one piece, ``chunked`` along the sequence, ``fused`` with the output matrix (logits never whole).
 Loss = Literal["full", "chunked", "fused"]
 Attention = Literal["flash", "sdpa", "eager"]
+#: How context-parallel ranks see one another's keys and values: passed around a ring, or heads traded (Ulysses).
+CpExchange = Literal["ring", "all_to_all"]
 #: Format of matrix products beside the compute format: tensorwise and rowwise or blockwise FP8, MXFP8, NVFP4.
 Matmul = Literal["same", "fp8_tensor", "fp8_row", "fp8_block", "mxfp8", "nvfp4"]
 
@@ -129,6 +131,8 @@ class TrainingPlan:
     where a pipeline keeps them. ``pipeline_layers`` states the layers of each stage where they are uneven by hand.
     ``imbalance`` is the load of the fullest expert rank over the mean. ``loss_chunks`` are the pieces
     of a chunked loss; ``optimizer_in_backward`` updates and frees each gradient as it comes.
+    ``overlap_tensor`` and ``overlap_data`` say whether collectives of those groups run beside computation (None: as the
+    framework does by default).
     ``version`` is that of the implementation, where known (facts by date live in data).
     """
 
@@ -153,9 +157,13 @@ class TrainingPlan:
     offload: Offload = field(default_factory=Offload)
     optimizer_in_backward: bool = False
     imbalance: float = 1.0
+    cp_exchange: CpExchange = "ring"
+    overlap_tensor: bool | None = None
+    overlap_data: bool | None = None
 
     def __post_init__(self) -> None:
         for name, value, known in (
+            ("cp_exchange", self.cp_exchange, get_args(CpExchange)),
             ("implementation", self.implementation, get_args(Implementation)),
             ("schedule", self.schedule, get_args(Schedule)),
             ("loss", self.loss, get_args(Loss)),
