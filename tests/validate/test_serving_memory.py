@@ -132,6 +132,7 @@ def test_a_bar_on_a_figure_that_no_row_has_is_missed(capsys: pytest.CaptureFixtu
         (("--macro", "sauce"), "unknown column 'sauce'; did you mean source"),
         (("--where", "model=nothing"), "no row of"),
         (("--where", "model~["), "not a regular expression"),
+        (("--by", "weight"), "unknown metric 'weight'"),
         (("--holdout", "sauce"), "unknown column 'sauce'"),
         (("--rows", "/nowhere/at/all.csv"), "cannot be written"),
     ],

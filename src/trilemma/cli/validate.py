@@ -60,6 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
     requirements = [parse_requirement(text) for text in arguments.require]
     for requirement in requirements:
         check_names(requirement, {metric: statistics_of(metric) for metric in judge.METRICS})
+    if arguments.by and arguments.by not in judge.METRICS:
+        raise UnknownName("metric", arguments.by, judge.METRICS, hint="in --by")
     _check_columns(table, arguments)
     rows = select(table.rows, [parse_condition(text, table.columns) for text in arguments.where])
     if not rows:

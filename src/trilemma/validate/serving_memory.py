@@ -22,7 +22,7 @@ from trilemma.validate.tables import Row, UnusableRow
 __all__ = ["METRICS", "STARTED", "judge"]
 
 #: Outcome → whether the engine started. What fails later (oom_runtime) or otherwise (other) says nothing of starting.
-STARTED = {"ok": True, "oom_load": False, "oom_profile": False, "kv_too_small": False}
+STARTED = {"ok": True, "oom_load": False, "oom_profile": False, "kv_too_small": False, "oom_capture": False}
 #: A row that names no length does not ask for any: the verdict then wants room for a request of this many tokens.
 MODEST_CONTEXT = 2048
 
