@@ -9,9 +9,9 @@ from trilemma import engines
 from trilemma.engines.base import EngineCommand, KvPool, StartUp
 from trilemma.errors import Caution
 from trilemma.estimate.estimate import Estimate, Verdict
-from trilemma.estimate.layouts import check_layout
+from trilemma.estimate.layouts import check_context, check_layout
 from trilemma.estimate.measured import Comparison, compare, given_lines
-from trilemma.estimate.serving import estimate, from_start_up
+from trilemma.estimate.serving import estimate, from_start_up, rescaled
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.quantities import GIB
@@ -47,6 +47,7 @@ def _with_log(
     if plan.engine.version is None and told.version is not None:
         plan = replace(plan, engine=replace(plan.engine, version=told.version))
     check_layout(model, pool.layout)
+    check_context(model, pool.options.context, rescaled=rescaled(pool))
     engine = engines.get(plan.engine.name)
     figures = {name: (one.value, f"{path}:{one.line_number}") for name, one in told.measured.items()}
     capacity = figures["capacity_bytes"][0] if "capacity_bytes" in figures else None

@@ -62,6 +62,16 @@ def check_layout(model: Model, layout: Layout) -> None:
         raise InputError(f"--ep {layout.ep}: {rule} in {model.name}; leave --ep out")
 
 
+def check_context(model: Model, context: int | None, *, rescaled: bool = False) -> None:
+    """Raise `InputError` where a request is longer than the model's positions; ``rescaled`` when rope scaling is asked for."""
+    if context is None or model.max_positions is None or rescaled or context <= model.max_positions:
+        return
+    raise InputError(
+        f"{context} tokens a request are more than the {model.max_positions} positions of {model.name};"
+        f" use at most {model.max_positions}, or give a configuration with rope scaling"
+    )
+
+
 def _tp_rules(model: Model, tp: int) -> Mapping[str, np.ndarray]:
     return {rule: broken for rule, broken in violations(model, Layout(tp=tp)).items() if rule.startswith("tp")}
 

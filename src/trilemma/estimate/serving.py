@@ -13,7 +13,7 @@ from trilemma import engines
 from trilemma.engines.base import Engine, StartUp
 from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Bottleneck, CacheEstimate, Estimate, MemoryEstimate, Verdict
-from trilemma.estimate.layouts import check_layout
+from trilemma.estimate.layouts import check_context, check_layout
 from trilemma.estimate.reasons import reason
 from trilemma.estimate.speed import Speed, plan_speed
 from trilemma.hardware.cluster import Cluster
@@ -46,6 +46,7 @@ def estimate(
     pool = _with_context(plan.pool, workload)
     _check_gpus(pool.layout, cluster)
     check_layout(model, pool.layout)
+    check_context(model, pool.options.context, rescaled=rescaled(pool))
     engine = engines.get(plan.engine.name)
     start = engine.start_up(
         model=model,
@@ -126,6 +127,15 @@ def _with_context(pool: Pool, workload: Serving) -> Pool:
     if pool.options.context is not None or workload.longest_request is None:
         return pool
     return replace(pool, options=replace(pool.options, context=workload.longest_request))
+
+
+def rescaled(pool: Pool) -> bool:
+    """Whether the engine is told to stretch the model's positions."""
+    overrides = pool.options.extra.get("hf-overrides")
+    told = overrides if isinstance(overrides, Mapping) else {}
+    return "rope-scaling" in pool.options.extra or any(
+        name in told for name in ("rope_scaling", "rope_parameters", "max_position_embeddings")
+    )
 
 
 def _check_gpus(layout: Layout, cluster: Cluster) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from trilemma.errors import InputError
 from trilemma.estimate.estimate import Estimate
+from trilemma.estimate.layouts import check_context
 from trilemma.estimate.serving import estimate, summary
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
@@ -93,7 +94,7 @@ def search_serving(
     """
     began = time.perf_counter()
     workload, assumed = _with_target(workload)
-    _check_length(model, workload)
+    check_context(model, workload.longest_request)
     question = Question(
         cluster=cluster, workload=workload, fixed=fixed or Fixed(), engine=engine or EngineRef()
     )  # fmt: skip
@@ -135,15 +136,6 @@ def search_serving(
         assumed=assumed,
         seconds=time.perf_counter() - began,
     )
-
-
-def _check_length(model: Model, workload: Serving) -> None:
-    longest = workload.longest_request or 0
-    if model.max_positions is not None and longest > model.max_positions:
-        raise InputError(
-            f"{longest} tokens a request are more than the {model.max_positions} positions of {model.name};"
-            " shorten --serve or --context"
-        )
 
 
 def _with_target(workload: Serving) -> tuple[Serving, tuple[str, ...]]:
