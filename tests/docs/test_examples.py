@@ -25,7 +25,7 @@ def commands() -> list[tuple[str, str]]:
         lines = [
             line.removeprefix("$ ") for block in FENCE.findall(text) for line in block.replace("\\\n", " ").splitlines()
         ]
-        lines += [line for line in INLINE.findall(text) if len(line.split()) > 2]  # two words only name a command
+        lines += [line for line in INLINE.findall(text) if re.match(r"trilemma \w+ [^-]", line)]  # others only name it
         for line in lines:
             line = line.rpartition("&& ")[2].partition("  #")[0].strip()
             if line.startswith("trilemma ") and not any(mark in line for mark in OPEN):
