@@ -8,7 +8,7 @@ import numpy as np
 
 from trilemma.quantities import Numbers
 from trilemma.timing.kernels.fitted import KernelCoefficients, Parameter
-from trilemma.timing.kernels.shapes import MEGA, MICRO, rounded_max, waves
+from trilemma.timing.kernels.shapes import MEGA, MICRO, NANO, rounded_max, waves
 
 PARAMETERS = (
     Parameter(name="compute_share", start=0.85, low=0.05, high=1.0, meaning="share of the dense peak inside a large tile"),
@@ -21,6 +21,8 @@ PARAMETERS = (
     Parameter(name="fixed_us", start=3.0, low=0.2, high=60.0, meaning="microseconds of any launch, quantisation included"),
     Parameter(name="overlap_power", start=3.0, low=1.0, high=20.0, meaning="norm that joins arithmetic and streaming"),
     Parameter(name="split_us", start=2.0, low=0.0, high=30.0, meaning="microseconds to add up a product split along k"),
+    Parameter(name="chain_us", start=0.1, low=0.0, high=30.0, meaning="microseconds of 1024 steps of k, one after another"),
+    Parameter(name="row_ns", start=10.0, low=0.0, high=2000.0, meaning="nanoseconds to quantise one row, per multiprocessor"),
     Parameter(name="quantise_passes", start=1.4, low=0.0, high=20.0, meaning="passes that quantising activations costs"),
     Parameter(
         name="fused_fixed_us", start=3.0, low=0.2, high=60.0, required=False,
@@ -60,6 +62,7 @@ def gemm_s(c: KernelCoefficients, m: Numbers, n: Numbers, k: Numbers, *, fused_q
         fixed_us = min(fixed_us, c.values.get("fused_fixed_us", fixed_us))
     else:
         quantise_s = c["quantise_passes"] * (_ACTIVATION_BYTES + c.weight_bytes) * m * k / c.bytes_per_s
+        quantise_s = quantise_s + c["row_ns"] * NANO * m / max(c.multiprocessors, 1.0)
     return fixed_us * MICRO + rounded_max(compute_s, memory_s, c["overlap_power"]) + quantise_s
 
 
@@ -74,7 +77,8 @@ def _compute_s(c: KernelCoefficients, m: Any, n: Any, k: Any) -> Any:
         rate = peak / c.multiprocessors / (1 + c["tile_loss"] * 64 * (1 / rows + 1 / columns))
         for parts in _SPLITS:
             rounds = waves(blocks * parts, c.multiprocessors, c["wave_tail"])
-            seconds = rounds * (2 * rows * columns * (k / parts + c["startup_k"])) / rate
+            steps = k / parts + c["startup_k"]
+            seconds = rounds * steps * (2 * rows * columns / rate + c["chain_us"] * MICRO / 1024)
             if parts > 1:
                 reduced = _ACCUMULATOR_BYTES * m * n * parts / (c["cached_gain"] * c.bytes_per_s)
                 seconds = seconds + c["split_us"] * MICRO + reduced

@@ -8,6 +8,7 @@ import numpy as np
 
 from trilemma.quantities import Numbers
 
+NANO = 1e-9
 MICRO = 1e-6
 MEGA = 1e6
 
