@@ -133,6 +133,7 @@ class TrainingPlan:
     of a chunked loss; ``optimizer_in_backward`` updates and frees each gradient as it comes.
     ``overlap_tensor`` and ``overlap_data`` say whether collectives of those groups run beside computation (None: as the
     framework does by default).
+    ``mtp`` trains multi-token-prediction layers too.
     ``version`` is that of the implementation, where known (facts by date live in data).
     """
 
@@ -160,6 +161,7 @@ class TrainingPlan:
     cp_exchange: CpExchange = "ring"
     overlap_tensor: bool | None = None
     overlap_data: bool | None = None
+    mtp: bool = False
 
     def __post_init__(self) -> None:
         for name, value, known in (
