@@ -96,7 +96,7 @@ def start_up(
             free_bytes=free_bytes, capacity_bytes=capacity_bytes, date=date,
         )  # fmt: skip
     return StartUp(
-        ledger=ledger(chosen, np.maximum(available, 0), facts, served, plans, force),
+        ledger=ledger(chosen, np.maximum(available, 0), spread, facts, served, plans, force),
         capacity_bytes=capacity,
         budget_bytes=plans.out(budget),
         pool=pool,

@@ -96,7 +96,10 @@ _TABLES = {
 }  # fmt: skip
 
 
-def ledger(stage: Stage, pool: Any, facts: VllmFacts, model: Model, plans: Plans, force: InForce) -> Ledger:
+def ledger(
+    stage: Stage, pool: Any, pool_half: Any, facts: VllmFacts, model: Model, plans: Plans, force: InForce
+) -> Ledger:
+    """Every line with its bounds; ``pool`` bytes are left for the cache, give or take ``pool_half``."""
     widths = half_widths(stage, facts, model)
     inputs = {
         "tp": plans.out(plans.tp), "pp": plans.out(plans.pp), "dp": plans.out(plans.dp), "ep": plans.out(plans.ep),
@@ -107,7 +110,7 @@ def ledger(stage: Stage, pool: Any, facts: VllmFacts, model: Model, plans: Plans
         value = pool if name == "kv_cache" else stage.lines[name]
         if name in ("draft_model", "vision", "communication", "cuda_graphs") and not np.any(value):
             continue
-        half = np.zeros(np.shape(value)) if name == "kv_cache" else widths[name]
+        half = pool_half if name == "kv_cache" else widths[name]
         inside = bool(np.all(stage.lines["graphs_inside"])) if name == "cuda_graphs" else name != "context"
         source = overheads.source(_TABLES[name]) if name in _TABLES else ""
         lines.append(
