@@ -40,6 +40,8 @@ def start_up(
     ``version`` (or the release of ``date``) chooses the facts. Raises `InputError` for values that no engine accepts.
     """
     facts = for_version(version, date=date)
+    if accelerator.vendor not in facts.vendors:
+        raise InputError(f"vLLM does not run on {accelerator.name}; use a card of {', '.join(facts.vendors)}")
     total = runtime_total(accelerator)
     capacity = total.interval.value if capacity_bytes is None else float(capacity_bytes)
     if capacity <= 0 or (free_bytes is not None and free_bytes < 0):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -67,6 +67,7 @@ class VllmFacts:
     state_prefix_caching: bool
     state_block_check: bool
     graph_sizes: GraphSizes
+    vendors: Sequence[str]
     budget_checked_at_start: bool
     mla_weight_copies: bool
     vocab_padding: int
