@@ -1,0 +1,345 @@
+"""A ``pretrain_gpt.py`` command to a training plan: layout, recipe, recompute, sharding, offload, batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from trilemma.engines.launchers import Launch, split_launch
+from trilemma.engines.megatron.architecture import model_from_flags
+from trilemma.engines.option_words import Options, read_options
+from trilemma.engines.training import TrainingCommand, framework_facts, replicas, steps_per_batch, unknown_caution
+from trilemma.errors import Caution, InputError, shorten
+from trilemma.memory.stages import stage_sizes
+from trilemma.models.architecture import Model
+from trilemma.plans.plan import Layout
+from trilemma.plans.recipes import optimizer, recipe
+from trilemma.plans.training import (
+    RECOMPUTE_PARTS,
+    Attention,
+    Loss,
+    Offload,
+    Optimizer,
+    Recompute,
+    Schedule,
+    TrainingPlan,
+    TrainingRecipe,
+)
+from trilemma.workloads import TrainingWorkload
+
+_FORMATS = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8_e4m3"}
+_OPTIMIZERS = {"adam": "adamw", "sgd": "sgd-momentum", "muon": "muon", "dist_muon": "muon", "lion": "lion"}
+#: --fp8-recipe → (recipe, recipe where parameters are gathered in FP8).
+_FP8 = {
+    "delayed": ("fp8", "fp8-primary"), "tensorwise": ("fp8", "fp8-primary"), "blockwise": ("fp8-block", "fp8-block"),
+    "mxfp8": ("mxfp8", "mxfp8"),
+}  # fmt: skip
+_SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+#: Flags that change memory or speed in ways that no rule here counts.
+_UNCOUNTED = ("fine-grained-activation-offloading", "delay-wgrad-compute", "moe-expert-capacity-factor")
+_PIECE = re.compile(r"\(([A-Za-z|]+)\)\*(\d{1,4})|([A-Za-z])\*(\d{1,4})|([A-Za-z|])")
+
+
+def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
+    """The plan that Megatron's flags ask for. ``gpus`` stands where the launcher says no number. Raises `InputError`."""
+    launch = split_launch(words)
+    facts = framework_facts("megatron_flags")
+    switches, values, lists = (frozenset(facts[kind]) for kind in ("switches", "values", "lists"))
+    options = read_options(launch.words, switches=switches, values=values, lists=lists)
+    cautions = list(
+        unknown_caution(options.unknown, (f"--{n}" for n in (*switches, *values, *lists)), where="Megatron-LM")
+    )
+    described, assumed = model_from_flags(options)
+    name, model = _model(options, described)
+    cautions += [*(assumed if model is described else ()), *_uncounted(options)]
+    world = _world(launch, gpus)
+    layout = _layout(options, world, model)
+    micro = options.whole("micro-batch-size") or 1
+    dp = int(layout.dp)
+    batch = options.whole("global-batch-size") or micro * dp
+    steps_per_batch(global_batch=batch, micro_batch=micro, dp=dp, flag="--global-batch-size")
+    return TrainingCommand(
+        framework="megatron",
+        model=name,
+        architecture=model,
+        plan=_plan(options, layout, micro, model, cautions),
+        workload=TrainingWorkload(
+            seq=options.whole("seq-length") or _required("seq-length"),
+            global_batch=batch,
+            tokens=_tokens(options, batch),
+        ),
+        gpus=world,
+        gpus_per_node=launch.gpus_per_node,
+        unknown_flags=options.unknown,
+        cautions=tuple(cautions),
+    )
+
+
+def _required(name: str) -> int:
+    raise InputError(f"the command has no --{name}; give it, such as --{name} 4096")
+
+
+def _world(launch: Launch, gpus: int | None) -> int:
+    world = launch.gpus or gpus
+    if world is None:
+        raise InputError("the command does not say how many GPUs it runs on; name them, such as --gpu h100-sxm:64")
+    return world
+
+
+def _model(options: Options, described: Model | None) -> tuple[str, Model | None]:
+    """The catalogue's model that the tokenizer or checkpoint names, where it has the sizes of the flags; else these."""
+    from trilemma.models.resolve import load_model
+
+    for flag in ("tokenizer-model", "pretrained-checkpoint", "load"):
+        name = options.text(flag)
+        if not name or name.startswith("$"):
+            continue
+        try:
+            found = load_model(name.rstrip("/").rpartition("/")[2] if name.startswith(("/", ".")) else name)
+        except InputError:
+            continue
+        if described is None or _same_sizes(found, described):
+            return found.name, found
+    if described is None:
+        raise InputError("the command describes no model; give --num-layers, --hidden-size and --num-attention-heads")
+    return described.name, described
+
+
+def _same_sizes(one: Model, other: Model) -> bool:
+    return (one.hidden, one.vocab, len(one.layers)) == (other.hidden, other.vocab, len(other.layers)) and [
+        layer.ffn for layer in one.layers
+    ] == [layer.ffn for layer in other.layers]
+
+
+def _layout(options: Options, world: int, model: Model | None) -> Layout:
+    tp = options.whole("tensor-model-parallel-size") or 1
+    pp = options.whole("pipeline-model-parallel-size") or 1
+    cp = options.whole("context-parallel-size") or 1
+    given = {
+        "--tensor-model-parallel-size": tp, "--pipeline-model-parallel-size": pp, "--context-parallel-size": cp,
+    }  # fmt: skip
+    return Layout(
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        dp=replicas(world, given=given),
+        ep=options.whole("expert-model-parallel-size") or 1,
+        vpp=_chunks(options, pp, model),
+    )
+
+
+def _chunks(options: Options, pp: int, model: Model | None) -> int:
+    """Model chunks of each stage: stated, from the layers of a chunk, or from the layout's text."""
+    stated = options.whole("num-virtual-stages-per-pipeline-rank")
+    per_chunk = options.whole("num-layers-per-virtual-pipeline-stage")
+    text = options.text("pipeline-model-parallel-layout")
+    if text is not None:
+        return max(len(_stages(text)) // pp, 1)
+    if stated is not None:
+        return stated
+    if per_chunk is None or model is None:
+        return 1
+    layers = len(model.layers)
+    if layers % (pp * per_chunk):
+        raise InputError(
+            f"--num-layers-per-virtual-pipeline-stage {per_chunk} x {pp} stages does not divide the {layers} layers;"
+            " use a divisor, or --num-virtual-stages-per-pipeline-rank"
+        )
+    return layers // pp // per_chunk
+
+
+def _stages(text: str) -> list[str]:
+    """``Et*3|(tt|)*29,m|L`` → one word a chunk: E embedding, t layer, m prediction layer, L loss."""
+    spelled: list[str] = []
+    at = 0
+    body = text.replace(",", "").replace(" ", "")
+    while at < len(body):
+        match = _PIECE.match(body, at)
+        if match is None or sum(map(len, spelled)) > 2**14:
+            raise InputError(
+                f"--pipeline-model-parallel-layout {shorten(text)!r} is not a layout such as Et*3|(tt|)*9|L"
+            )
+        piece = match.group(1) or match.group(3) or match.group(5)
+        spelled.append(piece * int(match.group(2) or match.group(4) or 1))
+        at = match.end()
+    return "".join(spelled).rstrip("|").split("|")
+
+
+def _stage_layers(options: Options, pp: int, vpp: int, model: Model | None) -> tuple[int, ...] | None:
+    """Layers of each stage where flags state them unevenly; None for an even cut."""
+    text = options.text("pipeline-model-parallel-layout")
+    if text is not None:
+        chunks = [stage.count("t") for stage in _stages(text)]
+        if len(chunks) % pp:
+            raise InputError(
+                f"--pipeline-model-parallel-layout has {len(chunks)} chunks for {pp} stages; use a multiple"
+            )
+        if model is not None and sum(chunks) == len(model.layers) and chunks == stage_sizes(sum(chunks), len(chunks)):
+            return None
+        return tuple(sum(chunks[rank::pp]) for rank in range(pp))
+    first, last = options.whole("decoder-first-pipeline-num-layers"), options.whole("decoder-last-pipeline-num-layers")
+    if (first is None and last is None) or model is None or pp == 1:
+        return None
+    given = (first is not None) + (last is not None)
+    rest = len(model.layers) - (first or 0) - (last or 0)
+    if rest < 0 or (pp > given and rest % (pp - given)):
+        raise InputError(
+            f"--decoder-first-pipeline-num-layers {first} and --decoder-last-pipeline-num-layers {last} leave {rest} layers for"
+            f" {pp - given} stages of {vpp} chunks; leave a multiple of the stages"
+        )
+    middle = [rest // (pp - given)] * (pp - given) if pp > given else []
+    return (*((first,) if first is not None else ()), *middle, *((last,) if last is not None else ()))
+
+
+def _plan(options: Options, layout: Layout, micro: int, model: Model | None, cautions: list[Caution]) -> TrainingPlan:
+    tp, pp, vpp, ep = int(layout.tp), int(layout.pp), int(layout.vpp), int(layout.ep)
+    schedule: Schedule = "interleaved" if vpp > 1 else "1f1b"
+    expert_tp = options.whole("expert-tensor-parallel-size")
+    attention: Attention = "eager" if options.text("attention-backend") in ("unfused", "local") else "flash"
+    fused_loss: Loss = "fused" if options.text("cross-entropy-fusion-impl") == "linear" else "full"
+    return TrainingPlan(
+        layout=layout,
+        micro_batch=micro,
+        implementation="megatron",
+        recipe=_recipe(options, cautions),
+        optimizer=_optimizer(options, cautions),
+        sp=options.on("sequence-parallel") and tp > 1,
+        expert_tp=expert_tp if expert_tp is not None else (tp if ep > 1 else None),
+        zero=_zero(options),
+        shard_group=_shard_group(options, int(layout.dp) * int(layout.cp)),
+        recompute=_recompute(options, cautions),
+        schedule=schedule,
+        pipeline_layers=_stage_layers(options, pp, vpp, model),
+        attention=attention,
+        loss=fused_loss,
+        offload=_offload(options, model),
+        cp_exchange="all_to_all" if "a2a" in (options.text("cp-comm-type") or "") else "ring",
+        overlap_tensor=options.on("tp-comm-overlap"),
+        overlap_data=options.on("overlap-grad-reduce"),
+    )
+
+
+def _zero(options: Options) -> int:
+    if options.on("use-megatron-fsdp", "use-custom-fsdp"):
+        name = options.text("data-parallel-sharding-strategy") or "no_shard"
+        if name not in _SHARDING:
+            raise InputError(
+                f"--data-parallel-sharding-strategy {shorten(name)!r} is not known; use {', '.join(_SHARDING)}"
+            )
+        return _SHARDING[name]
+    if options.on("use-torch-fsdp2"):
+        return 3
+    return 1 if options.on("use-distributed-optimizer") else 0
+
+
+def _shard_group(options: Options, ranks: int) -> int | None:
+    copies = options.whole("num-distributed-optimizer-instances") or 1
+    if copies == 1:
+        return None
+    if ranks % copies:
+        raise InputError(
+            f"--num-distributed-optimizer-instances {copies} does not divide the {ranks} ranks; use a divisor"
+        )
+    return ranks // copies
+
+
+def _recipe(options: Options, cautions: list[Caution]) -> TrainingRecipe:
+    if not options.on("bf16") and not options.on("fp16"):
+        text = "neither --bf16 nor --fp16: Megatron-LM trains in FP32, far from the card's peak"
+        cautions.append(Caution(code="fp32-training", message=text))
+        return recipe("fp32")
+    narrow = options.on("grad-reduce-in-bf16") or options.text("main-grads-dtype") == "bf16"
+    base = recipe(_recipe_name(options))
+    # FP16 accumulates gradients in FP16 unless told otherwise; BF16 in FP32 (arguments.py, validate_args).
+    half = options.on("fp16") and not options.on("accumulate-allreduce-grads-in-fp32")
+    compute = "fp16" if options.on("fp16") else "bf16"
+    gradients = compute if narrow or half else "fp32"
+    base = replace(base, gradients=gradients)
+    if compute == "fp16":
+        base = replace(base, weights=_as(base.weights), gathered=_as(base.gathered), activations="fp16")
+    master = options.text("main-params-dtype") if options.on("use-precision-aware-optimizer") else None
+    if master is not None:
+        base = replace(base, master=_FORMATS.get(master, "fp32"))
+    return base if base != recipe("bf16-bf16-grads") else recipe("bf16-bf16-grads")
+
+
+def _as(name: str) -> str:
+    return "fp16" if name == "bf16" else name
+
+
+def _recipe_name(options: Options) -> str:
+    if options.has("fp4-format"):
+        return "nvfp4"
+    if not options.has("fp8-format"):
+        narrow = options.on("grad-reduce-in-bf16") or options.text("main-grads-dtype") == "bf16"
+        return "bf16-bf16-grads" if narrow else "bf16"
+    kind = options.text("fp8-recipe") or "delayed"
+    if kind not in _FP8:
+        raise InputError(f"--fp8-recipe {shorten(kind)!r} is not known; use {', '.join(_FP8)}")
+    return _FP8[kind][options.on("fp8-param-gather", "fp8-param")]
+
+
+def _optimizer(options: Options, cautions: list[Caution]) -> Optimizer:
+    name = options.text("optimizer") or "adam"
+    if name not in _OPTIMIZERS:
+        message = f"--optimizer {shorten(name)} is not known here; counted as Adam"
+        cautions.append(Caution(code="assumed-optimizer", message=message))
+    found = optimizer(_OPTIMIZERS.get(name, "adamw"))
+    if not options.on("use-precision-aware-optimizer"):
+        return found
+    moments = tuple(
+        _FORMATS.get(options.text(flag) or "fp32", "fp32") for flag in ("exp-avg-dtype", "exp-avg-sq-dtype")
+    )
+    if moments == ("bf16", "bf16"):
+        return optimizer("adamw-bf16-moments")
+    return replace(found, moments=moments[: len(found.moments)]) if moments != ("fp32", "fp32") else found
+
+
+def _recompute(options: Options, cautions: list[Caution]) -> Recompute:
+    kind = options.text("recompute-granularity") or ("selective" if options.on("recompute-activations") else None)
+    if kind is None:
+        return Recompute()
+    if kind == "selective":
+        parts = options.words.get("recompute-modules") or ("core_attn",)
+        left = [part for part in parts if part not in RECOMPUTE_PARTS]
+        if left:
+            message = f"--recompute-modules {shorten(' '.join(left))} is not counted"
+            cautions.append(Caution(code="not-counted", message=message))
+        return Recompute(mode="selective", parts=tuple(part for part in parts if part in RECOMPUTE_PARTS))
+    if kind != "full":
+        raise InputError(f"--recompute-granularity {shorten(kind)!r} is not known; use full or selective")
+    layers = options.whole("recompute-num-layers")
+    chunks = options.whole("num-virtual-stages-per-pipeline-rank") or 1
+    # uniform recomputes every layer, in units of that many; block only so many of each chunk of a stage.
+    block = options.text("recompute-method") == "block"
+    return Recompute(mode="full", layers=layers * chunks if block and layers is not None else None)
+
+
+def _offload(options: Options, model: Model | None) -> Offload:
+    optimizer_share = 0.0
+    if options.on("optimizer-cpu-offload"):
+        share = options.real("optimizer-offload-fraction")
+        optimizer_share = 1.0 if share is None else share
+    layers = options.whole("cpu-offloading-num-layers", low=0) or 0
+    total = len(model.layers) if model is not None else 1
+    if layers > total:
+        raise InputError(f"--cpu-offloading-num-layers {layers} is more than the {total} layers; use fewer")
+    share = layers / total
+    weights = options.on("cpu-offloading-weights")
+    return Offload(activations=share, optimizer=optimizer_share, weights=share if weights else 0.0)
+
+
+def _uncounted(options: Options) -> list[Caution]:
+    names = [f"--{name}" for name in _UNCOUNTED if options.has(name)]
+    if not names:
+        return []
+    return [Caution(code="not-counted", message=f"{', '.join(names)}: what this changes is not counted yet")]
+
+
+def _tokens(options: Options, batch: int) -> float | None:
+    """Length of the run in tokens: samples, or iterations of the global batch, times the sequence."""
+    samples = options.whole("train-samples")
+    steps = options.whole("train-iters")
+    sequences = samples if samples is not None else (steps * batch if steps is not None else None)
+    return None if sequences is None else float(sequences) * (options.whole("seq-length") or 1)
