@@ -87,7 +87,7 @@ class RankWeights:
 
 def shard_share(
     *, shard: Shard, units: int, experts: int, tp: Numbers, ep: Numbers = 1, expert_tp: Numbers | None = None,
-    vocab_padding: int = 64,
+    vocab_padding: Numbers = 64,
     multiple: int = 1,
 ) -> Any:  # fmt: skip
     """The share of a tensor that one rank holds: ``ceil(units / tp) / units``.
@@ -113,7 +113,7 @@ def _row_padding(tensor: Tensor, rows: int) -> float:
     return float(round_up(side, rows) / side)
 
 
-def _cut(shard: Shard, units: int, tp: Numbers, vocab_padding: int, multiple: int) -> Any:
+def _cut(shard: Shard, units: int, tp: Numbers, vocab_padding: Numbers, multiple: int) -> Any:
     if shard == "none":
         return np.ones(np.shape(tp))
     pieces = round_up(units, vocab_padding) if shard == "vocab" else units

@@ -1,0 +1,88 @@
+"""Tensors of low-rank adapters, and what they make a frozen layer keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trilemma.errors import InputError, shorten
+from trilemma.formats import catalogue
+from trilemma.memory.saved_tensors import SavedTensor
+from trilemma.models.architecture import Model, Shard, Tensor
+from trilemma.workloads import TrainingWorkload
+
+
+def is_target(tensor: Tensor, workload: TrainingWorkload) -> bool:
+    """Whether adapters stand on ``tensor``: named, or any linear layer of the decoder but stacked experts and the router.
+
+    PEFT's "all-linear" reaches modules that are linear layers; stacks of experts are plain parameters.
+    """
+    if tensor.part != "layers" or not tensor.quantizable or len(tensor.shape) < 2:
+        return False
+    if not workload.targets:
+        return not tensor.experts
+    return any(
+        tensor.role == one or tensor.role.startswith(f"{one}.") or f".{one}." in f".{tensor.name}."
+        for one in workload.targets
+    )
+
+
+def targets(model: Model, workload: TrainingWorkload) -> tuple[Tensor, ...]:
+    """Tensors that get an adapter. Raises `InputError` where the targets name nothing."""
+    found = tuple(tensor for tensor in model.tensors if is_target(tensor, workload))
+    if not found:
+        roles = sorted({tensor.role for tensor in model.of_part("layers") if tensor.quantizable})
+        raise InputError(f"targets {shorten(', '.join(workload.targets))!r} name no layer; use {', '.join(roles)}")
+    return found
+
+
+def adapter_tensors(model: Model, workload: TrainingWorkload) -> tuple[Tensor, ...]:
+    """A (rank × in) and B (out × rank) for every target (Hu et al. 2021), DoRA's magnitude (out) beside (Liu et al. 2024).
+
+    Of a layer cut along its columns B is cut and A whole; of one cut along its rows the other way round.
+    """
+    found: list[Tensor] = []
+    fmt = catalogue.get("fp32")
+    for tensor in targets(model, workload):
+        out, width = tensor.shape[-2:]
+        stack = tensor.shape[:-2]
+        a_cut: Shard = "row" if tensor.shard == "row" else "none"
+        b_cut: Shard = "column" if tensor.shard == "column" else "none"
+        shapes: list[tuple[str, tuple[int, ...], Shard]] = [
+            ("lora_A", (*stack, workload.rank, width), a_cut),
+            ("lora_B", (*stack, out, workload.rank), b_cut),
+        ]
+        if workload.method == "dora":
+            shapes.append(("magnitude", (*stack, out), b_cut))
+        for name, shape, cut in shapes:
+            found.append(
+                Tensor(
+                    name=f"{tensor.name}.{name}",
+                    role="adapter",
+                    shape=shape,
+                    format=fmt,
+                    part=tensor.part,
+                    layer=tensor.layer,
+                    shard=cut,
+                    shard_units=tensor.shard_units if cut != "none" else 1,
+                    experts=tensor.experts,
+                )
+            )
+    return tuple(found)
+
+
+def adapter_saved(layer: Sequence[Tensor], workload: TrainingWorkload, *, cast_bits: float) -> tuple[SavedTensor, ...]:
+    """What adapters of one layer keep: the input cast to their format where it differs (``cast_bits``, 0 for none), and
+    the product of A. DoRA keeps the output of the frozen layer beside (it multiplies it by the magnitude)."""
+    found: list[SavedTensor] = []
+    for tensor in layer:
+        if not is_target(tensor, workload):
+            continue
+        cut = "units" if tensor.shard == "row" else "sequence"
+        units = tensor.shard_units if tensor.shard == "row" else 1
+        out, width = tensor.shape[-2:]
+        if cast_bits:
+            found.append(SavedTensor(name=f"{tensor.role}.cast", width=width, bits=cast_bits, cut=cut, units=units))  # type: ignore[arg-type]
+        found.append(SavedTensor(name=f"{tensor.role}.lora_A", width=workload.rank, bits=cast_bits or None))
+        if workload.method == "dora":
+            found.append(SavedTensor(name=f"{tensor.role}.base_output", width=out))
+    return tuple(found)

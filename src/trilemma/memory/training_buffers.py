@@ -1,0 +1,79 @@
+"""What a step needs beside state and activations: gathered layers, gradients being reduced, gathered sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trilemma.formats import catalogue
+from trilemma.memory.activations import Shards
+from trilemma.memory.training_state import QUANTITIES, RankState
+from trilemma.models.architecture import Shard, Tensor
+from trilemma.plans.training import TrainingPlan
+
+
+def gathered_weights(state: RankState, plan: TrainingPlan, facts: Mapping[str, Any], *, first: Any, last: Any) -> Any:
+    """Bytes (stages, plans) of layers that ZeRO-3 holds whole: the running one, the prefetched one, both ends.
+
+    Without resharding after the forward pass every layer of the stage stays whole until its backward pass.
+    """
+    if plan.zero < 3:
+        return np.zeros_like(state.dense[0])
+    row = QUANTITIES.index("gathered")
+    head = np.outer(last, state.head[row])
+    ends = np.outer(first, state.embedding[row]) + head
+    if not plan.reshard:
+        return state.dense[row] + state.expert[row]
+    layers = state.dense[row] + state.expert[row] - ends
+    return np.minimum(layers, facts["gathered_blocks"] * state.block[row]) + (
+        ends if facts["embedding_gathered"] else head
+    )
+
+
+def reduced_gradients(state: RankState, plan: TrainingPlan, facts: Mapping[str, Any]) -> Any:
+    """Bytes (plans,) of one layer's gradients while they are reduced to the rank that owns them (ZeRO-2 and 3)."""
+    if plan.zero < 2:
+        return np.zeros(state.block.shape[1])
+    elements = state.block[QUANTITIES.index("gradients")] * 8 / catalogue.get(plan.recipe.gradients).bits
+    return elements * facts["gradient_block_bytes"]
+
+
+def gathered_sequence(hidden: int, plan: TrainingPlan, shards: Shards, *, copies: float) -> Any:
+    """Bytes of hidden states gathered along the sequence before a column-parallel product (plans,): sequence parallelism
+    keeps ``1 / tp`` of them and gathers the rest for each product, forward and backward."""
+    tp = np.asarray(shards.tp)
+    width = hidden * catalogue.get(plan.recipe.activations).bits / 8
+    return np.where((tp > 1) & plan.sp, copies * np.asarray(shards.tokens) * width, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placeholder:
+    """The weight gradient that a fused product hands to autograd though the real one is added to a buffer: one for each
+    shape of a weight (Transformer Engine, get_dummy_wgrad)."""
+
+    bytes: float
+    shard: Shard
+    units: int
+    expert: bool
+
+
+def placeholders(tensors: Iterable[Tensor]) -> tuple[Placeholder, ...]:
+    """One for each distinct shape; q, k, v and gate, up are one product each (Megatron's linear_qkv and linear_fc1)."""
+    groups: dict[tuple[int | None, str], list[Tensor]] = {}
+    for tensor in tensors:
+        if tensor.quantizable and len(tensor.shape) >= 2:
+            role = tensor.role
+            name = "attention.qkv" if role in ("attention.q", "attention.k", "attention.v") else role
+            name = f"{role.rpartition('.')[0]}.fc1" if role.endswith((".gate", ".up")) else name
+            groups.setdefault((tensor.layer, name), []).append(tensor)
+    shapes: dict[tuple[int, int, Shard], Placeholder] = {}
+    for group in groups.values():
+        rows, columns = sum(one.shape[-2] for one in group), group[0].shape[-1]
+        first = group[0]
+        shapes[(rows, columns, first.shard)] = Placeholder(
+            bytes=2.0 * rows * columns, shard=first.shard, units=first.shard_units, expert=bool(first.experts)
+        )
+    return tuple(shapes.values())

@@ -1,0 +1,156 @@
+"""A model made ready for questions about training memory: kinds of layers, tables of state, facts of the implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trilemma.errors import Caution, InputError
+from trilemma.memory.adapters import adapter_saved, adapter_tensors, is_target, targets
+from trilemma.memory.layer_facts import LayerFacts, kinds, tensors_of_kind
+from trilemma.memory.saved_tensors import SavedTensor
+from trilemma.memory.training_buffers import Placeholder, placeholders
+from trilemma.memory.training_state import StateTable, TensorCosts
+from trilemma.memory.traits import Traits, implementation_facts, modelling_traits
+from trilemma.models.architecture import CompressedAttention, LatentAttention, Model, RecurrentState, Tensor
+from trilemma.plans.training import TrainingPlan
+from trilemma.workloads import TrainingWorkload
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingModel:
+    """Everything of a training question that does not depend on numbers of the plan.
+
+    ``trained`` are roles of weights that get gradients (None: all). ``adapter_saved`` is what adapters keep in a layer of
+    each kind. ``placeholders`` are weight gradients that stand in for real ones.
+    """
+
+    model: Model
+    kinds: tuple[LayerFacts, ...]
+    order: tuple[int, ...]
+    table: StateTable
+    traits: Traits
+    facts: Mapping[str, Any]
+    trained: frozenset[str] | None
+    adapter_saved: tuple[tuple[SavedTensor, ...], ...]
+    placeholders: tuple[Placeholder, ...]
+    checkpoint_bytes: float
+    inputs: Mapping[str, Any]
+    formulas: Mapping[str, str]
+    cautions: tuple[Caution, ...]
+
+
+def prepare(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> TrainingModel:
+    """Look at ``model`` once for all layouts."""
+    facts = implementation_facts(plan.implementation, version=plan.version)
+    found, order = kinds(model)
+    if not found:
+        raise InputError(f"{model.name} has no decoder layers to train")
+    traits = modelling_traits(facts["modelling"])
+    tensors: tuple[Tensor, ...] = model.tensors
+    frozen: str | None = None
+    trained: frozenset[str] | None = None
+    saved: tuple[tuple[SavedTensor, ...], ...] = tuple(() for _ in found)
+    by_kind = tensors_of_kind(model)
+    if workload.trains_adapters:
+        frozen = workload.base_format or ("nf4_double_quant" if workload.method == "qlora" else "stored")
+        trained = frozenset(tensor.role for tensor in targets(model, workload))
+        tensors = (*tensors, *adapter_tensors(model, workload))
+        saved = tuple(
+            adapter_saved(by_kind[kind], workload, cast_bits=facts["adapter_cast_bits"]) for kind in range(len(found))
+        )
+    costs = TensorCosts(plan=plan, frozen_format=frozen)
+    table = StateTable.of(model, tensors, order, len(found), costs)
+    return TrainingModel(
+        model=model,
+        kinds=found,
+        order=order,
+        table=table,
+        traits=traits,
+        facts=facts,
+        trained=trained,
+        adapter_saved=saved,
+        placeholders=placeholders(one for group in by_kind.values() for one in group)
+        if facts["dummy_wgrad"] and trained is None
+        else (),
+        checkpoint_bytes=_checkpoint(tensors, costs, frozen is not None),
+        inputs=_inputs(plan, workload),
+        formulas=FORMULAS,
+        cautions=_cautions(model, found, plan, workload),
+    )
+
+
+def _checkpoint(tensors: tuple[Tensor, ...], costs: TensorCosts, adapters: bool) -> float:
+    total = 0.0
+    for tensor in tensors:
+        weights, _, _, master, optimizer, _, adapter = costs.of(tensor).tolist()
+        total += adapter + optimizer + master + (0.0 if adapters else weights)
+    return total
+
+
+def _inputs(plan: TrainingPlan, workload: TrainingWorkload) -> dict[str, Any]:
+    return {
+        "seq": workload.seq,
+        "global_batch": workload.global_batch,
+        "micro_batch": plan.micro_batch,
+        "recipe": plan.recipe.name,
+        "optimizer": plan.optimizer.name,
+        "zero": plan.zero,
+        "recompute": plan.recompute.mode,
+        "implementation": plan.implementation,
+    }
+
+
+FORMULAS = {
+    "weights": "sum over tensors of elements · format, cut by tp, ep and stage; over dp·cp ranks under ZeRO-3",
+    "adapter": "rank · (in + out) elements for every target",
+    "gradients": "elements · gradient format; over dp·cp ranks from ZeRO-2 on",
+    "master_weights": "elements · master format; over dp·cp ranks from ZeRO-1 on",
+    "optimizer": "elements · sum of moment formats; over dp·cp ranks from ZeRO-1 on",
+    "activations": "saved tensors of the stage's layers · micro-batches in flight",
+    "logits": "tokens · vocabulary · bytes per logit at the peak of the loss, last stage",
+    "workspace": "tensors made again for one layer, placeholder gradients, optimizer temporaries",
+    "communication": "layers gathered whole, gradients being reduced, gathered sequences",
+    "context": "CUDA context and communicators, outside the caching allocator",
+    "fragmentation": "reserved minus allocated, as a share of what a step allocates and frees",
+    "offload_buffers": "two layers' worth of what is on its way to or from host memory",
+}
+
+
+def _cautions(
+    model: Model, found: tuple[LayerFacts, ...], plan: TrainingPlan, workload: TrainingWorkload
+) -> tuple[Caution, ...]:
+    notes: list[Caution] = []
+    mixers = [kind.mixer for kind in found]
+    if any(isinstance(mixer, (RecurrentState, CompressedAttention)) for mixer in mixers):
+        notes.append(
+            Caution(
+                code="saved_tensors_assumed",
+                message="what recurrent or compressed attention layers keep is read from code, not from measurements",
+            )
+        )
+    if model.multimodal:
+        notes.append(
+            Caution(code="text_only", message="vision towers are not counted: the language model alone is trained")
+        )
+    if workload.filling == 1.0 and workload.trains_adapters:
+        notes.append(Caution(code="full_sequences", message="sequences are taken as full; padded batches need less"))
+    if np.any(np.asarray(plan.layout.tp) > 1) and plan.implementation == "torchtitan":
+        notes.append(
+            Caution(
+                code="record_streams",
+                message="TORCH_NCCL_AVOID_RECORD_STREAMS=1 is assumed; without it freed blocks of tensor-parallel"
+                " collectives stay alive and the peak rises",
+            )
+        )
+    if any(isinstance(mixer, LatentAttention) for mixer in mixers) and plan.attention == "eager":
+        notes.append(
+            Caution(code="latent_eager", message="eager latent attention is counted like eager softmax attention")
+        )
+    return tuple(notes)
+
+
+__all__ = ["TrainingModel", "is_target", "prepare"]

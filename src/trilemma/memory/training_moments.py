@@ -1,0 +1,292 @@
+"""Lines of memory at the worst moment of a step, for every stage of the plans that share a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trilemma.formats import catalogue
+from trilemma.hardware.cluster import Cluster
+from trilemma.memory.activations import Shards, expert_tp, layer_activations
+from trilemma.memory.output_layer import final_norm_bytes, logits_bytes
+from trilemma.memory.pipeline_stages import Stages, could_be_fullest, in_flight, place_layers
+from trilemma.memory.training_buffers import (
+    gathered_sequence,
+    gathered_weights,
+    reduced_gradients,
+)
+from trilemma.memory.training_model import TrainingModel
+from trilemma.memory.training_state import QUANTITIES, RankState, rank_state, shard_groups, sharded
+from trilemma.memory.traits import coefficients
+from trilemma.memory.weights import shard_share
+from trilemma.plans.training import TrainingPlan
+from trilemma.quantities import GIB
+from trilemma.workloads import TrainingWorkload
+
+LINES = (
+    "weights", "adapter", "gradients", "master_weights", "optimizer", "activations", "logits", "workspace", "communication",
+    "context", "offload_buffers", "fragmentation",
+)  # fmt: skip
+_ALLOCATED = tuple(name for name in LINES if name not in ("context", "fragmentation"))
+_STEP = ("activations", "logits", "workspace", "communication")
+
+Table = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Moments:
+    """Arrays (stages, plans): the lines at the worst moment, reserved bytes, micro-batches in flight, host traffic."""
+
+    stages: Stages
+    lines: Mapping[str, Table]
+    reserved: Table
+    in_flight: Table
+    resume: Table
+    host: Table
+    moved: Mapping[str, Table]
+
+
+def moments(
+    prepared: TrainingModel, plan: TrainingPlan, workload: TrainingWorkload, cluster: Cluster, *, pp: int, vpp: int,
+    every: bool,
+) -> Moments:  # fmt: skip
+    """``plan`` has scalar ``pp`` and ``vpp`` and arrays (plans,) elsewhere; ``every`` keeps stages that cannot be fullest."""
+    stages = place_layers(
+        prepared.order, len(prepared.kinds), pp=pp, vpp=vpp, schedule=plan.schedule, sizes=plan.pipeline_layers
+    )
+    stages = stages if every else could_be_fullest(stages)
+    state = rank_state(
+        prepared.table, counts=stages.counts, first=stages.first, last=stages.last, tp=np.asarray(plan.layout.tp),
+        ep=np.asarray(plan.layout.ep), expert_tp=expert_tp(plan), vocab_multiple=prepared.facts["vocab_multiple"], mtp=plan.mtp,
+    )  # fmt: skip
+    held = in_flight(
+        plan.schedule, stage=stages.index[:, None], pp=pp, vpp=vpp, micro_batches=plan.micro_batches(workload)[None, :]
+    ).astype(float)
+    lines = _state_lines(state, plan)
+    step = _step_terms(prepared, plan, workload, stages, state, held)
+    offload = _offload(plan, workload, lines, step)
+    lines, worst = _worst_moment(lines, step, prepared, plan, workload)
+    lines["offload_buffers"] = offload.buffers
+    inside = sum(lines[name] for name in _ALLOCATED)
+    lines["fragmentation"] = _fragmentation(prepared, plan, lines, worst)
+    lines["context"] = np.full_like(held, _context_bytes(cluster))
+    resume = lines["weights"] + lines["master_weights"] + lines["optimizer"] + lines["adapter"]
+    return Moments(
+        stages=stages,
+        lines=lines,
+        reserved=inside + lines["fragmentation"],
+        in_flight=held,
+        resume=resume + _resume_copies(plan) * (lines["master_weights"] + lines["optimizer"]),
+        host=offload.host,
+        moved=offload.moved,
+    )
+
+
+def _state_lines(state: RankState, plan: TrainingPlan) -> dict[str, Table]:
+    """Lines of state, each divided by its data-parallel group from the ZeRO stage on that shards it."""
+    groups = shard_groups(plan, expert_tp(plan))
+    weights = sharded(state, "weights", groups, shard=plan.zero >= 3) + sharded(state, "copies", groups, shard=False)
+    return {
+        "weights": weights,
+        "adapter": sharded(state, "adapter", groups, shard=plan.zero >= 3),
+        "gradients": sharded(state, "gradients", groups, shard=plan.zero >= 2),
+        "master_weights": sharded(state, "master", groups, shard=plan.zero >= 1),
+        "optimizer": sharded(state, "optimizer", groups, shard=plan.zero >= 1),
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Step:
+    """Bytes (stages, plans) that live within a step; ``one`` is what one layer and micro-batch keep."""
+
+    activations: Table
+    again: Table
+    logits: Table
+    gathered: Table
+    reduced: Table
+    placeholders: Table
+    one_micro_batch: Table
+
+
+def _step_terms(
+    prepared: TrainingModel,
+    plan: TrainingPlan,
+    workload: TrainingWorkload,
+    stages: Stages,
+    state: RankState,
+    held: Table,
+) -> _Step:
+    shards = Shards.of(plan, workload)
+    facts = prepared.facts
+    kept, again = [], []
+    for kind, extra in zip(prepared.kinds, prepared.adapter_saved, strict=True):
+        one = layer_activations(
+            kind,
+            prepared.traits,
+            plan,
+            shards,
+            trained=prepared.trained,
+            extra=extra,
+            narrow_inputs=facts["narrow_inputs"],
+        )
+        kept.append(one.kept)
+        again.append(one.again)
+    per_kind, made = np.stack(kept), np.stack(again)
+    layers = stages.counts @ per_kind
+    if plan.recompute.mode == "full" and plan.recompute.layers is not None:
+        layers = layers + _not_recomputed(stages, plan.recompute.layers) @ made
+    present = stages.counts[:, :, None] > 0
+    activation_bytes = catalogue.get(plan.recipe.activations).bits / 8
+    hidden, vocab = prepared.model.hidden, prepared.model.vocab
+    last, first = stages.last[:, None], stages.first[:, None]
+    norm = final_norm_bytes(
+        hidden, shards, written=prepared.traits.norm == "written", activation_bytes=activation_bytes
+    )
+    ids = 8 * np.asarray(shards.tokens)
+    compiled = "compiled_logit_bytes" if plan.compiled else "logit_bytes"
+    scale = activation_bytes / 2 if activation_bytes > 2 else 1.0
+    logits = logits_bytes(
+        vocab, hidden, shards, loss=plan.loss, chunks=plan.loss_chunks, per_logit=facts[compiled],
+        kept_per_logit=facts["kept_per_logit"] * scale, vocab_multiple=facts["vocab_multiple"],
+        trains_head=prepared.trained is None,
+    )  # fmt: skip
+    # A pipeline that runs all forward passes first computes every loss before the first backward pass.
+    losses = held if plan.schedule == "gpipe" else np.ones_like(held)
+    one = layers + first * ids + last * norm
+    sequence = gathered_sequence(hidden, plan, shards, copies=facts.get("gathered_sequences", 1.0))
+    return _Step(
+        activations=layers * held + first * ids * held + last * norm * losses,
+        again=np.where(present, made[None], 0.0).max(axis=1),
+        logits=last * logits * losses,
+        gathered=gathered_weights(state, plan, facts, first=stages.first, last=stages.last) + sequence,
+        reduced=np.broadcast_to(reduced_gradients(state, plan, facts), held.shape),
+        placeholders=np.broadcast_to(_placeholder_bytes(prepared, plan), held.shape),
+        one_micro_batch=one,
+    )
+
+
+def _not_recomputed(stages: Stages, layers: int) -> NDArray[Any]:
+    """Layers of each kind beyond the first ``layers`` of a stage, which keep all their tensors."""
+    total = stages.counts.sum(axis=1, keepdims=True)
+    return np.asarray(stages.counts * np.maximum(total - layers, 0) / np.maximum(total, 1))
+
+
+def _placeholder_bytes(prepared: TrainingModel, plan: TrainingPlan) -> Any:
+    """One placeholder for every shape of a linear layer's weight, in the format of weights (plans,)."""
+    tp = np.asarray(plan.layout.tp)
+    total: Any = np.zeros(tp.shape)
+    for shape in prepared.placeholders:
+        cut = expert_tp(plan) if shape.expert else tp
+        total = total + shard_share(shard=shape.shard, units=shape.units, experts=0, tp=np.asarray(cut)) * shape.bytes
+    return total
+
+
+def _worst_moment(
+    lines: dict[str, Table], step: _Step, prepared: TrainingModel, plan: TrainingPlan, workload: TrainingWorkload
+) -> tuple[dict[str, Table], Table]:
+    """Lines at the moment of the highest sum, and what blocks of other moments add where the allocator keeps them apart."""
+    zeros = np.zeros_like(step.activations)
+    gradients = lines["gradients"]
+    several = np.broadcast_to(plan.micro_batches(workload)[None, :] > 1, zeros.shape)
+    persistent = np.ones_like(several) if prepared.facts["persistent_gradients"] else several
+    if plan.optimizer_in_backward:
+        persistent, gradients = (
+            np.zeros_like(several),
+            np.minimum(gradients, step.reduced + _largest(prepared, plan, zeros)),
+        )
+    early = np.where(persistent, gradients, 0.0)
+    kept = step.activations * (1 - plan.offload.activations)
+    temporaries = plan.optimizer.step_copies * lines["master_weights"]
+    candidates = [
+        {"gradients": early, "activations": kept, "logits": step.logits, "communication": step.gathered,
+         "workspace": step.placeholders},
+        {"gradients": early, "activations": kept, "logits": zeros, "communication": step.gathered + step.reduced,
+         "workspace": step.placeholders + step.again},
+        {"gradients": gradients, "activations": zeros, "logits": zeros, "communication": step.gathered + step.reduced,
+         "workspace": step.placeholders},
+        {"gradients": gradients, "activations": zeros, "logits": zeros, "communication": zeros,
+         "workspace": step.placeholders + temporaries},
+    ]  # fmt: skip
+    totals = np.stack([sum(one.values()) for one in candidates])
+    worst = totals.argmax(axis=0)
+    chosen = {name: np.choose(worst, [one[name] for one in candidates]) for name in ("gradients", *_STEP)}
+    offload = plan.offload
+    highest = {name: np.max(np.stack([one[name] for one in candidates]), axis=0) for name in chosen}
+    apart = sum((highest[name] - chosen[name] for name in prepared.facts["apart"]), start=zeros)
+    return (
+        {
+            **lines,
+            **chosen,
+            "weights": lines["weights"] * (1 - offload.weights),
+            "master_weights": lines["master_weights"] * (1 - offload.optimizer),
+            "optimizer": lines["optimizer"] * (1 - offload.optimizer),
+        },
+        apart,
+    )
+
+
+def _largest(prepared: TrainingModel, plan: TrainingPlan, zeros: Table) -> Table:
+    """Gradients of one layer, the most that lives when each is applied and freed as it comes."""
+    del prepared, plan
+    return zeros
+
+
+def _fragmentation(prepared: TrainingModel, plan: TrainingPlan, lines: Mapping[str, Table], apart: Table) -> Table:
+    """Reserved minus allocated: a share of what a step allocates and frees, a smaller one of what stays, and blocks of
+    other moments of the step that do not serve this one."""
+    share = prepared.facts["compiled_fragmentation" if plan.compiled else "fragmentation"]
+    passing = sum(lines[name] for name in _STEP)
+    staying = sum(lines[name] for name in ("weights", "gradients", "master_weights", "optimizer", "adapter"))
+    return np.asarray(share * passing + prepared.facts["fragmentation_of_state"] * staying + apart)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Offload:
+    buffers: Table
+    host: Table
+    moved: Mapping[str, Table]
+
+
+def _offload(plan: TrainingPlan, workload: TrainingWorkload, lines: Mapping[str, Table], step: _Step) -> _Offload:
+    """Host memory, bytes over the host link in one optimizer step and the buffers that carry them.
+
+    Activations go out and come back once a micro-batch; of optimizer state, gradients go out and updated weights come back
+    (the update runs on the host, ZeRO-Offload: Ren et al. 2021, section 4); weights come in for forward and for backward.
+    """
+    share = plan.offload
+    batches = plan.micro_batches(workload)[None, :]
+    zeros = np.zeros_like(step.activations)
+    saved = share.activations * step.activations
+    state = share.optimizer * (lines["optimizer"] + lines["master_weights"])
+    weights = share.weights * lines["weights"]
+    buffers = zeros
+    if share.any:
+        buffers = 2 * np.maximum(share.activations * step.one_micro_batch / 8, np.maximum(state, weights) / 32)
+    return _Offload(
+        buffers=buffers,
+        host=saved + state + weights,
+        moved={
+            "activations": 2 * share.activations * step.one_micro_batch * batches,
+            "optimizer": share.optimizer * (lines["gradients"] + lines["weights"]),
+            "weights": 2 * weights * batches,
+        }
+        if share.any
+        else {},
+    )
+
+
+def _context_bytes(cluster: Cluster) -> float:
+    facts = coefficients()["context"]
+    return float((facts["cuda_gib"] + (facts["communicators_gib"] if cluster.gpus > 1 else 0.0)) * GIB)
+
+
+def _resume_copies(plan: TrainingPlan) -> float:
+    """Copies of optimizer state that loading a checkpoint makes on the device."""
+    return float(coefficients()["resume"].get(plan.implementation, coefficients()["resume"]["default"]))
+
+
+__all__ = ["LINES", "QUANTITIES", "Moments", "moments"]

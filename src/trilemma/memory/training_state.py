@@ -1,0 +1,203 @@
+"""Parameters, gradients, master weights and optimizer state on one rank, by recipe and sharding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trilemma.formats import catalogue
+from trilemma.memory.weights import shard_share
+from trilemma.models.architecture import Model, Shard, Tensor
+from trilemma.plans.training import TrainingPlan
+from trilemma.quantities import Numbers, ceil_div
+
+#: What is summed for every tensor, in bytes: as held, as gathered for computing, gradients, master copy, moments,
+#: low-precision copies; of adapters as held.
+QUANTITIES = ("weights", "gathered", "gradients", "master", "optimizer", "copies", "adapter")
+_ENDS = ("embedding", "head", "mtp")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorCosts:
+    """Bytes of one tensor for each of `QUANTITIES`, before any sharding."""
+
+    plan: TrainingPlan
+    frozen_format: str | None = None
+
+    def of(self, tensor: Tensor) -> NDArray[np.float64]:
+        """Bytes of ``tensor`` in the order of `QUANTITIES`.
+
+        Frozen tensors cost what they are stored in and nothing else. Matrices of the decoder may have moments of their own
+        (Muon), a factored moment is a row and a column (Adafactor, Shazeer and Stern 2018).
+        """
+        recipe = self.plan.recipe
+        adapter = tensor.role == "adapter"
+        if self.frozen_format is not None and not adapter:
+            stored = self.frozen_format == "stored" or not tensor.quantizable
+            held = float(tensor.bytes) if stored else _bytes(tensor, self.frozen_format)
+            return np.array([held, held, 0, 0, 0, 0, 0], dtype=float)
+        weights = _bytes(tensor, recipe.weights)
+        narrow = tensor.quantizable and not adapter
+        held = weights if narrow or not recipe.weights.startswith(("fp8", "mxfp8", "nvfp4")) else _bytes(tensor, "bf16")
+        copies = sum(_bytes(tensor, name) for name in recipe.weight_copies) if narrow else 0
+        return np.array(
+            [
+                0 if adapter else held,
+                0 if adapter else _bytes(tensor, recipe.gathered),
+                _bytes(tensor, recipe.gradients),
+                _bytes(tensor, recipe.master) if recipe.master else 0,
+                self._moments(tensor),
+                copies,
+                held if adapter else 0,
+            ],
+            dtype=float,
+        )
+
+    def _moments(self, tensor: Tensor) -> float:
+        optimizer, recipe = self.plan.optimizer, self.plan.recipe
+        matrix = tensor.quantizable and len(tensor.shape) >= 2
+        if optimizer.factored:
+            if not matrix and tensor.role not in ("embedding", "head"):
+                return float(4 * tensor.elements)
+            rows, columns = tensor.shape[-2:]
+            return 4.0 * (rows + columns) * tensor.elements / (rows * columns)
+        chosen = optimizer.moments if matrix or optimizer.other_moments is None else optimizer.other_moments
+        return float(sum(_bytes(tensor, recipe.weights if name == "weights" else name) for name in chosen))
+
+
+def _bytes(tensor: Tensor, name: str) -> float:
+    return float(catalogue.get(name).storage_bytes(tensor.shape))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Cut:
+    shard: Shard
+    units: int
+    experts: int
+    by_kind: NDArray[np.float64]
+    """(quantities, kinds)"""
+    ends: NDArray[np.float64]
+    """(quantities, ends)"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StateTable:
+    """A model's tensors summed by how they are cut, for each kind of layer and each end of the pipeline."""
+
+    tied: bool
+    cuts: tuple[_Cut, ...]
+
+    @classmethod
+    def of(
+        cls, model: Model, tensors: Sequence[Tensor], order: Sequence[int], n_kinds: int, costs: TensorCosts
+    ) -> StateTable:
+        """``order`` is the kind of every decoder layer. Layers of one kind are alike: the first stands for all."""
+        first: dict[int, int] = {}
+        for position, kind in enumerate(order):
+            first.setdefault(kind, model.layers[position].index)
+        stands = {index: kind for kind, index in first.items()}
+        sums: dict[tuple[Shard, int, int], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+        for tensor in tensors:
+            if tensor.role == "table" or tensor.part == "vision":
+                continue
+            inside = tensor.part == "layers" and tensor.layer is not None
+            if inside and tensor.layer not in stands:
+                continue
+            key = (tensor.shard, tensor.shard_units, tensor.experts)
+            if key not in sums:
+                sums[key] = (np.zeros((len(QUANTITIES), n_kinds)), np.zeros((len(QUANTITIES), len(_ENDS))))
+            by_kind, ends = sums[key]
+            if inside:
+                by_kind[:, stands[tensor.layer or 0]] += costs.of(tensor)
+            else:
+                where = tensor.part if tensor.part in _ENDS else "head"
+                ends[:, _ENDS.index(where)] += costs.of(tensor)
+        cuts = tuple(
+            _Cut(shard=shard, units=units, experts=experts, by_kind=by_kind, ends=ends)
+            for (shard, units, experts), (by_kind, ends) in sums.items()
+        )
+        return cls(tied=model.tied_embeddings, cuts=cuts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankState:
+    """Bytes of the tensors that a rank is responsible for, before data-parallel sharding: (quantities, stages, plans).
+
+    ``dense`` is shared by ``dp · cp`` ranks, ``expert`` by those that hold the same experts. ``block`` is the gathered size
+    of the largest single layer (quantities, plans), ``ends`` of embedding and head.
+    """
+
+    dense: NDArray[np.float64]
+    expert: NDArray[np.float64]
+    block: NDArray[np.float64]
+    embedding: NDArray[np.float64]
+    head: NDArray[np.float64]
+
+
+def rank_state(
+    table: StateTable, *, counts: NDArray[Any], first: NDArray[Any], last: NDArray[Any], tp: NDArray[Any], ep: NDArray[Any],
+    expert_tp: Numbers, vocab_multiple: int, mtp: bool,
+) -> RankState:  # fmt: skip
+    """Sum the tensors of the layers of each stage and of the ends it holds.
+
+    ``counts`` (stages, kinds), ``first`` and ``last`` (stages,); ``tp``, ``ep``, ``expert_tp`` (plans,). A tied matrix counts
+    once where both ends meet and on each end where they do not. Vocabulary rows are padded to ``vocab_multiple · tp``
+    (Megatron-LM's make-vocab-size-divisible-by); 1 pads to nothing.
+    """
+    stages, plans = len(first), len(tp)
+    kinds = counts.shape[1]
+    dense, expert = np.zeros((2, len(QUANTITIES), stages, plans))
+    per_kind = np.zeros((len(QUANTITIES), kinds, plans))
+    at_ends = np.zeros((len(QUANTITIES), 2, plans))
+    copied = np.where((last > 0) & (first == 0), last, 0.0) if table.tied else np.zeros(stages)
+    for cut in table.cuts:
+        share = _share(cut, tp=tp, ep=ep, expert_tp=expert_tp, vocab_multiple=vocab_multiple)
+        embedding, head, predictor = cut.ends.T
+        layers = cut.by_kind @ counts.T
+        matrix = embedding if cut.shard == "vocab" else np.zeros(len(QUANTITIES))
+        whole = layers + np.outer(embedding, first) + np.outer(head, last) + np.outer(matrix, copied)
+        if mtp:
+            whole = whole + np.outer(predictor, last)
+        target = expert if cut.experts else dense
+        target += whole[:, :, None] * share
+        per_kind += cut.by_kind[:, :, None] * share
+        at_ends[:, 0] += embedding[:, None] * share
+        at_ends[:, 1] += (head + (matrix if table.tied else 0))[:, None] * share
+    return RankState(
+        dense=dense, expert=expert, block=per_kind.max(axis=1), embedding=at_ends[:, 0], head=at_ends[:, 1]
+    )
+
+
+def _share(cut: _Cut, *, tp: NDArray[Any], ep: NDArray[Any], expert_tp: Numbers, vocab_multiple: int) -> NDArray[Any]:
+    """Share (plans,) on one rank. Expert parallelism spreads whole experts, tensor parallelism may cut each of them too."""
+    if cut.experts:
+        spread = ceil_div(cut.experts, ep) / cut.experts
+        inner = shard_share(shard=cut.shard, units=cut.units, experts=0, tp=np.asarray(expert_tp))
+        return np.broadcast_to(np.asarray(spread * inner, dtype=float), tp.shape)
+    padding = vocab_multiple * tp if vocab_multiple > 1 else 1
+    share = shard_share(shard=cut.shard, units=cut.units, experts=0, tp=tp, vocab_padding=padding)
+    return np.broadcast_to(np.asarray(share, dtype=float), tp.shape)
+
+
+def shard_groups(plan: TrainingPlan, expert_tp: Numbers) -> tuple[Any, Any]:
+    """Ranks over which state of dense and of expert tensors is sharded, scalar or array (plans,).
+
+    Dense tensors: ``dp · cp``. Experts: ``tp · cp · dp / (ep · expert_tp)``. ``shard_group`` bounds both (HSDP).
+    """
+    layout = plan.layout
+    dense = np.asarray(layout.dp) * layout.cp
+    expert = np.maximum(dense * layout.tp // (np.asarray(layout.ep) * expert_tp), 1)
+    if plan.shard_group is not None:
+        dense, expert = np.minimum(dense, plan.shard_group), np.minimum(expert, plan.shard_group)
+    return dense, expert
+
+
+def sharded(whole: RankState, quantity: str, groups: tuple[Any, Any], *, shard: bool) -> NDArray[np.float64]:
+    """Bytes (stages, plans) of a quantity, divided by its data-parallel group where it is sharded."""
+    row = QUANTITIES.index(quantity)
+    dense, expert = groups if shard else (1, 1)
+    return np.asarray(whole.dense[row] / dense + whole.expert[row] / expert)

@@ -1,0 +1,72 @@
+"""How an implementation writes a decoder layer, as far as it decides which tensors are kept; read from one data file."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from trilemma.data.digest import DATA
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Traits:
+    """``norm``: one kernel, or RMSNorm written out with an FP32 copy. ``gated``: activation and product fused in one kernel
+    or separate. ``router_copies`` FP32 copies of all router scores; ``routed_scalars`` 32-bit numbers per token sent to an
+    expert (indices, weights, orders); ``returned_rows`` copies of what experts return that are kept to weigh them.
+    ``gathered_inputs``: inputs of column-parallel products are kept as gathered along the sequence, not as dealt out.
+    """
+
+    norm: Literal["fused", "written"] = "fused"
+    gated: Literal["fused", "separate"] = "fused"
+    router_copies: float = 1.0
+    routed_scalars: float = 2.0
+    returned_rows: float = 1.0
+    gathered_inputs: bool = False
+
+
+@cache
+def coefficients() -> dict[str, Any]:
+    """The whole file of training memory coefficients."""
+    return tomllib.loads((DATA / "coefficients" / "training_memory.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def modelling_traits(modelling: str) -> Traits:
+    """Traits of a model code: transformers, torchtitan, megatron, torchtune, litgpt, llm-foundry."""
+    row = {key: value for key, value in coefficients()["traits"][modelling].items() if key not in ("source", "as_of")}
+    return Traits(**row)
+
+
+def implementation_facts(implementation: str, *, version: str | None = None) -> Mapping[str, Any]:
+    """Facts of who runs the training: whose model code it uses, how losses and buffers behave, by version where known."""
+    return _facts(implementation, version)
+
+
+@cache
+def _facts(implementation: str, version: str | None) -> Mapping[str, Any]:
+    row: dict[str, Any] = dict(coefficients()["implementation"][implementation])
+    parent = row.pop("like", None)
+    found = {**(_facts(parent, version) if parent else {}), **row}
+    for era in found.pop("eras", []):
+        if dated(version) is not None and dated(version) < era["before"]:  # type: ignore[operator]
+            found.update({key: value for key, value in era.items() if key != "before"})
+            break
+    return found
+
+
+def dated(version: str | None) -> str | None:
+    """A year and month (2025-03) that ``version`` names by date, by a release of torch or a known commit; None where none."""
+    if version is None:
+        return None
+    for commit, when in coefficients()["commits"].items():
+        if commit in version:
+            return str(when)
+    release = re.search(r"torch[ =]*([0-9]+\.[0-9]+)", version)
+    if release is not None and release.group(1) in coefficients()["torch_releases"]:
+        return str(coefficients()["torch_releases"][release.group(1)])
+    date = re.search(r"(20[0-9]{2})-?([01][0-9])?", version)
+    return None if date is None else f"{date.group(1)}-{date.group(2) or '12'}"
