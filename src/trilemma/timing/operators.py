@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -88,20 +88,22 @@ class ExpertProducts:
     inputs: int
     outputs: int
 
-    def active(self, tokens: Numbers) -> Any:
-        """Distinct experts that ``tokens`` tokens wake: ``E(1 − (1 − k/E)^tokens)``, routing uniform and independent.
+    def active(self, tokens: Numbers, *, evenness: Numbers = 1.0) -> Any:
+        """Distinct experts that ``tokens`` tokens wake: ``E(1 − (1 − k/E)^(evenness · tokens))``.
 
-        Real routing is skewed and wakes fewer, which makes this an upper bound of the weights read.
+        With ``evenness`` 1 routing is uniform and independent, an upper bound; real routing is skewed and wakes fewer. One
+        token always wakes its ``k``.
         """
-        missed = np.power(1.0 - min(self.top_k / self.experts, 1.0), np.asarray(tokens, dtype=float))
+        share = min(self.top_k / self.experts, 1.0)
+        missed = np.power(1.0 - share, np.maximum(np.asarray(tokens, dtype=float) * evenness, 1.0))
         return self.experts * (1.0 - missed)
 
-    def work(self, tokens: Numbers, ranks: Numbers, *, tile_rows: Numbers) -> Work:
+    def work(self, tokens: Numbers, ranks: Numbers, *, tile_rows: Numbers, evenness: Numbers = 1.0) -> Work:
         """FLOPs and bytes of all layers on one of ``ranks``, over which experts are spread whole or each is split.
 
         Rows of one expert are padded to ``tile_rows``.
         """
-        active = self.active(tokens)
+        active = self.active(tokens, evenness=evenness)
         routed = np.asarray(tokens, dtype=float) * self.top_k
         padded = active * np.ceil(routed / active / tile_rows) * tile_rows
         one = self.elements / self.experts
@@ -141,7 +143,7 @@ class ModelWork:
         return dense + routed
 
 
-class _Same:
+class ByIdentity:
     """Wraps an object so that it is a cache key by identity: models hold mappings and cannot be hashed."""
 
     __slots__ = ("value",)
@@ -153,16 +155,16 @@ class _Same:
         return id(self.value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
+        return isinstance(other, ByIdentity) and self.value is other.value
 
 
 def model_work(model: Model, accelerator: Accelerator) -> ModelWork:
     """Sum ``model``'s tensors into products by format, cut and part. Vision towers and MTP layers take no part here."""
-    return _model_work(_Same(model), _Same(accelerator))
+    return _model_work(ByIdentity(model), ByIdentity(accelerator))
 
 
 @lru_cache(maxsize=64)
-def _model_work(same_model: _Same, same_accelerator: _Same) -> ModelWork:
+def _model_work(same_model: ByIdentity, same_accelerator: ByIdentity) -> ModelWork:
     model, accelerator = same_model.value, same_accelerator.value
     assert isinstance(model, Model) and isinstance(accelerator, Accelerator)  # noqa: PT018
     bits = model.quantization.activation_bits if model.quantization is not None else None
@@ -170,12 +172,12 @@ def _model_work(same_model: _Same, same_accelerator: _Same) -> ModelWork:
     head = [tensor for tensor in model.of_part("head") if len(tensor.shape) >= 2]
     if model.tied_embeddings or not head:
         head = [tensor for tensor in model.of_part("embedding") if len(tensor.shape) == 2][:1]
-    units = _Units(accelerator, bits)
+    units = Units(accelerator, bits)
     kinds = [(layer.mixer, layer.ffn) for layer in model.layers]
     experts = [tensor for tensor in layers if tensor.experts]
-    dense = _products((tensor for tensor in layers if not tensor.experts), units)
-    head_products = _products(head, units)
-    expert_products = _expert_products(experts, {layer.index: layer for layer in model.layers}, units)
+    dense = products_of((tensor for tensor in layers if not tensor.experts), units)
+    head_products = products_of(head, units)
+    expert_products = expert_products_of(experts, {layer.index: layer for layer in model.layers}, units)
     return ModelWork(
         hidden=model.hidden,
         vocab=model.vocab,
@@ -194,7 +196,7 @@ def _model_work(same_model: _Same, same_accelerator: _Same) -> ModelWork:
     )
 
 
-class _Units:
+class Units:
     """Which units multiply a format on one card, remembered: a model has thousands of tensors and few formats."""
 
     def __init__(self, accelerator: Accelerator, activation_bits: int | None) -> None:
@@ -215,7 +217,16 @@ class _Units:
         return self._sizes[key]
 
 
-def _products(tensors: Iterable[Tensor], units: _Units) -> tuple[Products, ...]:
+class Stored(Protocol):
+    """How tensors are multiplied and held: the compute format of a stored format, and the bytes of a tensor."""
+
+    def of(self, stored: Format, /) -> str: ...
+
+    def bytes(self, tensor: Tensor, /) -> int: ...
+
+
+def products_of(tensors: Iterable[Tensor], units: Stored) -> tuple[Products, ...]:
+    """Dense matrices joined by format and cut; what fused matrices read in common counts once."""
     sums: dict[tuple[str, float, Shard, int], list[int]] = {}
     read: set[tuple[int | None, str, int]] = set()
     for tensor in tensors:
@@ -240,8 +251,8 @@ def _products(tensors: Iterable[Tensor], units: _Units) -> tuple[Products, ...]:
     )  # fmt: skip
 
 
-def _expert_products(
-    tensors: Iterable[Tensor], layers: Mapping[int, Layer], units: _Units
+def expert_products_of(
+    tensors: Iterable[Tensor], layers: Mapping[int, Layer], units: Stored
 ) -> tuple[ExpertProducts, ...]:
     per_layer: dict[tuple[int | None, str, float, int, int], list[int]] = {}
     for tensor in tensors:

@@ -16,7 +16,7 @@ _STAND_IN = {"nvfp4": "fp8", "mxfp4": "fp8", "fp8": "bf16", "int8": "bf16", "bf1
 
 
 def operator_time_s(
-    flops: Numbers, n_bytes: Numbers, *, flops_per_s: float, bytes_per_s: float, power: float = np.inf
+    flops: Numbers, n_bytes: Numbers, *, flops_per_s: Numbers, bytes_per_s: Numbers, power: Numbers = np.inf
 ) -> Any:
     """Seconds of one operator whose arithmetic and traffic overlap, each at the rate that kernels reach.
 
@@ -26,7 +26,7 @@ def operator_time_s(
     """
     compute_s, memory_s = flops / flops_per_s, n_bytes / bytes_per_s
     larger = np.maximum(compute_s, memory_s)
-    if np.isinf(power):
+    if np.all(np.isinf(power)):
         return larger
     ratio = np.minimum(compute_s, memory_s) / np.where(larger > 0, larger, 1.0)
     return larger * (1.0 + ratio**power) ** (1.0 / power)

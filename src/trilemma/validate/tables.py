@@ -52,7 +52,11 @@ KINDS: tuple[TableKind, ...] = (
         module="trilemma.validate.serving_memory",
     ),
     TableKind(name="serving-speed", columns=frozenset({"model", "gpu", "isl", "osl", "metric", "value"})),
-    TableKind(name="training", columns=frozenset({"model", "gpu", "measured_metric", "measured_value"})),
+    TableKind(
+        name="training",
+        columns=frozenset({"model", "gpu", "measured_metric", "value"}),
+        module="trilemma.validate.training",
+    ),
     TableKind(name="kernels", columns=frozenset({"gpu", "op", "dtype", "latency_us"})),
     TableKind(name="kernels", columns=frozenset({"latency", "framework"})),
     TableKind(name="kernels", columns=frozenset({"latency", "message_size"})),

@@ -1,0 +1,242 @@
+"""How fast training kernels and collectives really run: datasheet rates times fitted coefficients, each with its name.
+
+A rate is ``datasheet value · product of named coefficients``. Names are keyed by kind of kernel, number format, generation of
+card, card, framework, dense or mixture, and software era, never by model. A coefficient that the data file lacks is 1: the
+estimate then rests on the shared ones, and its interval is the wider one of what is unknown.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from trilemma.data.digest import DATA
+from trilemma.hardware.accelerator import Accelerator
+from trilemma.plans.training import TrainingPlan
+from trilemma.timing.roofline import peak_flops
+from trilemma.timing.training_collectives import Fabric
+
+_FILE = "coefficients/training_time.toml"
+#: Generation of card by start of the architecture's name.
+_GENERATIONS = (
+    ("Ampere sm_80", "ampere"), ("Hopper", "hopper"), ("Blackwell sm_10", "blackwell"), ("CDNA3", "cdna3"), ("CDNA4", "cdna4"),
+)  # fmt: skip
+#: Formats of matrix products by recipe: the peak that bounds them and the coefficient that holds for them.
+_MATMUL = {
+    "same": ("bf16", "bf16"), "fp8_tensor": ("fp8", "fp8"), "fp8_row": ("fp8", "fp8_row"), "fp8_block": ("fp8", "fp8_block"),
+    "mxfp8": ("fp8", "mxfp8"), "nvfp4": ("nvfp4", "nvfp4"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Framework:
+    """A training framework as timing sees it: its coefficients' ``name``, attention kernel and what it overlaps by default."""
+
+    name: str
+    attention: str = "flash"
+    overlap_tensor: bool = False
+    overlap_data: bool = True
+    overlap_expert: bool = False
+    implementation: str = "megatron"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """What chooses coefficients: card, fabric, framework, format of products, dense or mixture, era of the software."""
+
+    accelerator: Accelerator
+    fabric: Fabric
+    framework: Framework
+    matmul: str = "same"
+    attention: str = "flash"
+    mixture: bool = False
+    era: str = ""
+    overlap_tensor: bool = False
+    overlap_data: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        plan: TrainingPlan,
+        accelerator: Accelerator,
+        fabric: Fabric,
+        *,
+        mixture: bool,
+        framework: Framework | None = None,
+        era: str = "",
+    ) -> Setting:
+        """The setting of ``plan``; ``framework`` defaults to the usual one of its implementation, ``era`` to the newest."""
+        chosen = framework or framework_of(plan)
+        return cls(
+            accelerator=accelerator,
+            fabric=fabric,
+            framework=chosen,
+            matmul=plan.recipe.matmul,
+            attention="unfused" if plan.attention == "eager" else chosen.attention,
+            mixture=mixture,
+            era=era or newest_era(chosen.name),
+            overlap_tensor=chosen.overlap_tensor if plan.overlap_tensor is None else plan.overlap_tensor,
+            overlap_data=chosen.overlap_data if plan.overlap_data is None else plan.overlap_data,
+        )
+
+
+Terms = tuple[float, tuple[str, ...]]
+
+
+def rate_terms(setting: Setting) -> dict[str, Terms]:
+    """Every rate as (datasheet value, names of coefficients that multiply it). Rates end in what they are per second of;
+    ``launch``, ``call`` and ``step`` are seconds, ``power_…`` exponents, ``narrow`` a head width, ``software`` a plain factor.
+    """
+    card, fabric, framework = setting.accelerator, setting.fabric, setting.framework.name
+    peak_format, kernel = _MATMUL[setting.matmul]
+    if not _has_units(card, peak_format):
+        peak_format = kernel = "bf16" if not _has_units(card, "fp8") or peak_format != "nvfp4" else "fp8"
+    generation = generation_of(card)
+    kind = "mixture" if setting.mixture else "dense"
+    bf16, low = peak_flops(card, "bf16"), peak_flops(card, peak_format)
+    general = (f"gpu.{card.id}", f"framework.{framework}")
+    narrow = (f"matmul.{kernel}", f"generation.{generation}.{kernel}", *general, f"framework_format.{framework}.{kernel}")
+    wires = {}
+    pcie = () if fabric.linked else ("wire.pcie",)
+    for name in ("tensor", "expert", "context", "shard", "data"):
+        hidden = (f"overlap.{name}",) if getattr(setting, f"overlap_{name}", False) and name == "tensor" else ()
+        own = (f"links.{framework}",) if name in ("shard", "data") else ()
+        wires[f"{name}_near"] = (fabric.near_bytes_per_s, (f"wire.{name}_near", *pcie, *hidden, *own))
+        wires[f"{name}_far"] = (fabric.far_bytes_per_s, (f"wire.{name}_far", *hidden, *own))
+    bandwidth = card.bandwidth_bytes_per_s.value
+    return {
+        "linear": (low, narrow),
+        "plain": (bf16, ("matmul.bf16", f"generation.{generation}.bf16", *general)),
+        "expert": (low, (*narrow, "experts.bf16" if kernel == "bf16" else "experts.low")),
+        "attention": (bf16, (f"attention.{generation}.{setting.attention}", general[0])),
+        "narrow": (1.0, ("attention.narrow",)),
+        "scan": (bf16, ("scan",)),
+        "stream": (bandwidth, ("memory.stream",)),
+        "pointwise": (bandwidth, ("memory.pointwise", f"pointwise.{framework}")),
+        "logits": (bandwidth, ("memory.logits",)),
+        "casts": (bandwidth, (f"casts.{kernel}",)),
+        "optimizer": (bandwidth, ("memory.optimizer",)),
+        **wires,
+        "pipeline_near": (fabric.near_bytes_per_s, ("wire.pipeline", *pcie)),
+        "pipeline_far": (fabric.far_bytes_per_s, ("wire.pipeline",)),
+        "host": (card.pcie_bytes_per_s.value if card.pcie_bytes_per_s else fabric.far_bytes_per_s, ("wire.host",)),
+        "launch": (1.0, ("seconds.launch", f"launch.{framework}")),
+        "call": (1.0, ("seconds.call",)),
+        "step": (1.0, ("seconds.step",)),
+        "straggle": (1.0, ("share.straggle",)),
+        "power_roofline": (1.0, ("power.roofline",)),
+        "power_overlap": (1.0, ("power.overlap",)),
+        "software": (1.0, (f"kind.{framework}.{kind}", f"era.{framework}.{setting.era}.{kind}")),
+    }
+
+
+def rates(setting: Setting) -> dict[str, float]:
+    """Every rate as a number, from the coefficients in the data file."""
+    known = coefficients()
+    found = {}
+    for name, (value, names) in rate_terms(setting).items():
+        for one in names:
+            value *= known.get(one, 1.0)
+        found[name] = value
+    return found
+
+
+def unknown_terms(setting: Setting) -> list[str]:
+    """What of ``setting`` no measurement told: card, framework, format, kind of model; for warnings and wider intervals."""
+    known = coefficients()
+    framework = setting.framework.name
+    kernel = _MATMUL[setting.matmul][1]
+    wanted = {
+        f"GPU {setting.accelerator.name}": f"gpu.{setting.accelerator.id}",
+        f"framework {framework}": f"framework.{framework}",
+        f"{kernel} under {framework}": f"framework_format.{framework}.{kernel}",
+        f"{'mixtures' if setting.mixture else 'dense models'} under {framework}": (
+            f"kind.{framework}.{'mixture' if setting.mixture else 'dense'}"
+        ),
+    }
+    return [text for text, name in wanted.items() if name not in known]
+
+
+def generation_of(accelerator: Accelerator) -> str:
+    for start, name in _GENERATIONS:
+        if accelerator.architecture.startswith(start):
+            return name
+    return "other"
+
+
+def _has_units(card: Accelerator, name: str) -> bool:
+    return name in card.peak_flops
+
+
+@cache
+def coefficients() -> Mapping[str, float]:
+    """Every fitted coefficient by its dotted name."""
+    return dict(_flat(document()["coefficients"]))
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, float]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, int | float):
+            yield f"{prefix}{key}", float(value)
+
+
+@cache
+def document() -> Mapping[str, Any]:
+    """The data file as read."""
+    return tomllib.loads((DATA / _FILE).read_text(encoding="utf-8"))
+
+
+@cache
+def frameworks() -> tuple[Framework, ...]:
+    return tuple(
+        Framework(**{key: value for key, value in row.items() if key not in ("words", "source", "eras")})
+        for row in document()["framework"]
+    )
+
+
+def framework_of(plan: TrainingPlan) -> Framework:
+    """The framework that a plan's implementation and version mean; by default the newest of that implementation."""
+    named = find_framework(plan.version or "") if plan.version else None
+    if named is not None and named.implementation == plan.implementation:
+        return named
+    usual = [one for one in frameworks() if one.implementation == plan.implementation]
+    return usual[0] if usual else Framework(name=plan.implementation, implementation=plan.implementation)
+
+
+def find_framework(text: str) -> Framework | None:
+    """The first framework one of whose words ``text`` holds; None for one that is not known."""
+    lowered = text.lower()[:500]
+    for row, framework in zip(document()["framework"], frameworks(), strict=True):
+        if any(word in lowered for word in row["words"]):
+            return framework
+    return None
+
+
+def eras(framework: str) -> tuple[str, ...]:
+    """Software eras of a framework, oldest first; a release belongs to the newest era that is not after it."""
+    for row in document()["framework"]:
+        if row["name"] == framework:
+            return tuple(row.get("eras", ()))
+    return ()
+
+
+def newest_era(framework: str) -> str:
+    known = eras(framework)
+    return known[-1] if known else ""
+
+
+def era_of(framework: str, version: str) -> str:
+    """The era that a release or date in ``version`` falls into: ``NeMo 26.02.01`` → ``26.02``; "" where none is stated."""
+    import re
+
+    match = re.search(r"\b(?:20)?(\d\d)[.-](\d\d)\b", version) or re.search(r"(\d\d)\.(\d\d)", version)
+    if match is None:
+        return ""
+    stamp = f"{match.group(1)}.{match.group(2)}"
+    known = [era for era in eras(framework) if era <= stamp]
+    return known[-1] if known else (eras(framework) or ("",))[0]

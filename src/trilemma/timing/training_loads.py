@@ -1,0 +1,343 @@
+"""What one training step asks of the hardware: FLOPs, bytes and launches of the fullest pipeline stage, per rank.
+
+Counts only; no rate and no overlap. Quantities per forward pass are of one micro-batch; how often each is repeated backward
+and in recompute is in `Passes`. All are numbers or arrays (plans,).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trilemma.formats import catalogue
+from trilemma.plans.training import TrainingPlan
+from trilemma.quantities import Numbers, ceil_div
+from trilemma.timing.attention import Work, prefill_work
+from trilemma.timing.operators import Products
+from trilemma.timing.training_collectives import Fabric, Volume, exchanged, gathered, members_near, passed_on
+from trilemma.timing.training_operators import TrainingWork
+from trilemma.workloads import TrainingWorkload
+
+_HALF_BYTES = 2
+#: Bytes that unfused attention moves per score in one forward pass: written, scaled and masked, soft-maxed, dropped out, read.
+_SCORE_BYTES = 14
+#: Backward of attention over its forward: fused kernels compute the scores again (Dao 2023: 2.5); unfused ones keep them.
+_BACKWARD_FUSED, _BACKWARD_UNFUSED = 2.5, 2.0
+#: Elementwise kernels read a gradient beside what they saved.
+_BACKWARD_POINTWISE = 1.5
+#: Part of elementwise traffic that norms make, for selective recompute of norms.
+_NORM_SHARE = 0.4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Passes:
+    """How often the work of one forward pass is done: ``forward`` once, then backward, then again for recompute.
+
+    ``linears``, ``feed_forward``, ``experts``, ``attention``, ``pointwise`` and ``exchanges`` (collectives) map to
+    (input gradient, weight gradient, recompute).
+    """
+
+    linears: tuple[float, float, float]
+    feed_forward: tuple[float, float, float]
+    experts: tuple[float, float, float]
+    attention: tuple[float, float, float]
+    pointwise: tuple[float, float, float]
+    exchanges: tuple[float, float, float]
+
+
+def passes_of(plan: TrainingPlan, workload: TrainingWorkload, stage_layers: float) -> Passes:
+    """Repetitions by choice of ``plan``. Adapters leave out the weight gradients of frozen matrices."""
+    mode, parts = plan.recompute.mode, plan.recompute.parts if plan.recompute.mode == "selective" else ()
+    share = 1.0
+    if plan.recompute.layers is not None and stage_layers > 0:
+        share = min(plan.recompute.layers / stage_layers, 1.0)
+    whole = share if mode == "full" else 0.0
+    every_second = 0.5 if mode == "op" else 0.0
+    weight = 0.0 if workload.trains_adapters else 1.0
+    back = _BACKWARD_UNFUSED if plan.attention == "eager" else _BACKWARD_FUSED
+    norms = _NORM_SHARE if "layernorm" in parts else 0.0
+    return Passes(
+        linears=(1.0, weight, whole + every_second + (0.2 if "mla_up_proj" in parts else 0.0)),
+        feed_forward=(1.0, weight, whole + every_second + (1.0 if {"mlp", "moe"} & set(parts) else 0.0)),
+        experts=(1.0, weight, whole + (1.0 if "moe" in parts else 0.0)),
+        attention=(back, 0.0, whole + (1.0 if "core_attn" in parts else 0.0)),
+        pointwise=(_BACKWARD_POINTWISE, 0.0, min(whole + norms + (0.3 if "moe_act" in parts else 0.0) + every_second, 1)),
+        exchanges=(1.0, 0.0, whole + (1.0 if "moe" in parts else 0.0)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loads:
+    """Work of one forward pass of one micro-batch on the fullest stage, and what happens once per step.
+
+    FLOPs and bytes per rank. Pairs are (near, far) bytes over the two wires. ``attention_narrow`` is attention FLOPs over
+    head width, for kernels that narrow heads starve. ``casts`` are bytes of activations turned into a narrow format.
+    ``last_share`` is what the last stage holds of the fullest one's layers; it makes the logits beside.
+    """
+
+    linear: Work
+    feed_forward: Work
+    plain: Work
+    experts: Work
+    head: Work
+    attention: Work
+    attention_narrow: Any
+    scan: Any
+    pointwise: Any
+    logits: Any
+    casts: Any
+    launches: Any
+    tensor: Volume
+    tensor_calls: Any
+    experts_exchange: Volume
+    expert_calls: Any
+    expert_overlap: Any
+    context: Volume
+    pipeline: Volume
+    shard: Volume
+    shard_times: Any
+    data: Volume
+    data_calls: Any
+    optimizer: Any
+    offload: Any
+    micro_batches: Any
+    last_share: Any
+    tokens: Any
+    passes: Passes
+    tensor_volumes: tuple[float, float, float]
+
+
+def training_loads(
+    work: TrainingWork,
+    plan: TrainingPlan,
+    workload: TrainingWorkload,
+    fabric: Fabric,
+    *,
+    overlap_expert: bool = False,
+) -> Loads:
+    """Everything that a step of ``plan`` asks for. ``layout`` fields and ``micro_batch`` may be arrays (plans,).
+
+    ``overlap_expert``: expert exchange runs beside another chunk's computation where stages hold several chunks
+    (Megatron-LM ``--overlap-moe-expert-parallel-comm``, which needs interleaving).
+    """
+    layout = plan.layout
+    tp, cp = _float(layout.tp), _float(layout.cp)
+    share, last_share, stage_layers = stage_shares(work.layers, plan)
+    rows = _float(plan.micro_batch) * workload.seq / cp
+    etp = expert_tensor_parallel(plan)
+    linear = _products(work.linears, rows, tp).times(share)
+    feed_forward = _products(work.feed_forward, rows, tp).times(share)
+    plain = _products(work.plain, rows, tp).times(share)
+    experts = _experts(work, rows, tp, layout.ep, etp, plan.imbalance).times(share)
+    attention, narrow, scan = _attention(work, plan, workload, tp, cp)
+    stream = work.pointwise.stream / np.where(plan.sp, tp, 1.0)
+    inside = (work.pointwise.inner + work.pointwise.routed * plan.imbalance) / tp
+    tensor, joins = _tensor(work, plan, rows, etp, fabric)
+    exchange = _exchange(work, rows, tp, plan, fabric)
+    once = _state(work, plan, workload, share, etp, fabric)
+    return Loads(
+        linear=linear,
+        feed_forward=feed_forward,
+        plain=plain,
+        experts=experts,
+        head=_products(work.head, rows, tp).times(work.heads),
+        attention=attention.times(share),
+        attention_narrow=narrow * share,
+        scan=scan * share,
+        pointwise=rows * (stream + inside) * _HALF_BYTES * share,
+        logits=work.heads * rows * work.vocab / tp * _HALF_BYTES,
+        casts=_activations((*work.linears, *work.feed_forward), rows, tp) * share
+        + _routed_activations(work, rows, tp) * share,
+        launches=work.kernels * share,
+        tensor=_scaled(tensor, share),
+        tensor_calls=joins * share * (tp > 1),
+        experts_exchange=_scaled(exchange, share),
+        expert_calls=work.expert_joins * share * (_float(layout.ep) > 1),
+        expert_overlap=overlap_expert * (_float(layout.vpp) > 1),
+        context=_scaled(_context(work, plan, rows, tp, fabric), share),
+        pipeline=_pipeline(work, plan, rows, tp, fabric),
+        micro_batches=_float(plan.micro_batches(workload)),
+        last_share=last_share,
+        tokens=workload.seq * workload.global_batch / _float(layout.gpus),
+        passes=passes_of(plan, workload, stage_layers),
+        tensor_volumes=(2.0, 3.0 if plan.sp else 2.0, 2.0),
+        **once,
+    )
+
+
+def stage_shares(layers: int, plan: TrainingPlan) -> tuple[Any, Any, float]:
+    """(layers of the fullest stage over all layers, layers of the last over those of the fullest, layers of a stage).
+
+    Where layers do not divide over all chunks, embedding and logits each take the place of one layer, as Megatron-LM's
+    ``--account-for-embedding-in-pipeline-split`` and ``--account-for-loss-in-pipeline-split`` do, and the rest is spread.
+    """
+    pp, vpp = _float(plan.layout.pp), _float(plan.layout.vpp)
+    if plan.pipeline_layers is not None:
+        fullest = max(plan.pipeline_layers)
+        return fullest / sum(plan.pipeline_layers), plan.pipeline_layers[-1] / fullest, float(fullest)
+    even = np.equal(layers % np.maximum(pp * vpp, 1), 0)
+    fullest = np.where(even, layers / pp, np.ceil((layers + 2) / pp))
+    fullest = np.where(pp > 1, np.minimum(fullest, layers), layers)
+    last = np.where(even | (pp == 1), fullest, np.maximum(fullest - 1, 0.0))
+    return fullest / layers, last / fullest, float(np.mean(fullest))
+
+
+def expert_tensor_parallel(plan: TrainingPlan) -> Any:
+    """Ranks that cut one expert: as stated, else 1 where experts are spread over ranks and ``tp`` where they are not."""
+    if plan.expert_tp is not None:
+        return _float(plan.expert_tp)
+    return np.where(_float(plan.layout.ep) > 1, 1.0, _float(plan.layout.tp))
+
+
+def _products(products: tuple[Products, ...], rows: Any, tp: Any) -> Work:
+    return sum((product.work(rows, tp) for product in products), start=Work(flops=0.0 * rows, bytes=0.0 * rows))
+
+
+def _activations(products: tuple[Products, ...], rows: Any, tp: Any) -> Any:
+    """Bytes of activations that meet matrices in one forward pass."""
+    return sum((p.work(rows, tp).bytes - p.bytes * p.share(tp) for p in products), start=0.0 * rows)
+
+
+def _routed_activations(work: TrainingWork, rows: Any, tp: Any) -> Any:
+    return sum(e.layers * rows / tp * e.top_k * _HALF_BYTES * (e.inputs + e.outputs) for e in work.experts)
+
+
+def _experts(work: TrainingWork, rows: Any, tp: Any, ep: Numbers, etp: Any, imbalance: float) -> Work:
+    """Grouped products of one rank: its part of all routed rows (the fullest rank's under imbalance), and every expert
+    that it holds read once."""
+    flops, traffic = 0.0 * rows, 0.0 * rows
+    for expert in work.experts:
+        routed = rows * expert.top_k / tp * imbalance
+        one = expert.elements / expert.experts
+        flops = flops + expert.layers * 2.0 * routed * one
+        held = expert.bytes / _float(ep) / etp
+        traffic = traffic + expert.layers * (held + _HALF_BYTES * routed * (expert.inputs + expert.outputs))
+    return Work(flops=flops, bytes=traffic)
+
+
+def _attention(work: TrainingWork, plan: TrainingPlan, workload: TrainingWorkload, tp: Any, cp: Any) -> tuple[Work, Any, Any]:
+    """Attention of one forward pass, its FLOPs over head width, and FLOPs of recurrent scans.
+
+    Context parallelism shares the triangle evenly (head-tail order of blocks). Unfused attention computes and stores the
+    whole square of scores.
+    """
+    fmt = catalogue.get("bf16")
+    sequences = _float(plan.micro_batch) / cp
+    flops, narrow, scan, traffic = (0.0 * sequences * tp for _ in range(4))
+    for mixer, count in work.mixers:
+        one = prefill_work(mixer, tokens=workload.seq, cached=0, tp=tp, kv_format=fmt).flops * sequences * count
+        width = getattr(mixer, "v_dim", None) or getattr(mixer, "head_dim", None)
+        if width is None:
+            scan = scan + one
+            continue
+        if plan.attention == "eager":
+            one = one * 2.0
+            scores = ceil_div(mixer.heads, tp) * float(workload.seq) ** 2 * sequences * count
+            traffic = traffic + scores * _SCORE_BYTES
+        flops, narrow = flops + one, narrow + one / width
+    return Work(flops=flops, bytes=traffic), narrow, scan
+
+
+def _tensor(work: TrainingWork, plan: TrainingPlan, rows: Any, etp: Any, fabric: Fabric) -> tuple[Volume, Any]:
+    """(near, far) bytes of one gather or scatter of every join of a forward pass, and how many joins there are."""
+    joins = work.joins + np.where(etp > 1, work.expert_joins, 0)
+    near, far = gathered(rows * work.hidden * _HALF_BYTES, plan.layout.tp, 1, fabric.near_ranks)
+    return (near * joins, far * joins), joins
+
+
+def _exchange(work: TrainingWork, rows: Any, tp: Any, plan: TrainingPlan, fabric: Fabric) -> Volume:
+    """(near, far) bytes of one dispatch (as many to combine) of all mixtures."""
+    if not work.experts:
+        return 0.0 * rows, 0.0 * rows
+    sent = rows / tp * work.exchanged * _HALF_BYTES * plan.imbalance
+    return exchanged(sent, plan.layout.ep, 1, fabric.near_ranks, copies=work.experts[0].top_k)
+
+
+def _context(work: TrainingWork, plan: TrainingPlan, rows: Any, tp: Any, fabric: Fabric) -> Volume:
+    """(near, far) bytes of keys and values passed around a ring of context ranks in a forward pass.
+
+    A ring moves at the pace of its slowest hop: it is far as a whole once it leaves the domain.
+    """
+    cp = _float(plan.layout.cp)
+    sent = rows * work.kv_width / tp * _HALF_BYTES * (cp - 1)
+    if plan.cp_exchange == "all_to_all":
+        queries = sum(count * getattr(mixer, "heads", 0) * getattr(mixer, "v_dim", 0) for mixer, count in work.mixers)
+        sent = rows * (work.kv_width + 2.0 * queries) / tp * _HALF_BYTES * (cp - 1) / cp
+    inside = members_near(cp, plan.layout.tp, fabric.near_ranks) >= cp
+    return np.where(inside, sent, 0.0), np.where(inside, 0.0, sent)
+
+
+def _pipeline(work: TrainingWork, plan: TrainingPlan, rows: Any, tp: Any, fabric: Fabric) -> Volume:
+    """(near, far) bytes handed on forward and back for one micro-batch, all chunks of the stage."""
+    layout = plan.layout
+    pp, gpus = _float(layout.pp), _float(layout.gpus)
+    sent = np.where(pp > 1, 2.0 * _float(layout.vpp) * rows * work.hidden * _HALF_BYTES, 0.0)
+    return passed_on(sent / np.where(plan.sp, tp, 1.0), gpus / pp, gpus, fabric.near_ranks)
+
+
+def _state(
+    work: TrainingWork, plan: TrainingPlan, workload: TrainingWorkload, share: Any, etp: Any, fabric: Fabric
+) -> dict[str, Any]:
+    """Gradients and weights exchanged between replicas, and what the optimizer touches, on the rank that holds most."""
+    layout = plan.layout
+    tp, pp = _float(layout.tp), _float(layout.pp)
+    dense = sum((p.elements * p.share(tp) for p in (*work.linears, *work.feed_forward, *work.plain)), start=0.0 * tp)
+    ends = np.where(pp > 1, work.head_elements, np.maximum(work.head_elements, 0) + work.embedding_elements)
+    tied = work.head_elements == work.embedding_elements and not work.heads
+    dense = dense * share + ends / tp * (0.5 if tied else 1.0)
+    routed = work.expert_elements / (_float(layout.ep) * etp) * share
+    replicas = _float(layout.dp) * layout.cp
+    expert_replicas = np.maximum(tp * replicas / (_float(layout.ep) * etp), 1.0)
+    trained = 1.0
+    if workload.trains_adapters:
+        widths = sum(p.inputs + p.outputs for p in (*work.linears, *work.feed_forward))
+        trained = min(workload.rank * widths / max(work.dense_elements, 1), 1.0)
+    grads, held = _bytes(plan.recipe.gradients), _bytes(plan.recipe.gathered)
+    sharded = plan.zero == 3
+    group = replicas if plan.shard_group is None else np.minimum(_float(plan.shard_group), replicas)
+    spread: tuple[tuple[Any, Any, Any], ...] = ((dense, replicas, tp), (routed, expert_replicas, _float(layout.ep) * etp))
+    data, shard = (0.0 * share, 0.0 * share), (0.0 * share, 0.0 * share)
+    for elements, count, stride in spread:
+        if sharded:
+            members = np.minimum(group, count)
+            gathers = _scaled(gathered(elements * held, members, stride, fabric.near_ranks), 2.0 if plan.reshard else 1.0)
+            shard = _sum(shard, gathers, gathered(elements * grads * trained, members, stride, fabric.near_ranks))
+            outside = np.maximum(count / members, 1.0)
+            data = _sum(data, _scaled(gathered(elements / members * grads * trained, outside, stride * members, fabric.near_ranks), 2.0))
+        else:
+            reduced = gathered(elements * grads * trained, count, stride, fabric.near_ranks)
+            back = gathered(elements * (held if plan.zero else grads) * trained, count, stride, fabric.near_ranks)
+            data = _sum(data, reduced, back)
+    updated = trained * (
+        dense / (replicas if plan.zero else 1.0) + routed / (expert_replicas if plan.zero else 1.0)
+    )
+    moments = sum(_bytes(one) for one in plan.optimizer.moments)
+    master = _bytes(plan.recipe.master) if plan.recipe.master else 0.0
+    per_element = 2 * (moments + master) + grads + 2 * _bytes(plan.recipe.weights)
+    host = plan.offload.optimizer * updated * (grads + _bytes(plan.recipe.weights))
+    return {
+        "shard": shard,
+        "shard_times": np.where(pp > 1, 1.0, _float(plan.micro_batches(workload))) if sharded else 1.0,
+        "data": data,
+        "data_calls": 2.0 * (replicas > 1),
+        "optimizer": updated * per_element,
+        "offload": host,
+    }
+
+
+def _bytes(name: str) -> float:
+    return 2.0 if name == "weights" else catalogue.get(name).bits / 8
+
+
+def _scaled(volume: Volume, factor: Any) -> Volume:
+    return volume[0] * factor, volume[1] * factor
+
+
+def _sum(*volumes: Volume) -> Volume:
+    return sum(one[0] for one in volumes), sum(one[1] for one in volumes)
+
+
+def _float(value: Numbers) -> Any:
+    return np.asarray(value, dtype=float)

@@ -1,0 +1,216 @@
+"""What one training pass multiplies and moves: a model's tensors summed into a small table of work, once per model.
+
+Differs from serving in what is counted: every token meets the output matrix, multi-token-prediction layers train too, and
+elementwise traffic (norms, residuals, rotary embedding, activations, expert permutation) is a visible share of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from trilemma.formats import catalogue
+from trilemma.formats.formats import Format
+from trilemma.models.architecture import (
+    CompressedAttention,
+    DenseFfn,
+    ExpertFfn,
+    LatentAttention,
+    Layer,
+    Mixer,
+    Model,
+    RecurrentState,
+    SoftmaxAttention,
+    Tensor,
+)
+from trilemma.timing.operators import ByIdentity, ExpertProducts, Products, expert_products_of, products_of
+
+#: First words of the roles of matrices that low-precision training leaves in 16 bits beside embedding and output matrix.
+_SIXTEEN_BIT_ROLES = ("router", "norm", "bias", "table", "hyper")
+#: Kernels of one forward pass of a layer beside its matrix products; measured launch times multiply this count.
+_MIXER_KERNELS = {LatentAttention: 16, CompressedAttention: 18, RecurrentState: 14}
+_SOFTMAX_KERNELS = 9
+_DENSE_FFN_KERNELS = 5
+_EXPERT_FFN_KERNELS = 18
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pointwise:
+    """Elements that elementwise kernels read and write per token in one forward pass, summed over layers.
+
+    ``stream`` is the residual stream (norms, residual sums: cut by sequence parallelism), ``inner`` what tensor parallelism
+    cuts (rotary embedding, activations, convolutions), ``routed`` what only experts see (permutation, activations).
+    """
+
+    stream: float
+    inner: float
+    routed: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingWork:
+    """A model ready for training time. ``linears`` may run in low precision, ``plain`` and ``head`` stay in 16 bits.
+
+    ``mixers`` counts layers by mixer. ``joins`` counts places where tensor parallelism joins partial sums in a forward pass
+    (after each mixer, dense and shared feed-forward); ``expert_joins`` the mixtures, which join too when ``tp`` cuts their
+    experts. ``heads`` is how often logits are made of each token (one more for each MTP module).
+    """
+
+    hidden: int
+    vocab: int
+    layers: int
+    linears: tuple[Products, ...]
+    feed_forward: tuple[Products, ...]
+    plain: tuple[Products, ...]
+    head: tuple[Products, ...]
+    embedding_elements: int
+    head_elements: int
+    heads: int
+    experts: tuple[ExpertProducts, ...]
+    mixers: tuple[tuple[Mixer, int], ...]
+    joins: int
+    expert_joins: int
+    kernels: int
+    pointwise: Pointwise
+    exchanged: float
+    kv_width: float
+
+    @property
+    def is_mixture(self) -> bool:
+        return bool(self.experts)
+
+    @property
+    def dense_elements(self) -> int:
+        """Weights of decoder layers beside routed experts."""
+        return sum(product.elements for product in (*self.linears, *self.feed_forward, *self.plain))
+
+    @property
+    def expert_elements(self) -> int:
+        return sum(expert.elements * expert.layers for expert in self.experts)
+
+    @property
+    def active_elements(self) -> float:
+        """Weights that multiply one token, the output matrix once per logit row, the embedding look-up never."""
+        routed = sum(e.layers * e.elements * min(e.top_k / e.experts, 1.0) for e in self.experts)
+        return self.dense_elements + routed + self.heads * self.head_elements
+
+
+def training_work(model: Model, *, mtp: bool = True) -> TrainingWork:
+    """Sum ``model`` for training; with ``mtp`` its multi-token-prediction layers train as further layers."""
+    return _training_work(ByIdentity(model), mtp and bool(model.mtp_layers))
+
+
+@lru_cache(maxsize=64)
+def _training_work(same: ByIdentity, mtp: bool) -> TrainingWork:
+    model = same.value
+    assert isinstance(model, Model)  # noqa: PT018
+    layers = [*model.layers, *(model.mtp_layers if mtp else ())]
+    tensors = [t for t in model.of_part(*(("layers", "mtp") if mtp else ("layers",))) if len(t.shape) >= 2]
+    units = _SixteenBits()
+    routed = [tensor for tensor in tensors if tensor.experts]
+    dense = [tensor for tensor in tensors if not tensor.experts]
+    sixteen = [tensor for tensor in dense if _stays_sixteen_bit(tensor)]
+    low = [tensor for tensor in dense if not _stays_sixteen_bit(tensor)]
+    head = [tensor for tensor in model.of_part("head") if len(tensor.shape) >= 2]
+    embedding = [tensor for tensor in model.of_part("embedding") if len(tensor.shape) == 2]
+    tied = model.tied_embeddings or not head
+    products = products_of(embedding[:1] if tied else head, units)
+    return TrainingWork(
+        hidden=model.hidden,
+        vocab=model.vocab,
+        layers=len(layers),
+        linears=products_of((t for t in low if not t.role.startswith("ffn")), units),
+        feed_forward=products_of((t for t in low if t.role.startswith("ffn")), units),
+        plain=products_of(sixteen, units),
+        head=products,
+        embedding_elements=sum(tensor.elements for tensor in embedding),
+        head_elements=sum(product.elements for product in products),
+        heads=1 + (sum(tensor.role == "mtp.projection" for tensor in tensors) if mtp else 0),
+        experts=expert_products_of(routed, {layer.index: layer for layer in layers}, units),
+        mixers=_counted(layer.mixer for layer in layers if layer.mixer is not None),
+        joins=sum((layer.mixer is not None) + _joins(layer) for layer in layers),
+        expert_joins=sum(isinstance(layer.ffn, ExpertFfn) for layer in layers),
+        kernels=sum(_kernels(layer) for layer in layers),
+        pointwise=_pointwise(layers, model.hidden),
+        exchanged=sum(
+            layer.ffn.top_k * (layer.ffn.hidden or model.hidden) for layer in layers if isinstance(layer.ffn, ExpertFfn)
+        ),
+        kv_width=sum(_kv_width(layer.mixer) for layer in layers),
+    )
+
+
+class _SixteenBits:
+    """Training multiplies what a checkpoint stores in any format at 16 bits, unless the recipe says otherwise."""
+
+    def of(self, _stored: Format) -> str:
+        return "bf16"
+
+    def bytes(self, tensor: Tensor) -> int:
+        return tensor.elements * int(catalogue.get("bf16").bits) // 8
+
+
+def _stays_sixteen_bit(tensor: Tensor) -> bool:
+    return tensor.role.startswith(_SIXTEEN_BIT_ROLES) or tensor.role.endswith((".conv", ".state"))
+
+
+def _counted(mixers: Iterable[Mixer]) -> tuple[tuple[Mixer, int], ...]:
+    counts: dict[Mixer, int] = {}
+    for mixer in mixers:
+        counts[mixer] = counts.get(mixer, 0) + 1
+    return tuple(counts.items())
+
+
+def _joins(layer: Layer) -> bool:
+    return isinstance(layer.ffn, DenseFfn) or (isinstance(layer.ffn, ExpertFfn) and layer.ffn.shared_intermediate > 0)
+
+
+def _kernels(layer: Layer) -> int:
+    mixer = 0 if layer.mixer is None else _MIXER_KERNELS.get(type(layer.mixer), _SOFTMAX_KERNELS)
+    ffn = 0 if layer.ffn is None else _EXPERT_FFN_KERNELS if isinstance(layer.ffn, ExpertFfn) else _DENSE_FFN_KERNELS
+    return mixer + ffn
+
+
+def _pointwise(layers: Iterable[Layer], hidden: int) -> Pointwise:
+    """Each half of a layer normalises (read, write) and adds to the residual (two reads, a write): five widths."""
+    stream = inner = routed = 0.0
+    for layer in layers:
+        stream += 5.0 * hidden * ((layer.mixer is not None) + (layer.ffn is not None))
+        inner += _mixer_width(layer.mixer)
+        match layer.ffn:
+            case DenseFfn():
+                inner += (3.0 if layer.ffn.gated else 2.0) * layer.ffn.intermediate
+            case ExpertFfn():
+                ffn = layer.ffn
+                each = (3.0 if ffn.gated else 2.0) * ffn.intermediate + 4.0 * (ffn.hidden or hidden)
+                routed += ffn.top_k * each
+                inner += (3.0 if ffn.gated else 2.0) * ffn.shared_intermediate
+    return Pointwise(stream=stream, inner=inner, routed=routed)
+
+
+def _mixer_width(mixer: Mixer | None) -> float:
+    """Elements that rotary embedding, gates and convolutions of a mixer touch per token."""
+    match mixer:
+        case SoftmaxAttention():
+            return 2.0 * (mixer.heads + mixer.kv_heads) * mixer.k_dim
+        case LatentAttention():
+            return 2.0 * mixer.heads * (2 * (mixer.nope_dim + mixer.rope_dim) + mixer.v_dim)
+        case CompressedAttention():
+            return 4.0 * mixer.heads * mixer.head_dim
+        case RecurrentState():
+            return 4.0 * mixer.conv_channels + 5.0 * mixer.heads * mixer.state_rows
+        case None:
+            return 0.0
+
+
+def _kv_width(mixer: Mixer | None) -> float:
+    """Elements of keys and values of one token that ranks of a context-parallel group pass on."""
+    match mixer:
+        case SoftmaxAttention():
+            return float(mixer.kv_heads * (mixer.k_dim + mixer.v_dim))
+        case LatentAttention():
+            return float(mixer.heads * (mixer.nope_dim + mixer.rope_dim + mixer.v_dim))
+        case CompressedAttention():
+            return 2.0 * mixer.head_dim
+        case _:
+            return 0.0
