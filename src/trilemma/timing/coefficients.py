@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from trilemma.hardware.accelerator import Accelerator
+from trilemma.quantities import Numbers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,43 +19,91 @@ class Coefficients:
 
     ``matmul`` is the share of the dense peak by compute format, ``stream`` the share of bandwidth by weight bits (16, 8, 4).
     Times ending in ``_s`` are seconds. ``known_card`` is False where no kernel of this kind of card was measured.
+    ``experts_stream``, ``prefill_matmul`` and ``prefill_experts`` multiply the shares of decode's plain products;
+    ``interference`` is what a prefill costs the steps it is mixed into over what it takes alone; ``steps_waited`` pass
+    before a request that arrives is taken up. Serving terms fitted to one engine scale these numbers (`scaled`).
     """
 
     card: str
     known_card: bool
     source: str
-    matmul: Mapping[str, float]
-    stream: Mapping[int, float]
-    cache_stream: float
-    prefill_attention: float
+    matmul: Mapping[str, Numbers]
+    stream: Mapping[int, Numbers]
+    cache_stream: Numbers
+    prefill_attention: Numbers
     overlap_power: float
-    kernel_s: float
-    attention_kernel_s: float
-    experts_kernel_s: float
-    experts_share_of_matmul: float
+    kernel_s: Numbers
+    attention_kernel_s: Numbers
+    experts_kernel_s: Numbers
+    experts_share_of_matmul: Numbers
     experts_tile_rows_small: int
     experts_tile_rows_large: int
     experts_tile_switch_tokens: int
-    expert_imbalance: float
-    link_share: float
-    pcie_share: float
-    network_share: float
-    one_shot_latency_s: float
-    ring_latency_s: float
-    pcie_latency_s: float
-    network_latency_s: float
-    step_s: float
-    sequence_s: float
-    request_s: float
-    queue_share: float
+    expert_imbalance: Numbers
+    link_share: Numbers
+    pcie_share: Numbers
+    network_share: Numbers
+    one_shot_latency_s: Numbers
+    ring_latency_s: Numbers
+    pcie_latency_s: Numbers
+    network_latency_s: Numbers
+    step_s: Numbers
+    sequence_s: Numbers
+    request_s: Numbers
+    queue_share: Numbers
+    queued_request_s: Numbers
+    steps_waited: Numbers
+    interference: Numbers
+    experts_stream: Numbers
+    prefill_matmul: Numbers
+    prefill_experts: Numbers
+    routing_evenness: Numbers
 
-    def matmul_share(self, compute_format: str) -> float:
+    def matmul_share(self, compute_format: str) -> Any:
         """Share of the dense peak of ``compute_format`` that large matrix products reach."""
         return self.matmul.get(compute_format, self.matmul["bf16"])
 
-    def stream_share(self, bits: float) -> float:
+    def stream_share(self, bits: float) -> Any:
         """Share of bandwidth at which weights of ``bits`` per element are read."""
         return self.stream[16 if bits > 8.5 else 8 if bits > 6.5 else 4]
+
+
+#: Term of serving → the coefficients that it scales.
+SCALED_BY: Mapping[str, tuple[str, ...]] = {
+    "matmul": ("matmul",),
+    "stream": ("stream",),
+    "cache_stream": ("cache_stream",),
+    "experts_matmul": ("experts_share_of_matmul",),
+    "experts_stream": ("experts_stream",),
+    "prefill_matmul": ("prefill_matmul",),
+    "prefill_experts": ("prefill_experts",),
+    "prefill_attention": ("prefill_attention",),
+    "kernel": ("kernel_s", "attention_kernel_s"),
+    "experts_kernel": ("experts_kernel_s",),
+    "step": ("step_s",),
+    "sequence": ("sequence_s",),
+    "latency": ("one_shot_latency_s", "ring_latency_s", "pcie_latency_s", "network_latency_s"),
+    "link": ("link_share", "pcie_share", "network_share"),
+    "interference": ("interference",),
+    "request": ("request_s",),
+    "queue": ("queue_share",),
+    "queued_request": ("queued_request_s",),
+    "steps_waited": ("steps_waited",),
+    "expert_imbalance": ("expert_imbalance",),
+    "routing_evenness": ("routing_evenness",),
+}
+
+
+def scaled(coefficients: Coefficients, factors: Mapping[str, Numbers]) -> Coefficients:
+    """``coefficients`` with each term of `SCALED_BY` multiplied by its factor; terms without one stay."""
+    changed: dict[str, Any] = {}
+    for term, factor in factors.items():
+        for name in SCALED_BY[term]:
+            value = getattr(coefficients, name)
+            changed[name] = (
+                {key: share * factor for key, share in value.items()} if isinstance(value, Mapping) else value * factor
+            )
+    return replace(coefficients, **changed)
 
 
 def coefficients_for(accelerator: Accelerator) -> Coefficients:

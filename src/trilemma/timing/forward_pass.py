@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,14 +29,25 @@ _HIDDEN_BYTES = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PassTime:
-    """Exposed seconds of one pass by line, and the same seconds by the resource that binds; both sum to the total."""
+    """Exposed seconds of one pass by (line, resource that binds); lines and resources both sum to the total."""
 
-    lines: Mapping[str, Numbers]
-    resources: Mapping[str, Numbers]
+    parts: Mapping[tuple[str, str], Numbers]
+
+    @property
+    def lines(self) -> dict[str, Any]:
+        """Seconds by line, in the order in which lines are shown."""
+        return {name: self._sum(0, name) for name in PASS_LINES if any(line == name for line, _ in self.parts)}
+
+    @property
+    def resources(self) -> dict[str, Any]:
+        return {name: self._sum(1, name) for name in RESOURCES}
 
     @property
     def total_s(self) -> Any:
-        return sum(self.lines.values(), start=np.float64(0.0))
+        return sum(self.parts.values(), start=np.float64(0.0))
+
+    def _sum(self, at: int, name: str) -> Any:
+        return sum((seconds for key, seconds in self.parts.items() if key[at] == name), start=np.float64(0.0))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,11 +57,21 @@ class Machine:
     accelerator: Accelerator
     coefficients: Coefficients
     wires: Wires
+    cluster: Cluster
 
     @classmethod
     def of(cls, cluster: Cluster) -> Machine:
         coefficients = coefficients_for(cluster.accelerator)
-        return cls(accelerator=cluster.accelerator, coefficients=coefficients, wires=wires(cluster, coefficients))
+        return cls(
+            accelerator=cluster.accelerator,
+            coefficients=coefficients,
+            wires=wires(cluster, coefficients),
+            cluster=cluster,
+        )
+
+    def with_coefficients(self, coefficients: Coefficients) -> Machine:
+        """The same cards and wires under other coefficients."""
+        return replace(self, coefficients=coefficients, wires=wires(self.cluster, coefficients))
 
     @property
     def bandwidth(self) -> float:
@@ -62,24 +83,28 @@ class _Tally:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.lines: dict[str, Any] = {}
-        self.resources: dict[str, Any] = {resource: np.float64(0.0) for resource in RESOURCES}
+        self.parts: dict[tuple[str, str], Any] = {}
 
     def add(self, line: str, resource: str, seconds: Any) -> None:
-        self.lines[line] = self.lines.get(line, np.float64(0.0)) + seconds
-        self.resources[resource] = self.resources[resource] + seconds
+        self.parts[line, resource] = self.parts.get((line, resource), np.float64(0.0)) + seconds
 
-    def operator(self, line: str, work: Work, *, flops_per_s: float, bytes_per_s: float, scale: Numbers = 1.0) -> None:
+    def operator(self, line: str, work: Work, *, flops_per_s: Any, bytes_per_s: Any, scale: Numbers = 1.0) -> None:
         power = self.machine.coefficients.overlap_power
         rates = {"flops_per_s": flops_per_s, "bytes_per_s": bytes_per_s}
         seconds = operator_time_s(work.flops, work.bytes, power=power, **rates) * scale
         bound = is_compute_bound(work.flops, work.bytes, **rates)
-        self.lines[line] = self.lines.get(line, np.float64(0.0)) + seconds
-        self.resources["compute"] = self.resources["compute"] + np.where(bound, seconds, 0.0)
-        self.resources["memory_bandwidth"] = self.resources["memory_bandwidth"] + np.where(bound, 0.0, seconds)
+        self.add(line, "compute", np.where(bound, seconds, 0.0))
+        self.add(line, "memory_bandwidth", np.where(bound, 0.0, seconds))
 
     def product(
-        self, line: str, product: Products | ExpertProducts, work: Work, *, share: float = 1.0, scale: Numbers = 1.0
+        self,
+        line: str,
+        product: Products | ExpertProducts,
+        work: Work,
+        *,
+        share: Numbers = 1.0,
+        stream: Numbers = 1.0,
+        scale: Numbers = 1.0,
     ) -> None:
         machine = self.machine
         self.operator(
@@ -88,37 +113,44 @@ class _Tally:
             flops_per_s=peak_flops(machine.accelerator, product.computed_in)
             * machine.coefficients.matmul_share(product.computed_in)
             * share,
-            bytes_per_s=machine.bandwidth * machine.coefficients.stream_share(product.bits),
+            bytes_per_s=machine.bandwidth * machine.coefficients.stream_share(product.bits) * stream,
             scale=scale,
         )
 
     def done(self) -> PassTime:
-        return PassTime(
-            lines={name: self.lines[name] for name in PASS_LINES if name in self.lines}, resources=dict(self.resources)
-        )
+        return PassTime(parts=dict(self.parts))
 
 
 def decode_step(
-    work: ModelWork, machine: Machine, layout: Layout, *, batch: Numbers, context: Numbers, kv_format: Format
+    work: ModelWork,
+    machine: Machine,
+    layout: Layout,
+    *,
+    batch: Numbers,
+    context: Numbers,
+    kv_format: Format,
+    tokens: Numbers = 1,
 ) -> PassTime:
     """Seconds until each of ``batch`` running sequences of one replica has its next token.
 
     ``batch`` counts sequences of one attention replica (``dp`` of them run), ``context`` their mean length, ``kv_format``
-    how the cache is stored. With ``pp`` stages the batch runs as ``pp`` micro-batches, one in each stage, so a token
-    takes the time of all layers at ``batch / pp`` sequences; uneven stages wait for the fullest. Array arguments
-    broadcast; a line that does not apply is zero or absent.
+    how the cache is stored; each sequence passes ``tokens`` tokens (more than one where drafts are verified). With ``pp``
+    stages the batch runs as up to ``pp`` micro-batches, one in each stage, so a token takes the time of all layers at
+    ``batch / pp`` sequences; uneven stages wait for the fullest. Array arguments broadcast; a line that does not apply is
+    zero or absent.
     """
     tally = _Tally(machine)
     pp = np.asarray(layout.pp)
-    rows = np.maximum(np.asarray(batch, dtype=float) / pp, 1.0)
-    uneven = _uneven(work.layers, pp)
+    sequences = np.maximum(np.asarray(batch, dtype=float) / pp, 1.0)
+    rows = sequences * tokens
+    uneven = _uneven(work.layers, pp, np.minimum(np.asarray(batch, dtype=float), pp))
     _products(tally, work, layout, rows=rows, scale=uneven)
     bf16 = peak_flops(machine.accelerator, "bf16") * machine.coefficients.prefill_attention
     for mixer, count in work.mixers:
         one = decode_work(mixer, context=context, tp=layout.tp, kv_format=kv_format, dcp=layout.dcp)
         tally.operator(
             "attention",
-            one.times(rows * count),
+            Work(flops=one.flops * rows * count, bytes=one.bytes * sequences * count),
             flops_per_s=bf16,
             bytes_per_s=machine.bandwidth * machine.coefficients.cache_stream,
             scale=uneven,
@@ -147,7 +179,8 @@ def prefill_pass(
     """
     tally = _Tally(machine)
     rows = np.asarray(tokens, dtype=float) * prompts
-    _products(tally, work, layout, rows=rows, scale=1.0)
+    shares = (machine.coefficients.prefill_matmul, machine.coefficients.prefill_experts)
+    _products(tally, work, layout, rows=rows, scale=1.0, shares=shares)
     flops_per_s = peak_flops(machine.accelerator, "bf16") * machine.coefficients.prefill_attention
     for mixer, count in work.mixers:
         one = prefill_work(mixer, tokens=tokens, cached=cached, tp=layout.tp, kv_format=kv_format)
@@ -164,7 +197,10 @@ def prefill_pass(
     return tally.done()
 
 
-def _products(tally: _Tally, work: ModelWork, layout: Layout, *, rows: Any, scale: Any) -> None:
+def _products(
+    tally: _Tally, work: ModelWork, layout: Layout, *, rows: Any, scale: Any, shares: tuple[Any, Any] = (1.0, 1.0)
+) -> None:
+    """Dense and expert products; ``shares`` are what they reach of the peak in this kind of pass over decode's."""
     coefficients = tally.machine.coefficients
     pooled: dict[tuple[str, float], tuple[Products, Work]] = {}
     for product in work.dense:
@@ -172,7 +208,7 @@ def _products(tally: _Tally, work: ModelWork, layout: Layout, *, rows: Any, scal
         before = pooled[alike][1] if alike in pooled else Work()
         pooled[alike] = (product, before + product.work(rows, layout.tp))
     for product, sum_of_work in pooled.values():
-        tally.product("dense", product, sum_of_work, scale=scale)
+        tally.product("dense", product, sum_of_work, share=shares[0], scale=scale)
     if not work.experts:
         return
     tokens = rows * np.asarray(layout.dp)
@@ -187,8 +223,9 @@ def _products(tally: _Tally, work: ModelWork, layout: Layout, *, rows: Any, scal
         tally.product(
             "experts",
             expert,
-            expert.work(tokens, ranks, tile_rows=tile),
-            share=coefficients.experts_share_of_matmul,
+            expert.work(tokens, ranks, tile_rows=tile, evenness=coefficients.routing_evenness),
+            share=coefficients.experts_share_of_matmul * shares[1],
+            stream=coefficients.experts_stream,
             scale=scale * skew,
         )
 
@@ -227,6 +264,8 @@ def _launches(tally: _Tally, work: ModelWork, scale: Any) -> None:
     tally.add("kernels", "host", seconds * scale)
 
 
-def _uneven(layers: int, pp: Any) -> Any:
-    """How much longer the fullest pipeline stage is than the mean one."""
-    return pp * np.ceil(layers / pp) / max(layers, 1)
+def _uneven(layers: int, pp: Any, in_flight: Any) -> Any:
+    """How much longer than all layers one after another a round of ``in_flight`` micro-batches takes: the fullest of
+    ``pp`` stages sets the pace once every stage is busy."""
+    fullest = np.ceil(layers / pp) / max(layers, 1)
+    return np.maximum(in_flight * fullest, 1.0)

@@ -13,6 +13,8 @@ from trilemma.plans import Layout
 from trilemma.quantities import Numbers
 from trilemma.timing.forward_pass import RESOURCES, Machine, PassTime, decode_step, prefill_pass
 from trilemma.timing.operators import ModelWork
+from trilemma.timing.queueing import decode_time_s, percentiles_s, token_gap_percentiles_s, waiting_s
+from trilemma.timing.speculation import Speculation
 
 #: Short prompts are prefilled together; beyond so many tokens a pass is compute bound and nothing is saved.
 _PREFILL_TOKENS = 2048
@@ -23,7 +25,8 @@ class ServingSpeed:
     """Steady serving of one load, for one plan (numbers) or a table of plans (arrays of one shape).
 
     ``running`` sequences of one attention replica decode at once: the requests offered to it, or what its cache holds.
-    ``lines`` sum to ``tpot_s``; ``resources`` too. ``mfu`` counts ``2 · active parameters`` FLOPs per token, prompts
+    ``gap`` is the time between two tokens as a reader sees it (ITL), ``request`` from sending to the last token; P50 and
+    P99 are closed forms (`queueing`). ``lines`` sum to ``tpot_s``; ``resources`` too. ``mfu`` counts ``2 · active parameters`` FLOPs per token, prompts
     included, attention to past tokens left out, against the dense BF16 peak.
     """
 
@@ -37,6 +40,13 @@ class ServingSpeed:
     tokens_per_s_per_user: Numbers
     mfu: Numbers
     capacity_limited: Numbers
+    ttft_p50_s: Numbers
+    ttft_p99_s: Numbers
+    gap_p50_s: Numbers
+    gap_p99_s: Numbers
+    request_s: Numbers
+    request_p50_s: Numbers
+    request_p99_s: Numbers
     lines: Mapping[str, Numbers]
     resources: Mapping[str, Numbers]
 
@@ -59,6 +69,7 @@ def serving_speed(
     slots: Numbers = np.inf,
     prefix_hit: float = 0.0,
     rate: float | None = None,
+    speculation: Speculation | None = None,
 ) -> ServingSpeed:
     """Latency and throughput at ``concurrency`` requests in flight over the whole plan, with prompts of ``isl`` and
     outputs of ``osl`` tokens.
@@ -67,46 +78,106 @@ def serving_speed(
     requests arrive at ``rate`` a second no more tokens are made than they ask for.
     Decode steps pay for the prefills of others: ``TPOT = step + (B − 1)/OSL · prefill``, since while one request makes
     OSL tokens each of the other ``B − 1`` is prefilled once. With ``pp`` stages a prefill holds each for its share only.
-    ``TTFT = fixed + prefill + step/2 + queue · (B − 1) · prefill + waiting for a slot`` (a request arrives in the middle of
-    a step; the wait for a slot is Little's law).
+    Requests that are not decoding yet load no step (`decode_time_s`). ``TTFT = request + prefill + steps waited · step +
+    (B − 1) · (queue · prefill + per request) + waiting for a slot``; where requests wait for slots one is filled at once
+    and its prefill does not queue. ``speculation`` lets a step verify drafted tokens.
     """
-    pp, dp = np.asarray(layout.pp), np.asarray(layout.dp)
-    offered = np.maximum(np.ceil(np.asarray(concurrency, dtype=float) / dp), 1.0)
-    running = np.maximum(np.minimum(offered, np.floor(np.asarray(slots, dtype=float))), 1.0)
-    cached = np.asarray(isl, dtype=float) * prefix_hit
-    fresh = np.asarray(isl, dtype=float) - cached
-    step = decode_step(work, machine, layout, batch=running, context=isl + np.asarray(osl) / 2, kv_format=kv_format)
-    prompt = prefill_pass(work, machine, layout, tokens=fresh, cached=cached, kv_format=kv_format)
-    together = np.clip(np.floor(_PREFILL_TOKENS / fresh), 1.0, running)
-    shared = prefill_pass(work, machine, layout, tokens=fresh, cached=cached, prompts=together, kv_format=kv_format)
-    interleaved = (running - 1) / np.asarray(osl) / together / pp
-    lines, resources = _with_prefill(step, shared, interleaved)
-    tpot_s = step.total_s + shared.total_s * interleaved
-    each_s = shared.total_s / together / pp
-    coefficients = machine.coefficients
-    queue_s = coefficients.queue_share * (running - 1) * each_s
-    served_s = coefficients.request_s + prompt.total_s + step.total_s / 2 + queue_s
-    request_s = served_s + (np.asarray(osl) - 1) * tpot_s
-    output_per_s = running * dp * np.asarray(osl) / request_s
+    load = _load(layout, concurrency=concurrency, isl=isl, osl=osl, slots=slots, prefix_hit=prefix_hit)
+    host = machine.coefficients
+    guess = speculation or Speculation()
+    step = decode_step(
+        work, machine, layout, batch=load.running, context=isl + load.osl / 2, kv_format=kv_format, tokens=guess.verified
+    )
+    per_token = 1.0 / guess.tokens_per_step
+    drafting_s = guess.drafting_s(step, work.layers)
+    passes = {"tokens": load.fresh, "cached": load.cached, "kv_format": kv_format}
+    prompt = prefill_pass(work, machine, layout, **passes)
+    shared = prefill_pass(work, machine, layout, prompts=load.together, **passes)
+    each_s = shared.total_s / load.together / load.pp
+    prefill_s = (load.running - 1) / load.osl * each_s * host.interference
+    sequences_s = host.sequence_s * load.running * per_token
+    attention_s = step.lines.get("attention", 0.0) * per_token
+    fixed_s = (step.total_s + drafting_s) * per_token - attention_s - sequences_s
+    queue_s = np.where(load.saturated, 0.0, (load.running - 1) * (host.queue_share * each_s + host.queued_request_s))
+    before_s = prompt.total_s + host.steps_waited * step.total_s + queue_s
+    first_s = host.request_s + before_s
+    decoding_s = decode_time_s(
+        fixed_s, attention_s + sequences_s + prefill_s, tokens=load.osl, before_s=np.where(load.saturated, before_s, first_s)
+    )
+    tpot_s = decoding_s / load.osl
+    busy = decoding_s / (decoding_s + np.where(load.saturated, before_s, first_s))
+    lines, resources = _parts(step, shared, host.sequence_s * load.running, drafting_s, per_token, busy, prefill_s)
+    cycle_s = np.where(load.saturated, before_s, first_s) + (load.osl - 1) * tpot_s
+    output_per_s = load.running * load.dp * load.osl / cycle_s
     if rate is not None:
-        output_per_s = np.minimum(output_per_s, rate * np.asarray(osl))
-    ttft_s = served_s + np.maximum(offered - running, 0.0) * request_s / running
+        output_per_s = np.minimum(output_per_s, rate * load.osl)
+    waited_s = waiting_s(load.offered, load.running, cycle_s)
+    ttft_s = first_s + waited_s
+    ttft_p50_s, ttft_p99_s = percentiles_s(first_s - queue_s, queue_s + waited_s)
+    gap_p50_s, gap_p99_s = token_gap_percentiles_s(
+        fixed_s + (attention_s + sequences_s) * busy, each_s * host.interference, (load.running - 1) / load.osl * busy
+    )
     per_gpu = output_per_s / layout.gpus
     bf16 = machine.accelerator.peak_flops.get("bf16") or machine.accelerator.peak_flops.get("fp16")
-    useful = work.flops_per_token() * (fresh + np.asarray(osl)) / np.asarray(osl) * per_gpu
+    useful = work.flops_per_token() * (load.fresh + load.osl) / load.osl * per_gpu
     return ServingSpeed(
         ttft_s=ttft_s,
         tpot_s=tpot_s,
-        step_s=step.total_s,
+        step_s=step.total_s + drafting_s,
         prefill_s=prompt.total_s,
-        running=running,
+        running=load.running,
         output_tokens_per_s=output_per_s,
         tokens_per_s_per_gpu=per_gpu,
         tokens_per_s_per_user=1.0 / tpot_s,
         mfu=useful / bf16.value if bf16 is not None else np.nan,
-        capacity_limited=running < offered,
+        capacity_limited=load.saturated,
+        ttft_p50_s=ttft_p50_s,
+        ttft_p99_s=ttft_p99_s,
+        gap_p50_s=gap_p50_s,
+        gap_p99_s=gap_p99_s,
+        request_s=ttft_s + (load.osl - 1) * tpot_s,
+        request_p50_s=ttft_p50_s + (load.osl - 1) * tpot_s,
+        request_p99_s=ttft_p99_s + (load.osl - 1) * tpot_s,
         lines=lines,
         resources=resources,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Load:
+    """What one attention replica is asked to do; numbers or arrays of one shape."""
+
+    pp: Any
+    dp: Any
+    offered: Any
+    running: Any
+    osl: Any
+    fresh: Any
+    cached: Any
+    together: Any
+
+    @property
+    def saturated(self) -> Any:
+        return self.running < self.offered
+
+
+def _load(
+    layout: Layout, *, concurrency: Numbers, isl: Numbers, osl: Numbers, slots: Numbers, prefix_hit: float
+) -> _Load:
+    dp = np.asarray(layout.dp)
+    offered = np.maximum(np.ceil(np.asarray(concurrency, dtype=float) / dp), 1.0)
+    running = np.maximum(np.minimum(offered, np.floor(np.asarray(slots, dtype=float))), 1.0)
+    cached = np.asarray(isl, dtype=float) * prefix_hit
+    fresh = np.asarray(isl, dtype=float) - cached
+    return _Load(
+        pp=np.asarray(layout.pp),
+        dp=dp,
+        offered=offered,
+        running=running,
+        osl=np.asarray(osl, dtype=float),
+        fresh=fresh,
+        cached=cached,
+        together=np.clip(np.floor(_PREFILL_TOKENS / fresh), 1.0, running),
     )
 
 
@@ -141,7 +212,23 @@ def concurrency_for_rate(
     return high
 
 
-def _with_prefill(step: PassTime, prefill: PassTime, share: Any) -> tuple[dict[str, Numbers], dict[str, Numbers]]:
-    lines = {**step.lines, "prefill": prefill.total_s * share}
-    resources = {name: step.resources[name] + prefill.resources[name] * share for name in RESOURCES}
+def _parts(
+    step: PassTime, prefill: PassTime, sequences_s: Any, drafting_s: Any, per_token: Any, busy: Any, prefill_s: Any
+) -> tuple[dict[str, Numbers], dict[str, Numbers]]:
+    """Lines and resources of a token's time: what a step pays anyway, and by the share of its time that a request decodes
+    what grows with the requests that do."""
+    lines: dict[str, Any] = {name: np.float64(0.0) for name in step.lines}
+    resources: dict[str, Any] = {name: np.float64(0.0) for name in RESOURCES}
+    for (line, resource), seconds in step.parts.items():
+        loaded = seconds if line == "attention" else sequences_s if line == "host" else 0.0
+        part = (seconds - loaded * (1.0 - busy)) * per_token
+        lines[line] = lines[line] + part
+        resources[resource] = resources[resource] + part
+    if np.any(drafting_s):
+        lines["draft"] = drafting_s * per_token
+        resources["memory_bandwidth"] = resources["memory_bandwidth"] + drafting_s * per_token
+    lines["prefill"] = prefill_s * busy
+    share = lines["prefill"] / np.maximum(prefill.total_s, 1e-30)
+    for resource, seconds in prefill.resources.items():
+        resources[resource] = resources[resource] + seconds * share
     return lines, resources

@@ -1,0 +1,52 @@
+"""Requests that share an engine: how long one waits, how much of its time it decodes, and what the slowest see.
+
+Closed forms for a fixed number of requests in flight (each user sends the next request when one is answered).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trilemma.quantities import Numbers
+
+#: P50 and P99 of an exponential waiting time over its mean: ln 2 and ln 100.
+_P50, _P99 = float(np.log(2.0)), float(np.log(100.0))
+
+
+def decode_time_s(fixed_s: Numbers, loaded_s: Numbers, *, tokens: Numbers, before_s: Numbers) -> Any:
+    """Seconds in which a request makes its ``tokens`` outputs, when each takes ``fixed_s`` plus ``loaded_s`` at full load.
+
+    A request that is being prefilled or waits does not decode: with ``before_s`` seconds until its first token, a share
+    ``x / (x + before)`` of all requests decodes at any time, ``x`` being the time sought, so that
+    ``x = tokens · (fixed + loaded · x / (x + before))``: the positive root of ``x² + (before − F − L)·x − F·before = 0``
+    with ``F = tokens · fixed`` and ``L = tokens · loaded``. Arrays broadcast.
+    """
+    fixed, loaded, before = np.asarray(tokens) * fixed_s, np.asarray(tokens) * loaded_s, np.asarray(before_s)
+    linear = before - fixed - loaded
+    return (np.sqrt(linear * linear + 4.0 * fixed * before) - linear) / 2.0
+
+
+def waiting_s(offered: Numbers, running: Numbers, cycle_s: Numbers) -> Any:
+    """Seconds that a request waits for a slot when ``offered`` are in flight and ``running`` fit: Little's law.
+
+    A slot is free again after ``cycle_s``, so ``running / cycle_s`` requests leave a second and each of the
+    ``offered − running`` in line waits its turn.
+    """
+    return np.maximum(np.asarray(offered, dtype=float) - running, 0.0) * cycle_s / running
+
+
+def percentiles_s(sure_s: Numbers, waited_s: Numbers) -> tuple[Any, Any]:
+    """(P50, P99) of a time made of a sure part and a wait taken as exponentially distributed about its mean."""
+    return sure_s + _P50 * np.asarray(waited_s), sure_s + _P99 * np.asarray(waited_s)
+
+
+def token_gap_percentiles_s(step_s: Numbers, prefill_s: Numbers, prefills_per_step: Numbers) -> tuple[Any, Any]:
+    """(P50, P99) of the gap between two tokens: a bare step, or one into which a prefill of others falls.
+
+    A prefill falls into a share of steps; where that share is above 50 % (1 %) the median (99th percentile) gap has one.
+    """
+    share = np.asarray(prefills_per_step)
+    with_prefill = step_s + np.asarray(prefill_s) * np.maximum(share, 1.0)
+    return np.where(share > 0.5, with_prefill, step_s), np.where(share > 0.01, with_prefill, step_s)

@@ -1,0 +1,95 @@
+"""Terms of serving fitted to runs of engines: multipliers of the spec sheet's coefficients, and where they come from.
+
+Kept by what a deployment is (engine, card, precision), never by model. Levels add up as logarithms; a deployment that was
+not measured has the levels that it shares with those that were.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from trilemma.hardware.accelerator import Accelerator
+from trilemma.timing.coefficients import SCALED_BY
+from trilemma.timing.operators import ModelWork
+
+#: Levels of offsets, from what all share to one deployment.
+LEVELS = ("shared", "engine", "card", "kind", "deployment")
+
+
+def keys_of(engine: str, accelerator: Accelerator, precision: str) -> tuple[str, ...]:
+    """The key of a deployment at each of `LEVELS`."""
+    kind = memory_class(accelerator)
+    return ("all", engine, accelerator.id, f"{engine} {kind} {precision}", f"{engine} {accelerator.id} {precision}")
+
+
+def memory_class(accelerator: Accelerator) -> str:
+    """hbm, gddr, or unified (memory that a GPU shares with its host)."""
+    text = accelerator.memory_type.lower()
+    if accelerator.unified_memory or "lpddr" in text:
+        return "apple" if accelerator.vendor.lower() == "apple" else "unified"
+    return "hbm" if "hbm" in text else "gddr"
+
+
+def precision_of(work: ModelWork) -> str:
+    """How most of a model's weights are stored and multiplied, such as ``8-bit fp8`` or ``4-bit bf16``."""
+    sums: dict[str, float] = {}
+    for product in work.dense:
+        name = f"{round(product.bits)}-bit {product.computed_in}"
+        sums[name] = sums.get(name, 0.0) + product.elements
+    for expert in work.experts:
+        name = f"{round(expert.bits)}-bit {expert.computed_in}"
+        sums[name] = sums.get(name, 0.0) + expert.elements * expert.layers
+    return max(sums, key=lambda name: sums[name]) if sums else "16-bit bf16"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServingTerms:
+    """Logarithms of multipliers: ``offsets[level][key][term]``."""
+
+    offsets: tuple[Mapping[str, Mapping[str, float]], ...]
+
+    def factors(self, engine: str, accelerator: Accelerator, precision: str) -> dict[str, float]:
+        """The multiplier of every term for one deployment."""
+        keys = keys_of(engine, accelerator, precision)
+        sums = dict.fromkeys(SCALED_BY, 0.0)
+        for known, key in zip(self.offsets, keys, strict=True):
+            for term, offset in known.get(key, {}).items():
+                sums[term] += offset
+        return {term: float(np.exp(np.clip(total, -4.0, 4.0))) for term, total in sums.items()}
+
+    def measured(self, engine: str, accelerator: Accelerator, precision: str) -> bool:
+        """Whether this very deployment was among those that were fitted."""
+        return keys_of(engine, accelerator, precision)[-1] in self.offsets[-1]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Priors:
+    """How far each term may depart at each level: standard deviations of its logarithm."""
+
+    widths: Mapping[str, tuple[float, ...]]
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        return tuple(self.widths)
+
+
+@cache
+def priors() -> Priors:
+    """The priors as shipped (``data/coefficients/serving_priors.toml``)."""
+    data = _read("serving_priors.toml")
+    levels = data["levels"]
+    return Priors(widths={term: tuple(width * levels[level] for level in LEVELS) for term, width in data["terms"].items()})
+
+
+def _read(name: str) -> Mapping[str, Any]:
+    text = resources.files("trilemma.data").joinpath(f"coefficients/{name}").read_text(encoding="utf-8")
+    return tomllib.loads(text)
