@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trilemma.engines import verdict
 from trilemma.engines.base import StartUp
-from trilemma.engines.vllm import verdict
 from trilemma.engines.vllm.budget import start_up
 from trilemma.hardware.catalogue import find
 from trilemma.models.resolve import load_model

@@ -99,6 +99,6 @@ def _with_weights(ledger: Ledger, weights_bytes: float, pool_bytes: float, names
 
 def stage_of(start: StartUp) -> tuple[str, float]:
     """(likeliest stage, probability of "ok") of a start-up."""
-    from trilemma.engines.vllm.verdict import likeliest, stage_probabilities
+    from trilemma.engines.verdict import likeliest, stage_probabilities
 
     return str(likeliest(start)[0]), float(stage_probabilities(start)["ok"])

@@ -48,14 +48,14 @@ class Vllm:
 
     def likeliest_stage(self, start: StartUp) -> tuple[Stage, float]:
         """See `trilemma.engines.vllm.verdict.likeliest`."""
-        from trilemma.engines.vllm.verdict import likeliest
+        from trilemma.engines.verdict import likeliest
 
         stage, probability = likeliest(start)
         return stage, probability
 
     def feasible_fraction(self, start: StartUp) -> tuple[float, float] | None:
         """See `trilemma.engines.vllm.verdict.feasible_fraction`."""
-        from trilemma.engines.vllm.verdict import feasible_fraction
+        from trilemma.engines.verdict import feasible_fraction
 
         return feasible_fraction(start)
 

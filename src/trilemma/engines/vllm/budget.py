@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from trilemma.engines.base import KvPool, StartUp
+from trilemma.engines.draft import with_draft
+from trilemma.engines.table import Plans
 from trilemma.engines.vllm.defaults import InForce, as_stored, in_dtype, in_force
-from trilemma.engines.vllm.draft import with_draft
 from trilemma.engines.vllm.facts import VllmFacts, for_version
 from trilemma.engines.vllm.groups import Grouping, group_pages
 from trilemma.engines.vllm.lines import ledger, pool_spread
 from trilemma.engines.vllm.pages import PageRules, layer_pages
 from trilemma.engines.vllm.pool import count_pool
 from trilemma.engines.vllm.stage import Stage, inside_bytes, stage_lines, tightest, weight_table
-from trilemma.engines.vllm.table import Plans
 from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.memory import memory_cautions, runtime_total
@@ -50,7 +50,7 @@ def start_up(
     drafting = with_draft(stored, draft)
     force = in_force(drafting, options, facts, capacity_bytes=capacity, card=accelerator.id)
     served = in_dtype(drafting.model, force.dtype)
-    plans = Plans.of(layout, force)
+    plans = Plans.of(layout, max_seqs=force.max_seqs, max_batched_tokens=force.max_batched_tokens)
     grouping = _grouping(served, force, options, facts, plans.tp)
     table = weight_table(served, facts)
     stages = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trilemma.engines.vllm.facts import Version
-from trilemma.engines.vllm.flags import FlagTable
-from trilemma.engines.vllm.settings import Settings
+from trilemma.engines.command_line import Settings
+from trilemma.engines.flags import FlagTable
+from trilemma.engines.versions import Version
 from trilemma.errors import InputError, shorten
 from trilemma.plans import ServeOptions
 

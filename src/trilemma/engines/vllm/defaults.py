@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from trilemma.engines.vllm.draft import Drafting
+from trilemma.engines.draft import Drafting
 from trilemma.engines.vllm.facts import VllmFacts
 from trilemma.engines.vllm.kv_formats import kv_format
 from trilemma.errors import Caution, InputError

@@ -10,9 +10,10 @@ from typing import Any
 
 import yaml
 
-from trilemma.engines.vllm.facts import parse_version
-from trilemma.engines.vllm.flags import padded, table
-from trilemma.engines.vllm.write import arguments, settings, text, write
+from trilemma.engines.flags import value_text
+from trilemma.engines.versions import padded, parse_version
+from trilemma.engines.vllm.flags import table
+from trilemma.engines.vllm.write import arguments, settings, write
 from trilemma.plans import Plan
 
 _PORT = 8000
@@ -77,7 +78,7 @@ def _configuration(model: str, plan: Plan) -> str:
         if flag.kind in ("toggle", "switch"):
             content[flag.name if value else f"no-{flag.name}"] = True
         elif isinstance(value, Mapping) or (isinstance(value, (list, tuple)) and flag.kind == "json"):
-            content[flag.name] = text(value)
+            content[flag.name] = value_text(value)
         else:
             content[flag.name] = list(value) if isinstance(value, tuple) else value
     return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000))

@@ -10,9 +10,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
+from trilemma.engines.versions import Version, in_force, parse_version
 from trilemma.errors import Caution, InputError, shorten
 
-Version = tuple[int, ...]
+__all__ = ["BatchDefaults", "GraphSizes", "Version", "VllmFacts", "for_version", "parse_version", "release_of"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,14 +107,6 @@ def for_version(version: str | None, *, date: str | None = None) -> VllmFacts:
     return _facts(numbers, known=True)
 
 
-def parse_version(text: str) -> Version:
-    """``v0.20.2rc1.dev249+g1234`` → (0, 20, 2): the leading numbers. Raises `InputError` when there are none."""
-    match = re.match(r"\s*v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", text)
-    if match is None:
-        raise InputError(f"vLLM version {shorten(text)!r} is not a version such as 0.19.0")
-    return tuple(int(part) for part in match.groups() if part is not None)
-
-
 def release_of(date: str) -> Version:
     """The newest minor release out on ``date`` (``2026-04-22``; a month or year alone means its middle), else the oldest."""
     if re.fullmatch(r"\d{4}(-\d{2}(-\d{2})?)?", date) is None:
@@ -148,11 +141,7 @@ def _data() -> dict[str, Any]:
 
 @cache
 def _facts(numbers: Version, *, known: bool, cautions: tuple[Caution, ...] = ()) -> VllmFacts:
-    rows: dict[str, dict[str, Any]] = {}
-    for row in _data()["fact"]:
-        since = parse_version(row["since"])
-        if since <= numbers or row["name"] not in rows:
-            rows[row["name"]] = row
+    rows = in_force(_data()["fact"], numbers, engine="vLLM")
     values = {name: row["value"] for name, row in rows.items()}
     batches = values.pop("batch_sizes_by_card")
     return VllmFacts(

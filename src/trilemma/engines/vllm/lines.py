@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from trilemma.engines.table import Plans
 from trilemma.engines.vllm import overheads
 from trilemma.engines.vllm.defaults import InForce
 from trilemma.engines.vllm.facts import VllmFacts
 from trilemma.engines.vllm.stage import Stage
-from trilemma.engines.vllm.table import Plans
 from trilemma.memory.ledger import Ledger, Line
 from trilemma.models.architecture import CompressedAttention, LatentAttention, Model
 from trilemma.quantities import GIB

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trilemma.engines.base import EngineCommand
+from trilemma.engines.command_line import Settings
 from trilemma.engines.commands import image_engine, program_at_start
 from trilemma.engines.vllm.capture_sizes import read_capture_sizes
 from trilemma.engines.vllm.flags import table
-from trilemma.engines.vllm.settings import Settings, read_settings
+from trilemma.engines.vllm.settings import read_settings
 from trilemma.engines.vllm.speculation import read_draft
 from trilemma.errors import Caution, InputError, nearest, shorten
 from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions

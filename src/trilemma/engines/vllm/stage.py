@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from trilemma.engines.table import Plans
 from trilemma.engines.vllm import overheads
 from trilemma.engines.vllm.defaults import InForce
 from trilemma.engines.vllm.facts import VllmFacts
 from trilemma.engines.vllm.groups import Grouping
-from trilemma.engines.vllm.table import Plans
 from trilemma.formats import catalogue
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.memory.stages import stage_bounds

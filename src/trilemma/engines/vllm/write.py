@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from trilemma.engines.flags import Flag, FlagTable, words_of
 from trilemma.engines.vllm.capture_sizes import capture_settings
-from trilemma.engines.vllm.flags import Flag, FlagTable, table
+from trilemma.engines.vllm.flags import table
 from trilemma.engines.vllm.speculation import draft_configuration
 from trilemma.errors import InputError, shorten
 from trilemma.plans import Layout, Plan, Pool, ServeOptions
@@ -33,7 +32,7 @@ def arguments(plan: Plan) -> list[str]:
     """The flags alone, as words. Raises `InputError` as `write` does."""
     words: list[str] = []
     for flag, value in settings(plan):
-        words += _words(flag, value)
+        words += words_of(flag, value)
     for word in words:
         if any(ord(char) < 32 for char in word):
             raise InputError(f"{shorten(word)!r} holds control characters, which no command line takes")
@@ -140,26 +139,3 @@ def _draft(pool: Pool) -> dict[str, Any]:
     if pool.draft is None:
         return {}
     return {"speculative-config": draft_configuration(pool.draft, rest)}
-
-
-def _words(flag: Flag, value: Any) -> list[str]:
-    name = f"--{flag.name}"
-    if flag.kind == "toggle":
-        return [name if value else f"--no-{flag.name}"]
-    if flag.kind == "switch":
-        return [name] if value else []
-    if flag.kind == "optional_text" and value is True:
-        return [name]
-    if flag.kind == "repeat":
-        return [word for one in value for word in (name, text(one))]
-    if isinstance(value, (list, tuple)) and flag.kind in ("list", "ints"):
-        return [name, *(text(one) for one in value)] if value else []
-    shown = text(value)
-    return [f"{name}={shown}"] if shown.startswith("-") else [name, shown]
-
-
-def text(value: Any) -> str:
-    """A value as one word: mappings and lists as compact JSON, numbers so that they read back the same."""
-    if isinstance(value, (Mapping, list, tuple)):
-        return json.dumps(value, separators=(",", ":"), sort_keys=False)
-    return str(value)

@@ -1,4 +1,4 @@
-"""Where vLLM's start-up ends, how likely, and which memory fractions would let it pass.
+"""Where an engine's start-up ends, how likely, and which memory fractions would let it pass.
 
 Everything is a function of a `StartUp` and works for one plan and for tables. The pool's error is taken as normal with
 the start-up's own spread.

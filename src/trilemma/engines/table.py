@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from trilemma.engines.vllm.defaults import InForce
 from trilemma.plans import Layout
+from trilemma.quantities import Numbers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,8 +26,8 @@ class Plans:
     table: bool
 
     @classmethod
-    def of(cls, layout: Layout, force: InForce) -> Plans:
-        given = (layout.tp, layout.pp, layout.dp, layout.ep, layout.dcp, force.max_seqs, force.max_batched_tokens)
+    def of(cls, layout: Layout, *, max_seqs: Numbers, max_batched_tokens: Numbers) -> Plans:
+        given = (layout.tp, layout.pp, layout.dp, layout.ep, layout.dcp, max_seqs, max_batched_tokens)
         arrays = np.broadcast_arrays(*(np.atleast_1d(np.asarray(value)) for value in given))
         tp, pp, dp, ep, dcp, seqs, tokens = arrays
         table = any(isinstance(value, np.ndarray) and value.ndim for value in given)

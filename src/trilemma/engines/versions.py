@@ -1,0 +1,32 @@
+"""Versions of engines as numbers that compare."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from trilemma.errors import InputError, shorten
+
+Version = tuple[int, ...]
+
+
+def parse_version(text: str, *, engine: str = "vLLM") -> Version:
+    """``v0.20.2rc1.dev249+g1234`` → (0, 20, 2): the leading numbers. Raises `InputError` when there are none."""
+    match = re.match(r"\s*v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", text)
+    if match is None:
+        raise InputError(f"{engine} version {shorten(text)!r} is not a version such as 0.19.0")
+    return tuple(int(part) for part in match.groups() if part is not None)
+
+
+def padded(version: Version) -> Version:
+    """Three numbers, so that 0.19 and 0.19.0 compare equal."""
+    return (*version, 0, 0)[:3]
+
+
+def in_force(rows: list[dict[str, Any]], version: Version, *, engine: str) -> dict[str, dict[str, Any]]:
+    """Of dated rows (``name``, ``since``, …) those that hold at ``version``: the last one out, else the oldest of a name."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if parse_version(row["since"], engine=engine) <= version or row["name"] not in found:
+            found[row["name"]] = row
+    return found
