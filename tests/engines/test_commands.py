@@ -190,15 +190,28 @@ def test_manifest_with_two_engines_asks_which(tmp_path: Path) -> None:
         ("docker run --gpus all lmsysorg/sglang:v0.5 python3 -m sglang.launch_server --model-path m", "sglang"),
         ("trtllm-serve m --tp_size 2", "tensorrt-llm"),
         ("./build/bin/llama-server -m m.gguf -ngl 99", "llama.cpp"),
-        ("torchrun --nproc-per-node 8 megatron/pretrain_gpt.py --num-layers 2", "megatron"),
-        ("torchrun --nproc-per-node 8 -m torchtitan.train --module llama3", "torchtitan"),
-        ("deepspeed train.py --deepspeed_config ds.json", "deepspeed"),
-        ("accelerate launch train.py", "accelerate"),
     ],
 )
 def test_engines_not_read_yet_are_named(command: str, engine: str) -> None:
     with pytest.raises(InputError, match=f"{engine} are not read yet; engines read today: vllm"):
         extract([command])
+
+
+@pytest.mark.parametrize(
+    ("command", "engine"),
+    [
+        ("torchrun --nproc-per-node 8 megatron/pretrain_gpt.py --num-layers 2", "megatron"),
+        ("torchrun --nproc-per-node 8 -m torchtitan.train --module llama3", "torchtitan"),
+        ("deepspeed train.py --deepspeed_config ds.json", "deepspeed"),
+        ("accelerate launch train.py", "accelerate"),
+        ("srun -N 2 torchrun --nproc-per-node 8 train.py --per_device_train_batch_size 1", "transformers"),
+        ("axolotl train lora.yml", "axolotl"),
+        ("accelerate launch -m axolotl.cli.train lora.yml", "accelerate"),
+    ],
+)
+def test_training_commands_keep_their_launcher(command: str, engine: str) -> None:
+    found, words = extract([f"cd /somewhere && {command}"])
+    assert (found, words) == (engine, command.split())
 
 
 @pytest.mark.parametrize("words", [[], [""], ["ls -la"], ["vllm", "bench", "latency"], ["docker run ubuntu ls"]])

@@ -14,7 +14,9 @@ from pathlib import Path, PurePosixPath
 
 from trilemma.engines import containers, readable
 from trilemma.engines.bounded_yaml import load_all, read_text
+from trilemma.engines.shell_arrays import expand_arrays
 from trilemma.engines.shell_words import MOST_CHARACTERS, MOST_WORDS, split_commands
+from trilemma.engines.training import trainable
 from trilemma.errors import InputError, shorten
 
 MOST_NESTING = 6
@@ -29,10 +31,14 @@ _VARIABLE = re.compile(r"\$(?:\{(\w{1,64})(?::?-([^}]*))?\}|\((\w{1,64})\)|(\w{1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """How one engine's server is started: consecutive words, the first compared by its file name."""
+    """How one engine is started: consecutive words, the first compared by its file name.
+
+    ``launched``: the words before it matter too (``torchrun --nproc_per_node 8``), as they do for training.
+    """
 
     engine: str
     words: tuple[str, ...]
+    launched: bool = False
 
     def starts(self, words: Sequence[str], at: int) -> bool:
         here = words[at : at + len(self.words)]
@@ -51,11 +57,16 @@ PROGRAMS = (
     Program(engine="sglang", words=("-m", "sglang.launch_server")),
     Program(engine="tensorrt-llm", words=("trtllm-serve",)),
     Program(engine="llama.cpp", words=("llama-server",)),
-    Program(engine="megatron", words=("pretrain_gpt.py",)),
-    Program(engine="torchtitan", words=("-m", "torchtitan.train")),
-    Program(engine="deepspeed", words=("deepspeed",)),
-    Program(engine="accelerate", words=("accelerate", "launch")),
+    Program(engine="megatron", words=("pretrain_gpt.py",), launched=True),
+    Program(engine="torchtitan", words=("-m", "torchtitan.train"), launched=True),
+    Program(engine="torchtitan", words=("run_train.sh",), launched=True),
+    Program(engine="axolotl", words=("axolotl", "train"), launched=True),
+    Program(engine="axolotl", words=("-m", "axolotl.cli.train"), launched=True),
+    Program(engine="deepspeed", words=("deepspeed",), launched=True),
+    Program(engine="accelerate", words=("accelerate", "launch"), launched=True),
 )
+#: A flag of the Trainer of Transformers, by which a training script of any name is told.
+_TRAINER_FLAG = re.compile(r"--per[_-]device[_-]train[_-]batch[_-]size(=.*)?")
 #: Container images whose entry point is the engine's server: (pattern of the repository name, engine).
 IMAGES = (
     (re.compile(r"(^|/)sglang$"), "sglang"),
@@ -79,7 +90,7 @@ def extract(argv: Sequence[str]) -> tuple[str, list[str]]:
     if found is None:
         raise InputError(_not_found(words))
     engine, own = found
-    if engine not in readable():
+    if engine not in readable() and engine not in trainable():
         raise InputError(f"commands of {engine} are not read yet; engines read today: {', '.join(readable())}")
     return engine, own
 
@@ -169,10 +180,12 @@ def _program(words: list[str], environment: tuple[str, ...]) -> tuple[str, list[
     for at in range(len(words)):
         for program in PROGRAMS:
             if program.starts(words, at):
-                start = at - 1 if words[at] == "-m" and at else at
+                start = 0 if program.launched else at - 1 if words[at] == "-m" and at else at
                 inner = [word for word in words[:start] if _ASSIGNMENT.fullmatch(word)]
                 every = (*environment, *inner)
                 return program.engine, [*every, *_substituted(words[start:], every)]
+    if any(_TRAINER_FLAG.fullmatch(word) for word in words):
+        return "transformers", [*environment, *_substituted(words, environment)]
     return None
 
 
@@ -200,7 +213,7 @@ def _shell(words: list[str], environment: tuple[str, ...], depth: int) -> tuple[
 
 def _script(text: str, environment: tuple[str, ...], depth: int) -> tuple[str, list[str]] | None:
     """The first engine command of a script; assignments and exports before it count as its environment."""
-    for command in split_commands(text):
+    for command in split_commands(expand_arrays(text)):
         found = _find(command, environment, depth + 1)
         if found is not None:
             return found

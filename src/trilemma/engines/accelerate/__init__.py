@@ -1,0 +1,1 @@
+"""Accelerate: ``config`` reads its YAML file, ``write`` writes it."""

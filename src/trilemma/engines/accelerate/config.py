@@ -1,0 +1,158 @@
+"""An Accelerate configuration file: processes, precision, and FSDP, DeepSpeed or plain data parallelism."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trilemma.engines.bounded_yaml import load_all, read_text
+from trilemma.engines.deepspeed.config import DeepSpeedConfig, from_mapping, read_config
+from trilemma.engines.option_words import real, truth, whole
+from trilemma.engines.training import framework_facts, unknown_caution
+from trilemma.engines.transformers.run import Sharding
+from trilemma.errors import Caution, InputError, shorten
+
+_KINDS = ("FSDP", "DEEPSPEED", "MULTI_GPU", "NO", "MULTI_XPU", "MEGATRON_LM")
+#: FSDP1's strategies → (ZeRO stage, gathered blocks freed after forward).
+_STRATEGIES = {
+    "FULL_SHARD": (3, True), "SHARD_GRAD_OP": (3, False), "NO_SHARD": (0, True), "HYBRID_SHARD": (3, True),
+    "HYBRID_SHARD_ZERO2": (3, False), "1": (3, True), "2": (3, False), "3": (0, True), "4": (3, True), "5": (3, False),
+}  # fmt: skip
+
+
+@dataclass(kw_only=True, slots=True)
+class AccelerateConfig:
+    """What the file states; None where it says nothing. ``deepspeed`` is the DeepSpeed part, whole."""
+
+    sharding: Sharding
+    processes: int | None
+    machines: int | None
+    compute: str
+    deepspeed: DeepSpeedConfig | None
+    tp: int
+    cp: int
+    unknown: tuple[str, ...] = ()
+    cautions: list[Caution] = field(default_factory=list)
+
+
+def read_accelerate(path: str) -> AccelerateConfig:
+    """The file at ``path`` (YAML, or JSON, which is YAML too). Raises `InputError`."""
+    documents = load_all(read_text(Path(path)), name=path)
+    document = documents[0] if documents else None
+    if not isinstance(document, Mapping):
+        raise InputError(f"{shorten(path)} holds no mapping; give a file that accelerate config wrote")
+    return accelerate_from_mapping(document, name=path)
+
+
+def accelerate_from_mapping(document: Mapping[str, Any], *, name: str) -> AccelerateConfig:
+    """The contents of an Accelerate file (or launch flags in its words)."""
+    facts = framework_facts("accelerate")
+    kind = str(document.get("distributed_type", "NO")).upper()
+    if kind not in _KINDS:
+        raise InputError(f"distributed_type {shorten(kind)!r} is not read; use FSDP, DEEPSPEED or MULTI_GPU")
+    if kind == "MEGATRON_LM":
+        raise InputError("distributed_type MEGATRON_LM is not read; give the pretrain_gpt.py command itself")
+    fsdp, parallel = _section(document, "fsdp_config", name), _section(document, "parallelism_config", name)
+    unknown = [key for key in document if key not in facts["top"]]
+    unknown += [f"fsdp_config.{key}" for key in fsdp if key not in facts["fsdp"]]
+    unknown += [f"parallelism_config.{key}" for key in parallel if key not in facts["parallelism"]]
+    known = (*facts["top"], *(f"fsdp_config.{key}" for key in facts["fsdp"]))
+    cautions = list(unknown_caution(unknown, known, where=f"accelerate ({shorten(name, most=40)})"))
+    deepspeed = _deepspeed(_section(document, "deepspeed_config", name), name) if kind == "DEEPSPEED" else None
+    sizes = {
+        key: _size(parallel, f"parallelism_config_{key}_size") for key in ("dp_replicate", "dp_shard", "tp", "cp", "sp")
+    }
+    machines = _count(document, "num_machines")
+    sharding = Sharding()
+    if deepspeed is not None:
+        sharding = deepspeed.sharding
+    elif kind == "FSDP":
+        sharding = _fsdp(fsdp, sizes, _count(document, "num_processes"), machines)
+    return AccelerateConfig(
+        sharding=sharding,
+        processes=_count(document, "num_processes"),
+        machines=machines,
+        compute=_compute(document),
+        deepspeed=deepspeed,
+        tp=sizes["tp"] or 1,
+        cp=max(sizes["cp"] or 1, sizes["sp"] or 1),
+        unknown=tuple(unknown),
+        cautions=cautions,
+    )
+
+
+def _section(document: Mapping[str, Any], key: str, name: str) -> Mapping[str, Any]:
+    part = document.get(key) or {}
+    if not isinstance(part, Mapping):
+        raise InputError(f"{shorten(name)}: {key} is not a mapping; write its keys below it, indented")
+    return part
+
+
+def _count(document: Mapping[str, Any], key: str) -> int | None:
+    return None if document.get(key) is None else whole(document[key], key)
+
+
+def _size(parallel: Mapping[str, Any], key: str) -> int | None:
+    return None if parallel.get(key) is None else whole(parallel[key], key, low=-1)
+
+
+def _compute(document: Mapping[str, Any]) -> str:
+    value = document.get("mixed_precision", "no")
+    text = "no" if value is False or value is None else str(value).lower()
+    if text not in ("no", "bf16", "fp16", "fp8"):
+        raise InputError(f"mixed_precision {shorten(text)!r} is none of no, bf16, fp16, fp8")
+    return {"no": "fp32", "fp8": "bf16"}.get(text, text)
+
+
+def _fsdp(
+    fsdp: Mapping[str, Any], sizes: Mapping[str, int | None], processes: int | None, machines: int | None
+) -> Sharding:
+    version = whole(fsdp.get("fsdp_version", 1), "fsdp_config.fsdp_version", high=2)
+    given = fsdp.get("fsdp_reshard_after_forward", fsdp.get("fsdp_sharding_strategy", "FULL_SHARD"))
+    group = None
+    if version == 2 and not isinstance(given, str):
+        zero, reshard = 3, truth(given, "fsdp_config.fsdp_reshard_after_forward")
+    elif str(given).lower() in ("true", "false"):
+        zero, reshard = 3, str(given).lower() == "true"
+    else:
+        strategy = str(given).upper()
+        if strategy not in _STRATEGIES:
+            raise InputError(
+                f"fsdp_config.fsdp_sharding_strategy {shorten(strategy)!r} is not known; use"
+                f" {', '.join(key for key in _STRATEGIES if not key.isdigit())}"
+            )
+        zero, reshard = _STRATEGIES[strategy]
+        if "HYBRID" in strategy or strategy in ("4", "5"):
+            group = processes // machines if processes and machines and processes % machines == 0 else None
+    if (sizes["dp_replicate"] or 1) > 1:
+        group = (sizes["dp_shard"] or 1) * (sizes["cp"] or 1)
+    offload = truth(fsdp.get("fsdp_offload_params", False), "fsdp_config.fsdp_offload_params")
+    again = truth(fsdp.get("fsdp_activation_checkpointing", False), "fsdp_config.fsdp_activation_checkpointing")
+    return Sharding(
+        by="fsdp", zero=zero, group=group, reshard=reshard, checkpointing=again,
+        offload_optimizer=1.0 if offload else 0.0, offload_weights=1.0 if offload else 0.0,
+    )  # fmt: skip
+
+
+def _deepspeed(part: Mapping[str, Any], name: str) -> DeepSpeedConfig:
+    """The DeepSpeed part: a file of its own, or the few keys that Accelerate builds one from."""
+    path = part.get("deepspeed_config_file")
+    if path is not None:
+        own = Path(str(path))
+        beside = Path(name).parent / own
+        return read_config(str(beside if not own.is_absolute() and not own.exists() else own))
+    stage = whole(part.get("zero_stage", 2), "deepspeed_config.zero_stage", low=0, high=3)
+    zero: dict[str, Any] = {"stage": stage}
+    for kind in ("optimizer", "param"):
+        device = part.get(f"offload_{kind}_device")
+        if device not in (None, "none"):
+            zero[f"offload_{kind}"] = {"device": str(device)}
+    document: dict[str, Any] = {"zero_optimization": zero, "bf16": {"enabled": "auto"}}
+    for key in ("gradient_accumulation_steps", "train_micro_batch_size_per_gpu"):
+        if part.get(key) is not None:
+            document[key] = part[key]
+    if part.get("gradient_clipping") not in (None, "none", "auto"):
+        real(part["gradient_clipping"], "deepspeed_config.gradient_clipping")
+    return from_mapping(document, name=name)

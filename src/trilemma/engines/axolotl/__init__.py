@@ -1,0 +1,1 @@
+"""Axolotl: ``read`` reads its YAML file."""

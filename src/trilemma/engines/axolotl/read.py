@@ -1,0 +1,171 @@
+"""An Axolotl YAML file to a training plan, its DeepSpeed or FSDP part included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trilemma.engines.bounded_yaml import load_all, read_text
+from trilemma.engines.deepspeed.config import DeepSpeedConfig, from_mapping, read_config
+from trilemma.engines.launchers import split_launch
+from trilemma.engines.option_words import read_options, truth, whole
+from trilemma.engines.training import TrainingCommand, framework_facts, unknown_caution
+from trilemma.engines.transformers.run import Run, Sharding, assemble
+from trilemma.errors import InputError, shorten
+from trilemma.plans.training import Attention, Loss
+from trilemma.workloads import Method
+
+_ENDINGS = (".yaml", ".yml")
+_LOSSES = ("liger_fused_linear_cross_entropy", "cut_cross_entropy", "unsloth_cross_entropy_loss")
+
+
+def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
+    """The plan of ``axolotl train FILE.yml`` (or its module under a launcher); flags go over the file. Raises `InputError`."""
+    launch = split_launch(words)
+    rest = list(launch.words) or list(words)
+    path = next((word for word in rest if word.endswith(_ENDINGS) and not word.startswith("-")), None)
+    if path is None:
+        raise InputError("axolotl train needs its configuration; give axolotl train FILE.yml")
+    documents = load_all(read_text(Path(path)), name=path)
+    document = documents[0] if documents else None
+    if not isinstance(document, Mapping):
+        raise InputError(f"{shorten(path)} holds no mapping; give an Axolotl configuration")
+    flags = read_options([word for word in rest if word != path], fold=True)
+    over = {name: _scalar(found[0] if found else True) for name, found in flags.words.items()}
+    values = {**{str(key): value for key, value in document.items()}, **over}
+    run = run_of(values, name=path)
+    return assemble(run, launch, gpus=gpus)
+
+
+def run_of(values: Mapping[str, Any], *, name: str) -> Run:
+    """What the contents of an Axolotl file state."""
+    facts = framework_facts("axolotl_keys")
+    keys = set(facts["keys"])
+    unknown = tuple(key for key in values if key not in keys and not key.startswith(("liger_", "plugin", "cut_cross")))
+    deepspeed = _deepspeed(values.get("deepspeed"), name)
+    method, rank, targets = _adapters(values)
+    model = values.get("base_model")
+    if not isinstance(model, str) or not model:
+        raise InputError(f"{shorten(name)}: base_model is missing; name a model such as meta-llama/Llama-3.1-8B")
+    steps = values.get("max_steps")
+    return Run(
+        framework="axolotl",
+        model=model,
+        micro_batch=_count(values, "micro_batch_size") or 1,
+        seq=_count(values, "sequence_len"),
+        sharding=deepspeed.sharding if deepspeed else _fsdp(values),
+        accumulation=_count(values, "gradient_accumulation_steps"),
+        global_batch=deepspeed.global_batch if deepspeed else _count(values, "batch_size"),
+        compute=_compute(values),
+        optimizer=str(values.get("optimizer") or "adamw_torch_fused"),
+        checkpointing=_on(values, "gradient_checkpointing", words=("unsloth", "offload", "offload_disk")),
+        method=method,
+        rank=rank,
+        targets=targets,
+        base_format="int8" if _on(values, "load_in_8bit") and method == "lora" else None,
+        attention=_attention(values),
+        loss=_loss(values),
+        compiled=_on(values, "torch_compile", words=("auto",)),
+        activation_offload=_on(values, "activation_offloading", words=("legacy", "disk"))
+        or values.get("gradient_checkpointing") == "offload",
+        tp=_count(values, "tensor_parallel_size") or 1,
+        cp=_count(values, "context_parallel_size") or _count(values, "sequence_parallel_degree") or 1,
+        steps=whole(steps, "max_steps") if isinstance(steps, int) and steps > 0 else None,
+        unknown=unknown,
+        cautions=[*unknown_caution(unknown, keys, where="Axolotl"), *(deepspeed.cautions if deepspeed else ())],
+    )
+
+
+def _scalar(text: Any) -> Any:
+    if str(text).lower() in ("true", "false"):
+        return str(text).lower() == "true"
+    return int(text) if str(text).isdigit() else text
+
+
+def _count(values: Mapping[str, Any], key: str) -> int | None:
+    return None if values.get(key) in (None, "") else whole(values[key], key)
+
+
+def _on(values: Mapping[str, Any], key: str, *, words: Sequence[str] = ()) -> bool:
+    value = values.get(key)
+    if value is None or value == "":
+        return False
+    return True if isinstance(value, str) and value in words else truth(value, key)
+
+
+def _adapters(values: Mapping[str, Any]) -> tuple[Method, int, tuple[str, ...]]:
+    kind = values.get("adapter")
+    if kind in (None, ""):
+        return "full", 0, ()
+    if kind not in ("lora", "qlora"):
+        raise InputError(f"adapter {shorten(str(kind))!r} is not read; use lora, qlora or none")
+    rank = _count(values, "lora_r")
+    if rank is None:
+        raise InputError(f"adapter {kind} needs lora_r; give one such as lora_r: 16")
+    method: Method = "qlora" if kind == "qlora" else "dora" if _on(values, "peft_use_dora") else "lora"
+    named = values.get("lora_target_modules")
+    if _on(values, "lora_target_linear") or named in (None, "", "all-linear"):
+        # Without any target PEFT chooses by model; for Llama-like ones q_proj and v_proj.
+        defaults = framework_facts("transformers_flags")["defaults"]["lora_target_modules"]
+        return method, rank, () if _on(values, "lora_target_linear") or named == "all-linear" else tuple(defaults)
+    names = named if isinstance(named, list) else [named]
+    return method, rank, tuple(str(one) for one in names)
+
+
+def _compute(values: Mapping[str, Any]) -> str:
+    for key in ("bf16", "bfloat16"):
+        if values.get(key) in ("auto", "full") or _on(values, key, words=("auto", "full")):
+            return "bf16"
+    return "fp16" if _on(values, "fp16") or _on(values, "float16") else "fp32"
+
+
+def _attention(values: Mapping[str, Any]) -> Attention:
+    named = str(values.get("attn_implementation") or "")
+    if _on(values, "flash_attention") or "flash" in named or _on(values, "xformers_attention"):
+        return "flash"
+    return "eager" if _on(values, "eager_attention") or named == "eager" else "sdpa"
+
+
+def _loss(values: Mapping[str, Any]) -> Loss:
+    plugins = " ".join(str(one) for one in values.get("plugins") or ())
+    if any(_on(values, key) for key in _LOSSES) or "CutCrossEntropy" in plugins:
+        return "fused"
+    return "chunked" if _on(values, "chunked_cross_entropy") else "full"
+
+
+def _deepspeed(value: Any, name: str) -> DeepSpeedConfig | None:
+    if value in (None, "", False):
+        return None
+    if isinstance(value, Mapping):
+        return from_mapping(value, name=name)
+    own = Path(str(value))
+    beside = Path(name).parent / own
+    return read_config(str(own if own.exists() or own.is_absolute() else beside))
+
+
+def _fsdp(values: Mapping[str, Any]) -> Sharding:
+    config = values.get("fsdp_config") or {}
+    words = values.get("fsdp") or []
+    if not config and not words:
+        return Sharding()
+    if not isinstance(config, Mapping):
+        raise InputError("fsdp_config is not a mapping; write its keys below it, indented")
+    known = framework_facts("axolotl_keys")["fsdp_config"]
+    plain = {str(key).removeprefix("fsdp_"): value for key, value in config.items()}
+    wrong = [key for key in plain if key not in known and f"fsdp_{key}" not in known and key != "version"]
+    if wrong:
+        raise InputError(f"fsdp_config.{shorten(wrong[0])} is not known; use {', '.join(known)}")
+    reshard = plain.get("reshard_after_forward", True)
+    flat = [word for one in words for word in str(one).split()]
+    offload = truth(plain.get("offload_params", False), "fsdp_config.offload_params") or "offload" in flat
+    shard, replicate = _count(values, "dp_shard_size"), _count(values, "dp_replicate_size")
+    return Sharding(
+        by="fsdp",
+        zero=3,
+        group=shard if replicate and replicate > 1 else None,
+        reshard=truth(reshard, "fsdp_config.reshard_after_forward") and "shard_grad_op" not in flat,
+        checkpointing=truth(plain.get("activation_checkpointing", False), "fsdp_config.activation_checkpointing"),
+        offload_optimizer=1.0 if offload else 0.0,
+        offload_weights=1.0 if offload else 0.0,
+    )

@@ -1,0 +1,1 @@
+"""DeepSpeed: ``config`` reads its JSON file, ``write`` writes it."""

@@ -1,0 +1,197 @@
+"""What a fine-tuning run states, from whatever file it came, and the training plan that it makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from trilemma.engines.launchers import Launch
+from trilemma.engines.training import TrainingCommand, framework_facts, replicas
+from trilemma.errors import Caution, InputError, shorten
+from trilemma.models.resolve import load_model
+from trilemma.plans.plan import Layout
+from trilemma.plans.recipes import optimizer, recipe
+from trilemma.plans.training import (
+    Attention,
+    Implementation,
+    Loss,
+    Offload,
+    Optimizer,
+    Recompute,
+    TrainingPlan,
+    TrainingRecipe,
+)
+from trilemma.workloads import Method, TrainingWorkload
+
+
+@dataclass(kw_only=True, slots=True)
+class Sharding:
+    """How state is spread: ZeRO stage (FSDP: 3, or 2 without freeing gathered blocks), group, offload, who does it.
+
+    ``full_precision`` keeps FP32 shards cast when gathered (FSDP under mixed precision); ``gradients`` is a format that a
+    DeepSpeed file asks for.
+    """
+
+    by: str = "ddp"
+    zero: int = 0
+    group: int | None = None
+    reshard: bool = True
+    offload_optimizer: float = 0.0
+    offload_weights: float = 0.0
+    gradients: str | None = None
+    checkpointing: bool = False
+
+
+@dataclass(kw_only=True, slots=True)
+class Run:
+    """One run as its files state it; None stands for what they do not say."""
+
+    framework: Implementation
+    model: str
+    micro_batch: int
+    seq: int | None
+    sharding: Sharding = field(default_factory=Sharding)
+    accumulation: int | None = None
+    global_batch: int | None = None
+    compute: str = "fp32"
+    dtype: str | None = None
+    optimizer: str = "adamw_torch"
+    checkpointing: bool = False
+    method: Method = "full"
+    rank: int = 0
+    targets: tuple[str, ...] = ()
+    base_format: str | None = None
+    attention: Attention = "sdpa"
+    loss: Loss = "full"
+    compiled: bool = False
+    activation_offload: bool = False
+    tp: int = 1
+    cp: int = 1
+    steps: int | None = None
+    unknown: tuple[str, ...] = ()
+    cautions: list[Caution] = field(default_factory=list)
+
+
+def assemble(run: Run, launch: Launch, *, gpus: int | None, processes: int | None = None) -> TrainingCommand:
+    """The training command that ``run`` makes on the processes that its launcher or file states.
+
+    ``processes`` is what a configuration file says; the launcher's own number goes before it. Raises `InputError`.
+    """
+    world = launch.gpus or processes or gpus
+    if world is None:
+        raise InputError("the command does not say how many GPUs it runs on; name them, such as --gpu a100:8")
+    dp = replicas(world, given={"tensor parallel": run.tp, "context parallel": run.cp})
+    batch = _global_batch(run, dp)
+    model = load_model(run.model)
+    cautions = list(run.cautions)
+    if run.seq is None:
+        seq = int(framework_facts("transformers_flags")["defaults"]["max_length"])
+        text = f"sequences of {seq:,} tokens assumed (SFTConfig's default); give --max_length"
+        cautions.append(Caution(code="assumed-length", message=text))
+    else:
+        seq = run.seq
+    return TrainingCommand(
+        framework=run.framework,
+        model=run.model,
+        architecture=model,
+        plan=_plan(run, Layout(tp=run.tp, cp=run.cp, dp=dp), cautions),
+        workload=TrainingWorkload(
+            seq=seq, global_batch=batch, method=run.method, rank=run.rank if run.method != "full" else 0,
+            targets=run.targets, base_format=run.base_format,
+            tokens=float(run.steps) * batch * seq if run.steps else None,
+        ),
+        gpus=world,
+        gpus_per_node=launch.gpus_per_node,
+        unknown_flags=run.unknown,
+        cautions=tuple(cautions),
+    )  # fmt: skip
+
+
+def _global_batch(run: Run, dp: int) -> int:
+    """Sequences of a step: micro-batch · accumulation · replicas, which all files have to agree on."""
+    if run.global_batch is None:
+        return run.micro_batch * (run.accumulation or 1) * dp
+    if run.global_batch % (run.micro_batch * dp):
+        right = run.micro_batch * (run.accumulation or 1) * dp
+        raise InputError(
+            f"train_batch_size {run.global_batch} is not a multiple of micro-batch {run.micro_batch} x {dp} replicas;"
+            f" use {right}"
+        )
+    steps = run.global_batch // (run.micro_batch * dp)
+    if run.accumulation is not None and steps != run.accumulation:
+        right = run.micro_batch * run.accumulation * dp
+        raise InputError(
+            f"train_batch_size {run.global_batch} is not micro-batch {run.micro_batch} x accumulation {run.accumulation} x {dp}"
+            f" replicas = {right}; use {right}"
+        )
+    return run.global_batch
+
+
+def _plan(run: Run, layout: Layout, cautions: list[Caution]) -> TrainingPlan:
+    sharding = run.sharding
+    group = sharding.group
+    if group is not None and (int(layout.dp) * int(layout.cp)) % group:
+        raise InputError(f"a shard group of {group} does not divide the {layout.dp * layout.cp} ranks; use a divisor")
+    whole = group is None or group == int(layout.dp) * int(layout.cp)
+    return TrainingPlan(
+        layout=layout,
+        micro_batch=run.micro_batch,
+        implementation=run.framework,
+        recipe=_recipe(run),
+        optimizer=_optimizer(run, cautions),
+        sp=False,
+        zero=sharding.zero,
+        shard_group=None if whole else group,
+        reshard=sharding.reshard,
+        recompute=Recompute(mode="full") if run.checkpointing or sharding.checkpointing else Recompute(),
+        attention=run.attention,
+        compiled=run.compiled,
+        loss=run.loss,
+        offload=Offload(
+            activations=1.0 if run.activation_offload else 0.0,
+            optimizer=sharding.offload_optimizer,
+            weights=sharding.offload_weights,
+        ),
+    )
+
+
+def _recipe(run: Run) -> TrainingRecipe:
+    """DeepSpeed keeps 16-bit weights with an FP32 partition; FSDP under mixed precision FP32 shards; autocast FP32 weights,
+    unless the model is loaded in 16 bits, which the optimizer then updates."""
+    half = run.compute if run.compute in ("bf16", "fp16") else None
+    loaded = run.dtype or ("bf16" if run.framework == "axolotl" and half else None)
+    if run.sharding.by == "deepspeed":
+        if half is None:
+            return recipe("fp32")
+        base = replace(recipe("zero-bf16"), gradients=run.sharding.gradients or half)
+        return (
+            base if half == "bf16" else replace(base, name="zero-fp16", weights=half, gathered=half, activations=half)
+        )
+    if half is None:
+        return recipe("pure-bf16") if loaded == "bf16" else recipe("fp32")
+    if run.sharding.by == "fsdp":
+        base = recipe("fsdp")
+    elif loaded in ("bf16", "fp16"):
+        base = recipe("pure-bf16")
+        return (
+            base if loaded == "bf16" else replace(base, name="pure-fp16", weights=half, gathered=half, gradients=half)
+        )
+    else:
+        base = recipe("amp")
+    return base if half == "bf16" else replace(base, name=f"{base.name}-fp16", gathered=half, activations=half)
+
+
+def _optimizer(run: Run, cautions: list[Caution]) -> Optimizer:
+    names = framework_facts("transformers_flags")["optimizers"]
+    key = run.optimizer.lower().removeprefix("optimizernames.")
+    if key not in names:
+        text = f"optimizer {shorten(run.optimizer)} is not known here; counted as AdamW"
+        cautions.append(Caution(code="assumed-optimizer", message=text))
+        key = "adamw_torch"
+    if key.startswith("paged"):
+        text = f"{key} pages its moments to the host where memory runs out; they are counted on the card"
+        cautions.append(Caution(code="not-counted", message=text))
+    found = str(names[key])
+    # ZeRO's partition is FP32 whatever the weights are (deepspeed/runtime/zero/stage_1_and_2.py).
+    if run.sharding.by == "deepspeed" and found == "adamw-like-weights":
+        found = "adamw"
+    return optimizer(found)
