@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from trilemma.engines.flags import Flag, FlagTable, words_of
+from trilemma.engines.launch import check_model_word
 from trilemma.engines.vllm.capture_sizes import capture_settings
 from trilemma.engines.vllm.flags import table
 from trilemma.engines.vllm.speculation import draft_configuration
@@ -25,7 +26,7 @@ def write(*, model: str, plan: Plan) -> list[str]:
     the engine version, a pool's role and a draft's assumed acceptance). Raises `InputError` for a plan that vLLM cannot
     run, a table of plans, or an option that the plan's version has no flag for.
     """
-    return ["vllm", "serve", _model(model), *arguments(plan)]
+    return ["vllm", "serve", check_model_word(model), *arguments(plan)]
 
 
 def arguments(plan: Plan) -> list[str]:
@@ -70,12 +71,6 @@ def settings(plan: Plan) -> list[tuple[Flag, Any]]:
             )
         found.append((flag, value))
     return found
-
-
-def _model(model: str) -> str:
-    if not model or model.startswith("-") or len(model) > 4096 or any(char in model for char in "\0\n\r"):
-        raise InputError(f"{shorten(model)!r} cannot be a model name on a command line; give a hub id or a path")
-    return model
 
 
 def _whole(value: Any, name: str) -> int:

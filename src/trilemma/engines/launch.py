@@ -1,0 +1,146 @@
+"""What surrounds an engine's flags: environment, image, the program's words; and what must be said of the flags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trilemma.engines.command_line import Settings
+from trilemma.engines.commands import image_engine, program_at_start
+from trilemma.engines.flags import FlagTable
+from trilemma.errors import Caution, InputError, nearest, shorten
+from trilemma.plans import Layout
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,127})=(.*)", re.DOTALL)
+#: Variables that can change what the engine does; names that sound like a secret are never kept.
+_KEPT = re.compile(
+    r"(VLLM|SGLANG|SGL|TRTLLM|TLLM|LLAMA|GGML|CUDA|NVIDIA|HIP|ROCR|ROCM|NCCL|RCCL|PYTORCH|TORCH|FLASHINFER|RAY)_\w+"
+)
+_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """A command taken apart: leading ``NAME=value`` words, the image in place of a program, the words after its name."""
+
+    environment: Mapping[str, str]
+    image: str | None
+    words: list[str]
+
+    def facts(self, settings: Settings) -> dict[str, Any]:
+        """What of the surroundings a reader keeps: variables that matter, flags of the server, GPUs made visible."""
+        kept = {
+            name: value
+            for name, value in self.environment.items()
+            if _KEPT.fullmatch(name) and not _SECRET.search(name)
+        }
+        facts: dict[str, Any] = {
+            "environment": kept,
+            "server": {name: one.value for name, one in settings.by_name.items() if one.flag.field == "server"},
+        }
+        if self.image is not None:
+            facts["image"] = self.image
+        for name in _VISIBLE:
+            devices = self.environment.get(name, "all")
+            if devices not in ("all", "none", "void", ""):
+                facts["gpus_visible"] = len([device for device in devices.split(",") if device.strip()])
+                break
+        return facts
+
+
+def take_apart(words: list[str], *, engine: str, subcommands: tuple[str, ...] = ("serve",)) -> Launch:
+    """Environment, image and flags of a command as `trilemma.engines.commands.extract` gives it.
+
+    Images whose entry point is the engine itself are given one of its ``subcommands``, which is dropped.
+    """
+    environment: dict[str, str] = {}
+    while words and (match := _ASSIGNMENT.fullmatch(words[0])):
+        environment[match.group(1)] = match.group(2)
+        words = words[1:]
+    image = None
+    if words and not words[0].startswith("-") and not program_at_start(words) and image_engine(words[0]) == engine:
+        image, words = words[0], words[1:]
+        words = words[1:] if words[:1] and words[0] in subcommands else words
+    return Launch(environment=environment, image=image, words=words[program_at_start(words) :])
+
+
+def flag_cautions(settings: Settings, table: FlagTable, version: str | None) -> list[Caution]:
+    """What the reader of a plan must know of its flags: unknown, gone, not there yet, without effect."""
+    at = table.at(version)
+    engine = f"{table.engine} {version or '.'.join(map(str, at))}"
+    cautions = []
+    for word in dict.fromkeys(settings.unknown):
+        near = nearest(word.lstrip("-").replace("_", "-"), table.flags, most=2)
+        hint = f"; did you mean {' or '.join('--' + name for name in near)}?" if near else ""
+        cautions.append(Caution(code="unknown-flag", message=f"{engine} is not known to have {word}{hint}"))
+    for name in settings.replaced:
+        message = f"{table.engine} takes the dotted keys of --{name} alone and drops the whole value given beside them"
+        cautions.append(Caution(code="replaced-value", message=message))
+    for setting in settings.by_name.values():
+        flag = setting.flag
+        instead = f"; use --{flag.renamed_to}" if flag.renamed_to else "; leave it out"
+        if flag.removed is not None and flag.gone_at(at):
+            gone = ".".join(map(str, flag.removed))
+            message = f"{engine} has no --{flag.name} (gone by {gone}) and would refuse it{instead}"
+            cautions.append(Caution(code="removed-flag", message=message))
+        elif not flag.exists_at(at):
+            came = ".".join(map(str, flag.since))
+            message = f"{engine} has no --{flag.name} yet (first seen in {came}) and would refuse it"
+            cautions.append(Caution(code="newer-flag", message=message))
+        elif flag.note and at >= table.versions[-1]:
+            cautions.append(Caution(code="deprecated-flag", message=f"--{flag.name}: {flag.note}"))
+    return cautions
+
+
+def uncounted(extra: Mapping[str, Any], table: FlagTable) -> list[Caution]:
+    """Options that change memory in a way that no rule here counts: named, not silently passed over."""
+    known = table.flags
+    names = [f"--{name}" for name, value in extra.items() if name in known and known[name].uncounted and value]
+    if not names:
+        return []
+    return [Caution(code="not-counted", message=f"{', '.join(names)}: what this changes in memory is not counted yet")]
+
+
+def named_model(settings: Settings, cautions: list[Caution], *, engine: str, remedy: str) -> str:
+    """The model that a command names by a stray word or a flag. Raises `InputError` where it names none."""
+    words = list(settings.words)
+    named = next((one.value for one in settings.by_name.values() if one.flag.field == "model"), None)
+    if not words and named is None and settings.unknown_values:
+        named = settings.unknown_values[0]
+        message = f"no model named: {shorten(named)}, the word after an unknown flag, is taken for it"
+        cautions.append(Caution(code="assumed-model", message=message))
+    model = words.pop(0) if words else named
+    if words:
+        message = f"{engine} would refuse the stray word {shorten(words[0])!r}"
+        cautions.append(Caution(code="stray-word", message=message))
+    if not isinstance(model, str) or not model.strip():
+        raise InputError(f"the {engine} command names no model; {remedy}")
+    if model.startswith(("$", "`")) or "$(" in model or "${" in model:
+        raise InputError(f"the model {shorten(model)!r} is a shell variable without a value here; write its value")
+    return model
+
+
+def check_visible(layout: Layout, facts: Mapping[str, Any], cautions: list[Caution]) -> None:
+    """One node that shows fewer GPUs than the layout takes cannot start."""
+    visible = facts.get("gpus_visible")
+    if visible is not None and layout.gpus > visible:
+        message = f"the layout takes {layout.gpus} GPUs where the command shows {visible}"
+        cautions.append(Caution(code="too-few-visible", message=message))
+
+
+def check_model_word(model: str) -> str:
+    """A model's name that is safe on a command line. Raises `InputError`."""
+    if not model or model.startswith("-") or len(model) > 4096 or any(char in model for char in "\0\n\r"):
+        raise InputError(f"{shorten(model)!r} cannot be a model name on a command line; give a hub id or a path")
+    return model
+
+
+def share_of_card(value: float, *, shown: str) -> float:
+    """A memory fraction in (0, 1]. Raises `InputError` with the percentage turned into a share."""
+    if not 0 < value <= 1:
+        remedy = f"give {value / 100:g}" if 1 < value <= 100 else "give a share above 0 and at most 1, such as 0.9"
+        raise InputError(f"{shown} {value:g} is not a share of the card's memory; {remedy}")
+    return value
