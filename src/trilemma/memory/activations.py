@@ -61,6 +61,8 @@ def tensor_bytes(tensor: SavedTensor, shards: Shards, *, activation_bits: float,
     """
     tp = np.asarray(shards.tp)
     bits = tensor.bits if tensor.bits is not None else activation_bits
+    if tensor.copy and activation_bits >= 32:
+        bits = 0.0
     if tensor.fp8 and fp8_bits is not None:
         bits = fp8_bits
     rows: Any = np.asarray(shards.tokens, dtype=float)

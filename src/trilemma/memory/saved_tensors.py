@@ -30,7 +30,7 @@ class SavedTensor:
     tensor parallelism never splits (heads, columns). ``needed_by`` are roles of weights whose gradient needs it (empty:
     needed whatever is trained). ``parts`` are the names of selective recompute that drop it; ``op`` marks what op-level
     selective recompute keeps; ``pointwise`` what a compiler recomputes from other saved tensors; ``fp8`` what low-precision
-    training keeps in the narrow format.
+    training keeps in the narrow format; ``copy`` a copy of an FP32 tensor, which FP32 training does not make.
     """
 
     name: str
@@ -44,6 +44,7 @@ class SavedTensor:
     op: bool = False
     pointwise: bool = False
     fp8: bool = False
+    copy: bool = False
 
 
 def layer_tensors(facts: LayerFacts, traits: Traits, *, attention: str) -> tuple[SavedTensor, ...]:
@@ -150,7 +151,7 @@ def _attention_core(heads: int, out: int, attention: str, *, role: str) -> list[
     return [
         SavedTensor(name="output_input", width=out, cut="units", units=heads, needed_by=(role,)),
         SavedTensor(name="probabilities_fp32", width=heads, bits=32, **pair),  # type: ignore[arg-type]
-        SavedTensor(name="probabilities", width=heads, **pair),  # type: ignore[arg-type]
+        SavedTensor(name="probabilities", width=heads, copy=True, **pair),  # type: ignore[arg-type]
     ]
 
 

@@ -52,7 +52,7 @@ def _facts(implementation: str, version: str | None) -> Mapping[str, Any]:
     parent = row.pop("like", None)
     found = {**(_facts(parent, version) if parent else {}), **row}
     for era in found.pop("eras", []):
-        if dated(version) is not None and dated(version) < era["before"]:  # type: ignore[operator]
+        if dated(version) is not None and dated(version) < era["before"]:
             found.update({key: value for key, value in era.items() if key != "before"})
             break
     return found

@@ -1,0 +1,1 @@
+"""Measurements on this machine that predictions are held against."""
