@@ -38,10 +38,14 @@ _SPLIT = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GgufHeader:
-    """Metadata and tensors of one GGUF file. An array too long to keep is its length under ``<key>#count``."""
+    """Metadata and tensors of one GGUF file. An array too long to keep is its length under ``<key>#count``.
+
+    ``offsets`` are where the data of each tensor starts, in bytes from the start of the file.
+    """
 
     metadata: Mapping[str, Any]
     tensors: tuple[StoredTensor, ...]
+    offsets: tuple[int, ...] = ()
 
 
 class _Reader:
@@ -123,7 +127,11 @@ def _header(read: _Reader) -> GgufHeader:
     found = [_tensor(read) for _ in range(tensors)]
     start = -(-read.position // alignment) * alignment
     _check_data(read, found, max(read.size - start, 0))
-    return GgufHeader(metadata=metadata, tensors=tuple(tensor for tensor, _ in found))
+    return GgufHeader(
+        metadata=metadata,
+        tensors=tuple(tensor for tensor, _ in found),
+        offsets=tuple(start + offset for _, offset in found),
+    )
 
 
 @dataclass(frozen=True, slots=True)

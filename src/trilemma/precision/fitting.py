@@ -1,0 +1,192 @@
+"""Which precision plan leaves room for the cache: the budget of weights is what an engine has left after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from trilemma import engines
+from trilemma.errors import InputError
+from trilemma.estimate.estimate import Estimate
+from trilemma.estimate.layouts import check_context, check_layout
+from trilemma.estimate.serving import from_start_up
+from trilemma.hardware.cluster import Cluster
+from trilemma.models.architecture import Model
+from trilemma.models.catalogue import hub_id
+from trilemma.plans import Plan
+from trilemma.precision.capability import cautions, obstacles
+from trilemma.precision.plan import PrecisionPlan
+from trilemma.precision.presets import ladder, preset_plan
+from trilemma.quantities import GIB
+from trilemma.workloads import Serving
+
+#: What is given up in turn when no plan fits: nothing, half the bytes of the cache, CUDA graphs, both.
+_CONCESSIONS = (("", False), ("fp8", False), ("", True), ("fp8", True))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightBudget:
+    """Bytes of one GPU: what the engine gives itself, what is not weights, and what is left for weights.
+
+    ``cache_bytes`` is what the requests asked for take, ``overhead_bytes`` activations, graphs and workspace inside the
+    engine's budget. ``left_bytes`` = usable − cache − overhead. ``stated`` marks a budget given by the user instead (of the
+    whole model); then the other figures stay for information.
+    """
+
+    usable_bytes: int
+    cache_bytes: int
+    overhead_bytes: int
+    left_bytes: int
+    stated: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fitted:
+    """A plan on a cluster: its estimate, the budget of its weights, and whether the accelerator runs it."""
+
+    plan: PrecisionPlan
+    estimate: Estimate
+    budget: WeightBudget
+    obstacles: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
+    within_budget: bool = True
+
+    @property
+    def fits(self) -> bool:
+        return self.estimate.fits and self.within_budget and not self.obstacles
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """What was chosen, and what was tried before it with the reason it lost."""
+
+    fitted: Fitted
+    tried: tuple[tuple[str, str], ...] = ()
+
+
+def fit_plan(
+    plan: PrecisionPlan, *, cluster: Cluster, workload: Serving, serve: Plan, budget_bytes: int | None = None
+) -> Fitted:
+    """``plan`` served as ``serve`` says for ``workload``; a cache format that the plan states takes the place of "auto".
+
+    ``budget_bytes`` bounds the weights of the whole model instead of what the engine leaves.
+    """
+    options = serve.pool.options
+    if options.kv_dtype is None and plan.kv_cache != "auto":
+        options = replace(options, kv_dtype=plan.kv_cache)
+    if options.context is None and workload.longest_request is not None:
+        options = replace(options, context=workload.longest_request)
+    pool = replace(serve.pool, options=options)
+    serve = replace(serve, pools=(pool,))
+    if pool.layout.gpus != cluster.gpus:
+        raise InputError(f"the layout takes {pool.layout.gpus} GPUs, but --gpu names {cluster.gpus}")
+    check_layout(plan.model, pool.layout)
+    check_context(plan.model, options.context)
+    engine = engines.get(serve.engine.name)
+    start = engine.start_up(
+        model=plan.model,
+        accelerator=cluster.accelerator,
+        layout=pool.layout,
+        options=options,
+        version=serve.engine.version,
+    )
+    estimate = from_start_up(
+        start,
+        engine=engine,
+        model=plan.model,
+        cluster=cluster,
+        workload=workload,
+        plan=serve,
+        served_as=served_as(plan),
+    )
+    inside = [line for line in start.ledger if line.budget == "inside"]
+    overhead = sum(float(line.bytes) for line in inside if line.name not in ("weights", "kv_cache", "state_cache"))
+    requests = max(1, workload.concurrency or 1)
+    cache = float(start.pool.need_bytes) * requests
+    usable = int(start.budget_bytes)
+    left = int(usable - cache - overhead)
+    budget = WeightBudget(
+        usable_bytes=usable,
+        cache_bytes=int(cache),
+        overhead_bytes=int(overhead),
+        left_bytes=left if budget_bytes is None else budget_bytes,
+        stated=budget_bytes is not None,
+    )
+    weights = plan.weights_bytes if budget_bytes is not None else float(start.ledger["weights"].bytes)
+    return Fitted(
+        plan=plan,
+        estimate=estimate,
+        budget=budget,
+        obstacles=obstacles(plan, cluster.accelerator),
+        cautions=cautions(plan, cluster.accelerator),
+        within_budget=weights <= budget.left_bytes,
+    )
+
+
+def choose_plan(
+    model: Model, *, cluster: Cluster, workload: Serving, serve: Plan, budget_bytes: int | None = None
+) -> Choice:
+    """The first preset of the ladder that the accelerator runs and that leaves room for the cache.
+
+    All presets are tried with cache and CUDA graphs as they are, then with an FP8 cache, then without graphs (unless
+    ``serve`` states them). Without one that fits the smallest that runs is the answer, with what it lacks.
+    """
+    options = serve.pool.options
+    tried: list[tuple[str, str]] = []
+    smallest: Fitted | None = None
+    for cache, eager in _CONCESSIONS:
+        stated = (cache and options.kv_dtype) or (eager and options.eager)
+        if stated or (cache == "fp8" and "fp8" not in cluster.accelerator.hardware_formats):
+            continue
+        pool = replace(serve.pool, options=replace(options, eager=options.eager or eager))
+        served = replace(serve, pools=(pool,))
+        for name in ladder():
+            plan = preset_plan(model, name)
+            plan = replace(plan, kv_cache=cache) if cache else plan
+            label = ", ".join([name, *([f"{cache} cache"] if cache else []), *(["no CUDA graphs"] if eager else [])])
+            fitted = fit_plan(plan, cluster=cluster, workload=workload, serve=served, budget_bytes=budget_bytes)
+            if fitted.fits:
+                return Choice(fitted=fitted, tried=tuple(tried))
+            tried.append((label, why_not(fitted)))
+            if not fitted.obstacles and (smallest is None or plan.weights_bytes <= smallest.plan.weights_bytes):
+                smallest = fitted
+    if smallest is None:
+        raise InputError(f"{cluster.accelerator.name} runs none of {', '.join(ladder())}; give --preset or --plan")
+    return Choice(fitted=smallest, tried=tuple(tried))
+
+
+def served_as(plan: PrecisionPlan) -> str:
+    """What to name on the engine's command line: the hub id, or a folder for the checkpoint that has to be made."""
+    published = hub_id(plan.model.name)
+    if plan.name in ("16-bit", "as-published"):
+        return published
+    return f"./{published.rpartition('/')[2]}-{plan.name}"
+
+
+def why_not(fitted: Fitted) -> str:
+    """Why a plan lost, in a few words."""
+    if fitted.obstacles:
+        return fitted.obstacles[0]
+    if not fitted.within_budget:
+        weights = (
+            fitted.plan.weights_bytes if fitted.budget.stated else float(fitted.estimate.memory.ledger["weights"].bytes)
+        )
+        return (
+            f"weights of {weights / GIB:,.2f} GiB, {max(fitted.budget.left_bytes, 0) / GIB:,.2f} GiB are left for them"
+        )
+    return fitted.estimate.verdict.reason
+
+
+def first_fitting(
+    candidates: Iterable[Callable[[], PrecisionPlan]],
+    *,
+    cluster: Cluster,
+    workload: Serving,
+    serve: Plan,
+) -> Fitted | None:
+    """The first of ``candidates`` (best first) that fits; None where none does."""
+    for make in candidates:
+        fitted = fit_plan(make(), cluster=cluster, workload=workload, serve=serve)
+        if fitted.fits:
+            return fitted
+    return None
