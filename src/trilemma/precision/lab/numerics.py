@@ -7,9 +7,17 @@ from typing import Any, TypeAlias
 
 import torch
 
-from trilemma.precision.lab.casts import cast
+from trilemma.precision.lab.casts import cast, largest_value
 from trilemma.precision.lab.recipes import Recipe
-from trilemma.precision.lab.scaling import AmaxHistory, Kept, current_scale, hadamard, keep_in_blocks, keep_per_tensor
+from trilemma.precision.lab.scaling import (
+    AmaxHistory,
+    Kept,
+    current_scale,
+    hadamard,
+    keep_in_blocks,
+    keep_per_tensor,
+    largest_magnitude,
+)
 from trilemma.precision.signals import TensorSignals, tensor_signals
 
 Tensor: TypeAlias = torch.Tensor
@@ -30,6 +38,7 @@ class Numerics:
         self.fill = 0.0
         self.generator = torch.Generator(device=device).manual_seed(seed)
         self._histories: dict[tuple[str, str], AmaxHistory] = {}
+        self._remembered: dict[tuple[str, str], list[float]] = {}
         signs = torch.randint(0, 2, (16,), generator=torch.Generator().manual_seed(seed)) * 2.0 - 1.0
         self._signs = signs.to(device)
         self._spared: frozenset[str] = frozenset()
@@ -48,6 +57,16 @@ class Numerics:
         self.watching = on
         if on:
             self.tensors, self.fill = {}, 0.0
+
+    def remember(self) -> None:
+        """Keep the histories as they are now, for `rewind`."""
+        self._remembered = {key: list(history.seen) for key, history in self._histories.items()}
+
+    def rewind(self) -> None:
+        """Take the histories back to where they were remembered, so that the same step can be computed again."""
+        for key, history in self._histories.items():
+            history.seen.clear()
+            history.seen.extend(self._remembered.get(key, ()))
 
     def narrow(self, layer: str) -> bool:
         """Whether the products of ``layer`` run in low precision now."""
@@ -84,11 +103,9 @@ class Numerics:
         return keep_per_tensor(values, name, scale=scale, overflow=recipe.overflow, generator=stochastic)
 
     def _delayed_scale(self, layer: str, role: str, values: Tensor, name: str) -> float:
-        from trilemma.precision.lab.casts import largest_value
-
         history = self._histories.setdefault((layer, role), AmaxHistory(length=self.recipe.history))
         scale = history.scale(largest_value(name), rule=self.recipe.history_rule, margin=self.recipe.margin)
-        history.add(float(values.abs().max()))
+        history.add(largest_magnitude(values))
         return scale
 
     def _record(self, layer: str, role: str, values: Tensor, kept: Kept) -> None:

@@ -58,7 +58,9 @@ class Recipe:
         known = {"bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "fp4_e2m1"}
         for role, name in (("forward", self.forward), ("backward", self.backward)):
             if name not in known:
-                raise InputError(f"recipe {self.name!r} casts {role} to {name!r}; use one of {', '.join(sorted(known))}")
+                raise InputError(
+                    f"recipe {self.name!r} casts {role} to {name!r}; use one of {', '.join(sorted(known))}"
+                )
         if self.scaling == "nvfp4" and {self.forward, self.backward} != {"fp4_e2m1"}:
             raise InputError(f"recipe {self.name!r} scales NVFP4 but casts to {self.forward}; use fp4_e2m1")
         if "fp4_e2m1" in {self.forward, self.backward} and self.overflow == "nan":
@@ -139,7 +141,9 @@ _ALL = (
         history_rule="most_recent",
     ),
     replace(_DELAYED_NAN, name="delayed-margin-nan", says="delayed, margin 2, overflow to NaN", margin=2),
-    replace(_DELAYED_NAN, name="delayed-warm-nan", says="delayed, BF16 for 20 steps, overflow to NaN", warm_up_steps=20),
+    replace(
+        _DELAYED_NAN, name="delayed-warm-nan", says="delayed, BF16 for 20 steps, overflow to NaN", warm_up_steps=20
+    ),
     replace(
         _DELAYED_NAN,
         name="delayed-margin-warm-nan",
@@ -150,7 +154,9 @@ _ALL = (
     _e4m3("block", "E4M3, FP32 scales of 1×128 (weights 128×128)", scaling="block"),
     _e4m3("mxfp8-floor", "MXFP8, scales rounded down (OCP)", scaling="mx", power_rule="floor"),
     _e4m3("mxfp8", "MXFP8, scales rounded up (RCEIL)", scaling="mx"),
-    _e4m3("nvfp4-plain", "NVFP4, no Hadamard, round to nearest", forward="fp4_e2m1", backward="fp4_e2m1", scaling="nvfp4"),
+    _e4m3(
+        "nvfp4-plain", "NVFP4, no Hadamard, round to nearest", forward="fp4_e2m1", backward="fp4_e2m1", scaling="nvfp4"
+    ),
     _e4m3(
         "nvfp4",
         "NVFP4, 16×16 weights, Hadamard, stochastic gradients",

@@ -31,7 +31,7 @@ class Regime:
     outlier_gain: float = 1.0
     batch: int = 8
     context: int = 64
-    width: int = 128
+    width: int = 64
     layers: int = 3
     heads: int = 4
     probe_every: int = 20
@@ -81,18 +81,35 @@ class Probe:
         found = [(getattr(signals, figure), layer) for (layer, one), signals in self.tensors.items() if one == role]
         return (min(found) if lowest else max(found)) if found else None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, *, full: bool = False) -> dict[str, Any]:
+        """``full``: every tensor; else the worst of each role."""
         document: dict[str, Any] = {
             "step": self.step,
             "loss": finite_or_none(self.loss),
             "shadow_loss": finite_or_none(self.shadow_loss),
             "gradient": self.gradient.to_json(),
             "applied": self.applied,
-            "tensors": {f"{layer}.{role}": signals.to_json() for (layer, role), signals in self.tensors.items()},
         }
+        if full:
+            document["tensors"] = {f"{layer}.{role}": one.to_json() for (layer, role), one in self.tensors.items()}
+        else:
+            document["worst"] = self._worst_json()
         if self.frozen_percent is not None:
             document["frozen_update%"] = self.frozen_percent
         return document
+
+    def _worst_json(self) -> dict[str, Any]:
+        figures = {
+            "sqnr_db": ("sqnr_db", True),
+            "underflows_percent": ("underflows%", False),
+            "overflows_percent": ("overflows%", False),
+        }
+        return {
+            f"{role}.{name}": {"value": finite_or_none(worst[0]), "layer": worst[1]}
+            for role in ("x", "w", "g")
+            for figure, (name, lowest) in figures.items()
+            if (worst := self.worst(role, figure, lowest=lowest)) is not None
+        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,6 +117,8 @@ class Run:
     """One training: ``losses`` of every step, ``stopped_at`` the step whose loss or gradient was not finite.
 
     ``held_out_loss`` is that of the final weights in BF16 on text that was never trained on (NaN where stopped).
+    ``low_precision_share``: share of the arithmetic of linear layers on fewer than 16 bits. ``skipped_steps``: those that
+    dynamic loss scaling left out.
     """
 
     recipe: Recipe
@@ -110,6 +129,7 @@ class Run:
     stopped_at: int | None
     held_out_loss: float
     skipped_steps: int = 0
+    low_precision_share: float = 0.0
     cpu_s: float = 0.0
 
     @property
@@ -120,7 +140,7 @@ class Run:
         last = self.losses[-FINAL_STEPS:]
         return sum(last) / len(last)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, *, full: bool = False) -> dict[str, Any]:
         return {
             "recipe": self.recipe.name,
             "regime": asdict(self.regime),
@@ -129,9 +149,10 @@ class Run:
             "held_out_loss": finite_or_none(self.held_out_loss),
             "stopped_at": self.stopped_at,
             "skipped_steps": self.skipped_steps,
+            "low_precision_share": self.low_precision_share,
             "cpu_s": round(self.cpu_s, 2),
             "losses": [finite_or_none(round(loss, 5)) for loss in self.losses],
-            "probes": [probe.to_json() for probe in self.probes],
+            "probes": [probe.to_json(full=full) for probe in self.probes],
         }
 
 

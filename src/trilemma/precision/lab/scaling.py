@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import torch
+from torch.nn import functional
 
 from trilemma.precision.lab.casts import cast, largest_value
 from trilemma.precision.lab.recipes import Overflow, Recipe
@@ -67,17 +68,23 @@ def keep_per_tensor(
 
 def current_scale(values: Tensor, name: str) -> float:
     """The scale that brings the largest magnitude of ``values`` onto the largest number of the format."""
-    amax = float(values.abs().max())
+    amax = largest_magnitude(values)
     scale = largest_value(name) / amax if amax > 0 else math.inf
     return scale if 0 < scale < math.inf else 1.0
+
+
+def largest_magnitude(values: Tensor) -> float:
+    """amax: NaN where any value is."""
+    least, most = values.aminmax()
+    return max(-float(least), float(most))
 
 
 def keep_in_blocks(
     values: Tensor, name: str, recipe: Recipe, *, weight: bool, generator: torch.Generator | None = None
 ) -> Kept:
     """``values`` (rows, columns) under scales of blocks; those of one row run along the columns, the summed axis."""
-    rows, columns = _BLOCKS[recipe.scaling][weight]
-    blocks = _blocks(values.contiguous(), rows, columns)
+    height, width = values.shape
+    blocks = _blocks(values.contiguous(), *_BLOCKS[recipe.scaling][weight])
     amax = blocks.abs().amax(dim=(1, 3), keepdim=True)
     match recipe.scaling:
         case "mx":
@@ -87,8 +94,8 @@ def keep_in_blocks(
         case _:
             scale = torch.where(amax > 0, amax / largest_value(name), torch.ones_like(amax))
     kept = cast(blocks / scale, name, overflow=recipe.overflow, generator=generator) * scale
-    limit = (scale * largest_value(name)).expand_as(blocks).reshape(values.shape)
-    return Kept(values=kept.reshape(values.shape), limit=limit)
+    limit = (scale * largest_value(name)).expand_as(blocks)
+    return Kept(values=_join(kept, height, width), limit=_join(limit, height, width))
 
 
 def mx_scale(amax: Tensor, name: str, rule: str) -> Tensor:
@@ -127,12 +134,18 @@ def _hadamard_matrix(device: torch.device) -> Tensor:
 
 
 def _blocks(values: Tensor, rows: int, columns: int) -> Tensor:
-    """A view (row blocks, rows, column blocks, columns); a side shorter than its block is one block."""
+    """(row blocks, rows, column blocks, columns); the last blocks are filled up with zeros, which move no amax."""
     height, width = values.shape
     rows, columns = min(rows, height), min(columns, width)
-    if height % rows or width % columns:
-        raise ValueError(f"a tensor of {height} × {width} is not made of blocks of {rows} × {columns}")
-    return values.view(height // rows, rows, width // columns, columns)
+    missing_rows, missing_columns = -height % rows, -width % columns
+    if missing_rows or missing_columns:
+        values = functional.pad(values, (0, missing_columns, 0, missing_rows))
+    return values.view((height + missing_rows) // rows, rows, (width + missing_columns) // columns, columns)
+
+
+def _join(blocks: Tensor, height: int, width: int) -> Tensor:
+    whole = blocks.reshape(blocks.shape[0] * blocks.shape[1], blocks.shape[2] * blocks.shape[3])
+    return whole[:height, :width]
 
 
 def _two_level_scale(amax: Tensor, name: str) -> Tensor:

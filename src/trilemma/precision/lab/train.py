@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import TypeAlias
 
 import torch
 
 from trilemma.precision.lab.corpus import Corpus
-from trilemma.precision.lab.model import Linear, TinyTransformer, make_outliers, spared_layers
+from trilemma.precision.lab.model import TinyTransformer, low_precision_share, make_outliers, spared_layers
 from trilemma.precision.lab.numerics import Numerics, store
 from trilemma.precision.lab.recipes import Recipe
 from trilemma.precision.lab.records import Probe, Regime, Run
@@ -37,6 +38,7 @@ def train(recipe: Recipe, regime: Regime, *, seed: int, corpus: Corpus, device: 
         stopped_at=stopped_at,
         held_out_loss=trial.held_out_loss() if stopped_at is None else math.nan,
         skipped_steps=trial.skipped,
+        low_precision_share=trial.low_precision_share,
         cpu_s=time.process_time() - start,
     )
 
@@ -50,7 +52,9 @@ class _Trial:
         if regime.outlier_gain > 1:
             make_outliers(self.model, regime.outlier_gain)
         self.model.to(device)
-        self.numerics.spare(spared_layers(self.model, recipe.scope))
+        spared = spared_layers(self.model, recipe.scope)
+        self.numerics.spare(spared)
+        self.low_precision_share = low_precision_share(self.model, spared) if recipe.low_precision else 0.0
         self.parameters = list(self.model.parameters())
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=regime.learning_rate, betas=(0.9, 0.95), weight_decay=0.01
@@ -67,39 +71,27 @@ class _Trial:
     def advance(self, step: int) -> bool:
         """One optimizer step; False where it cannot go on."""
         self.numerics.step = step
+        self.numerics.remember()
         batch = self._batch(self.training_text, self.batches)
-        probed = self.regime.probed(step)
-        reference = self._shadow(batch) if probed else None
-        self.numerics.watch(probed)
-        loss = self._gradients(batch, self.loss_scale)
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.regime.clip_norm) if not probed else None
-        self.losses.append(loss)
-        signals = None
-        if reference is not None:
-            signals = gradient_signals(gradients, reference[1])
-            norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.regime.clip_norm)
-        healthy = math.isfinite(loss) and math.isfinite(float(norm))
-        if not healthy and self.recipe.dynamic_loss_scale and math.isfinite(loss):
+        probe = self._probe(step, batch) if self.regime.probed(step) else None
+        if probe is None:
+            self.numerics.watch(False)
+            self.losses.append(self._gradients(batch, self.loss_scale))
+        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.regime.clip_norm))
+        healthy = math.isfinite(self.losses[-1]) and math.isfinite(norm)
+        if not healthy and probe is None:
+            # Look again at the step that failed: it names the tensor.
+            self.numerics.rewind()
+            self.losses.pop()
+            probe = self._probe(step, batch)
+        skip = not healthy and self.recipe.dynamic_loss_scale and math.isfinite(self.losses[-1])
+        if skip:
             # As torch.amp.GradScaler does: halve the scale and leave the weights alone.
             self.loss_scale, self.skipped = self.loss_scale / 2, self.skipped + 1
-            frozen, healthy = None, True
-        else:
-            frozen = self._update(step, probed) if healthy else None
-        if reference is not None and signals is not None:
-            self.probes.append(
-                Probe(
-                    step=step,
-                    loss=loss,
-                    shadow_loss=reference[0],
-                    gradient=signals,
-                    tensors=dict(self.numerics.tensors),
-                    fill=self.numerics.fill,
-                    frozen_percent=frozen,
-                    applied=not self.numerics.warming_up,
-                )
-            )
-        return healthy
+        frozen = self._update(step, probe is not None) if healthy else None
+        if probe is not None:
+            self.probes.append(replace(probe, frozen_percent=frozen))
+        return healthy or skip
 
     def held_out_loss(self) -> float:
         """Mean loss of the final weights in BF16 on text that was never trained on."""
@@ -127,13 +119,32 @@ class _Trial:
                     parameter.grad /= scale
         return float(loss.detach())
 
+    def _probe(self, step: int, batch: tuple[Tensor, Tensor]) -> Probe:
+        """Gradients of this step and what they look like beside BF16."""
+        shadow_loss, reference = self._shadow(batch)
+        self.numerics.watch(True)
+        loss = self._gradients(batch, self.loss_scale)
+        self.losses.append(loss)
+        return Probe(
+            step=step,
+            loss=loss,
+            shadow_loss=shadow_loss,
+            gradient=gradient_signals(self._current_gradients(), reference),
+            tensors=dict(self.numerics.tensors),
+            fill=self.numerics.fill,
+            applied=not self.numerics.warming_up,
+        )
+
+    def _current_gradients(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+
     def _shadow(self, batch: tuple[Tensor, Tensor]) -> tuple[float, list[Tensor]]:
         """Loss and gradient of BF16 on the weights and the batch of this step."""
         self.numerics.watch(False)
         self.numerics.shadow = True
         loss = self._gradients(batch, 1.0)
         self.numerics.shadow = False
-        return loss, [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        return loss, self._current_gradients()
 
     def _update(self, step: int, probed: bool) -> float | None:
         """Step and store; where weights are not FP32 the share of them that stood still although they were asked to move."""
@@ -166,8 +177,3 @@ class _Trial:
     def _store_start(self) -> None:
         if self.recipe.storage != "fp32":
             self._store()
-
-
-def linear_layers(model: TinyTransformer) -> list[str]:
-    """Names of all linear layers, in order."""
-    return [module.layer for module in model.modules() if isinstance(module, Linear)]

@@ -1,0 +1,111 @@
+"""Alarms: which signal of which step and tensor says that a run is in trouble."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from trilemma.data.digest import DATA
+from trilemma.precision.lab.records import Probe, Run
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Thresholds:
+    """Figures beyond which a step raises an alarm; `shipped` reads those of the package, calibrated on the lab alone."""
+
+    gradient_cosine_below: float
+    gradient_norm_ratio_below: float
+    gradient_norm_ratio_above: float
+    gradient_underflows_percent_above: float
+    overflows_percent_above: float
+    frozen_update_percent_above: float
+    shadow_gap_above: float
+
+    @classmethod
+    def shipped(cls) -> Thresholds:
+        return _shipped()
+
+
+@cache
+def _shipped() -> Thresholds:
+    path = DATA / "precision" / "lab_alarms.toml"
+    return Thresholds(**tomllib.loads(path.read_text(encoding="utf-8"))["thresholds"])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alarm:
+    """``signal`` of ``where`` (a layer's tensor, or the whole gradient) stood at ``value`` in ``step``, beyond ``bound``."""
+
+    step: int
+    signal: str
+    where: str
+    value: float
+    bound: float
+
+    @property
+    def says(self) -> str:
+        """One clause for people."""
+        where = f" in {self.where}" if self.where else ""
+        if not math.isfinite(self.value):
+            return f"{self.signal}{where}"
+        return f"{self.signal} {self.value:.3g}{where}"
+
+
+#: Signals by how close they are to the cause, for alarms of one step: what a cast did before what that did to a gradient.
+_ROLES = {"x": "activation", "w": "weight", "g": "output gradient"}
+
+
+def alarms(probe: Probe, thresholds: Thresholds) -> list[Alarm]:
+    """Alarms of one step, nearest to the cause first; none while casts are tried but not used."""
+    if not probe.applied:
+        return []
+    return list(_raised(probe, thresholds))
+
+
+def first_alarm(run: Run, thresholds: Thresholds) -> Alarm | None:
+    """The earliest alarm that is still raised when the signals are next taken, or after which the run ended."""
+    for at, probe in enumerate(run.probes):
+        raised = alarms(probe, thresholds)
+        if at + 1 < len(run.probes):
+            again = {alarm.signal for alarm in alarms(run.probes[at + 1], thresholds)}
+            raised = [alarm for alarm in raised if alarm.signal in again or alarm.signal == _NON_FINITE]
+        if raised:
+            return raised[0]
+    return None
+
+
+_NON_FINITE = "NaN or infinity"
+
+
+def _raised(probe: Probe, thresholds: Thresholds) -> Iterator[Alarm]:
+    def alarm(signal: str, where: str, value: float, bound: float) -> Alarm:
+        return Alarm(step=probe.step, signal=signal, where=where, value=value, bound=bound)
+
+    for (layer, role), signals in probe.tensors.items():
+        if signals.non_finite_percent > 0:
+            yield alarm(_NON_FINITE, f"the {_ROLES[role]} of {layer}", math.nan, 0)
+            break
+    for role, name in _ROLES.items():
+        worst = probe.worst(role, "overflows_percent", lowest=False)
+        if worst is not None and worst[0] > thresholds.overflows_percent_above:
+            yield alarm("overflows%", f"the {name} of {worst[1]}", worst[0], thresholds.overflows_percent_above)
+    worst = probe.worst("g", "underflows_percent", lowest=False)
+    if worst is not None and worst[0] > thresholds.gradient_underflows_percent_above:
+        bound = thresholds.gradient_underflows_percent_above
+        yield alarm("underflows%", f"the output gradient of {worst[1]}", worst[0], bound)
+    frozen = probe.frozen_percent
+    if frozen is not None and frozen > thresholds.frozen_update_percent_above:
+        yield alarm("frozen update %", "the stored weights", frozen, thresholds.frozen_update_percent_above)
+    gradient = probe.gradient
+    if gradient.cosine < thresholds.gradient_cosine_below:
+        yield alarm("gradient cosine to BF16", "", gradient.cosine, thresholds.gradient_cosine_below)
+    low, high = thresholds.gradient_norm_ratio_below, thresholds.gradient_norm_ratio_above
+    if not low <= gradient.norm_ratio <= high and math.isfinite(gradient.norm_ratio):
+        bound = low if gradient.norm_ratio < low else high
+        yield alarm("gradient norm ratio to BF16", "", gradient.norm_ratio, bound)
+    gap = probe.shadow_loss - probe.loss
+    if gap > thresholds.shadow_gap_above:
+        yield alarm("BF16 shadow loss above the logged loss by", "", gap, thresholds.shadow_gap_above)

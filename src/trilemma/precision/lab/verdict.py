@@ -1,0 +1,250 @@
+"""Verdicts: whether a recipe fails, when, why, what foretold it, and what mends it, from a matrix of runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from trilemma.errors import InputError
+from trilemma.precision.lab.alarms import Alarm, Thresholds, first_alarm
+from trilemma.precision.lab.recipes import REFERENCE, Recipe
+from trilemma.precision.lab.records import Regime, Run
+from trilemma.precision.lab.warning import early_warning, final_gaps, spearman
+from trilemma.precision.signals import finite_or_none
+
+#: stopped: NaN or infinity. blown up: ends above where it began. worse: above the reference by more than seed noise.
+Outcome = Literal["reference", "as good", "better", "worse", "blown up", "stopped"]
+FAILED = ("stopped", "blown up", "worse")
+
+#: A gap below this is not called a failure even where seeds agree on it: curves are read to two digits.
+_LEAST_GAP = 0.05
+#: Recipes whose mean gap is below this share of the reference's loss tell the noise between seeds; one that fails has a
+#: spread of its own.
+_QUIET_SHARE = 0.2
+#: Steps over which a loss curve is smoothed before "when" is read from it.
+_SMOOTHING_STEPS = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecipeVerdict:
+    """How one recipe did under one regime, over all seeds.
+
+    ``gap`` is the mean over seeds of final loss above the reference of the same seed (NaN where any seed stopped), ``noise``
+    the half width of its 95 % interval. ``since_step``: first step from which the gap stays beyond noise, or the first stop.
+    ``stops``: seed → step. ``alarm``: the earliest alarm of any seed.
+    """
+
+    recipe: Recipe
+    outcome: Outcome
+    final_loss: float
+    gap: float
+    noise: float | None
+    since_step: int | None
+    stops: dict[int, int]
+    seeds: int
+    alarm: Alarm | None
+    warning: float
+    low_precision_share: float
+
+    @property
+    def inside_noise(self) -> bool:
+        """Whether seeds alone explain the gap."""
+        return self.noise is not None and math.isfinite(self.gap) and abs(self.gap) <= self.noise
+
+    @property
+    def failed(self) -> bool:
+        return self.outcome in FAILED
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "recipe": self.recipe.name,
+            "outcome": self.outcome,
+            "final_loss": finite_or_none(self.final_loss),
+            "gap": finite_or_none(self.gap),
+            "gap_half_width95": self.noise,
+            "inside_seed_noise": self.inside_noise,
+            "since_step": self.since_step,
+            "stops": {str(seed): step for seed, step in self.stops.items()},
+            "seeds": self.seeds,
+            "earliest_alarm": None if self.alarm is None else _alarm_json(self.alarm),
+            "early_warning": self.warning,
+            "low_precision_share": self.low_precision_share,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mitigation:
+    """A recipe that did better than a failing one, and the settings in which it differs (name → (failing, this))."""
+
+    verdict: RecipeVerdict
+    changes: dict[str, tuple[Any, Any]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RegimeVerdict:
+    """All recipes under one regime, best first; ``mitigations``: failing recipe → what did better, best first."""
+
+    regime: Regime
+    recipes: tuple[RecipeVerdict, ...]
+    seed_noise: float | None
+    mitigations: dict[str, tuple[Mitigation, ...]] = field(default_factory=dict)
+
+    def of(self, name: str) -> RecipeVerdict:
+        """The verdict of one recipe. Raises `KeyError`."""
+        return next(verdict for verdict in self.recipes if verdict.recipe.name == name)
+
+
+def judge(runs: Sequence[Run], *, thresholds: Thresholds | None = None) -> list[RegimeVerdict]:
+    """Verdicts by regime, in the order in which the regimes come. Raises `InputError` where a regime lacks its reference."""
+    found = []
+    for regime in dict.fromkeys(run.regime for run in runs):
+        mine = [run for run in runs if run.regime == regime]
+        found.append(_judge_regime(regime, mine, thresholds or Thresholds.shipped()))
+    return found
+
+
+def warning_rank(runs: Sequence[Run]) -> tuple[float, int]:
+    """Rank correlation of early warning and final gap over all runs but the references, and how many they are."""
+    others = [run for run in runs if run.recipe.name != REFERENCE]
+    references = [run for run in runs if run.recipe.name == REFERENCE]
+    if len(others) < 3:
+        return math.nan, len(others)
+    return spearman([early_warning(run) for run in others], final_gaps(others, references)), len(others)
+
+
+def _judge_regime(regime: Regime, runs: Sequence[Run], thresholds: Thresholds) -> RegimeVerdict:
+    references = {run.seed: run for run in runs if run.recipe.name == REFERENCE}
+    if not references or any(run.seed not in references for run in runs):
+        raise InputError(f"a regime lacks runs of {REFERENCE}, which gaps are measured against; add it for every seed")
+    by_recipe: dict[Recipe, list[Run]] = {}
+    for run in runs:
+        by_recipe.setdefault(run.recipe, []).append(run)
+    gaps = {
+        recipe: [run.final_loss - references[run.seed].final_loss for run in mine] for recipe, mine in by_recipe.items()
+    }
+    level = float(np.mean([run.final_loss for run in references.values()]))
+    spread = _seed_noise([gaps[recipe] for recipe in gaps if recipe.name != REFERENCE], level)
+    verdicts = [
+        _judge_recipe(recipe, mine, gaps[recipe], references, spread, thresholds) for recipe, mine in by_recipe.items()
+    ]
+    ordered = tuple(sorted(verdicts, key=_order))
+    mitigations = {
+        bad.recipe.name: tuple(
+            Mitigation(verdict=better, changes=bad.recipe.differs_from(better.recipe))
+            for better in ordered
+            if better.recipe.low_precision and _order(better) < _order(bad) and _milder(better, bad)
+        )
+        for bad in ordered
+        if bad.failed
+    }
+    return RegimeVerdict(
+        regime=regime, recipes=ordered, seed_noise=None if spread is None else spread[0], mitigations=mitigations
+    )
+
+
+def _order(verdict: RecipeVerdict) -> tuple[int, float]:
+    """Best first: what finished by its loss, then what stopped, the latest first."""
+    if verdict.stops:
+        return 1, -min(verdict.stops.values())
+    return 0, verdict.final_loss
+
+
+def _milder(better: RecipeVerdict, bad: RecipeVerdict) -> bool:
+    return (
+        not better.failed or FAILED.index(better.outcome) > FAILED.index(bad.outcome) or better.outcome == bad.outcome
+    )
+
+
+def _judge_recipe(
+    recipe: Recipe,
+    runs: Sequence[Run],
+    gaps: Sequence[float],
+    references: dict[int, Run],
+    spread: tuple[float, int] | None,
+    thresholds: Thresholds,
+) -> RecipeVerdict:
+    stops = {run.seed: run.stopped_at for run in runs if run.stopped_at is not None}
+    gap = float(np.mean(gaps))
+    noise = None if spread is None else _t_quantile(spread[1]) * spread[0] / math.sqrt(len(runs))
+    final = float(np.mean([run.final_loss for run in runs]))
+    raised = [alarm for run in runs if (alarm := first_alarm(run, thresholds)) is not None]
+    start = float(np.mean([run.losses[0] for run in references.values()]))
+    bar = max(_LEAST_GAP, noise or 0.0)
+    outcome: Outcome
+    if recipe.name == REFERENCE:
+        outcome = "reference"
+    elif stops:
+        outcome = "stopped"
+    elif final > start:
+        outcome = "blown up"
+    elif abs(gap) <= bar:
+        outcome = "as good"
+    else:
+        outcome = "worse" if gap > 0 else "better"
+    since = None
+    if stops:
+        since = min(stops.values())
+    elif outcome in FAILED:
+        since = _since(runs, references, bar)
+    return RecipeVerdict(
+        recipe=recipe,
+        outcome=outcome,
+        final_loss=final,
+        gap=gap,
+        noise=noise,
+        since_step=since,
+        stops=stops,
+        seeds=len(runs),
+        alarm=min(raised, key=lambda alarm: alarm.step, default=None),
+        warning=float(np.mean([early_warning(run) for run in runs])),
+        low_precision_share=runs[0].low_precision_share,
+    )
+
+
+def _since(runs: Sequence[Run], references: dict[int, Run], bar: float) -> int:
+    """First step from which the smoothed mean gap stays above ``bar``."""
+    gaps = np.mean([np.subtract(run.losses, references[run.seed].losses) for run in runs], axis=0)
+    window = min(_SMOOTHING_STEPS, len(gaps))
+    smooth = np.convolve(gaps, np.ones(window) / window, mode="valid")
+    below = np.flatnonzero(smooth <= bar)
+    return int(below[-1]) + 1 if below.size else 0
+
+
+def _seed_noise(gaps: Sequence[Sequence[float]], level: float) -> tuple[float, int] | None:
+    """Standard deviation of one paired gap, pooled over recipes that neither stop nor fail badly, and its degrees of freedom.
+
+    The same batches do not make curves alike: tiny differences grow. None where no recipe has two seeds.
+    """
+    quiet = [
+        np.asarray(mine) for mine in gaps if len(mine) > 1 and abs(float(np.mean(mine))) < _QUIET_SHARE * abs(level)
+    ]
+    freedom = sum(len(mine) - 1 for mine in quiet)
+    if freedom == 0:
+        return None
+    squares = sum(float(((mine - mine.mean()) ** 2).sum()) for mine in quiet)
+    return math.sqrt(squares / freedom), freedom
+
+
+def _t_quantile(freedom: int) -> float:
+    """The 97.5 % point of Student's t, exact for 1 and 2 degrees, else Cornish-Fisher (Abramowitz and Stegun 26.7.5)."""
+    if freedom <= 2:
+        return {1: 12.706, 2: 4.303}[freedom]
+    z = 1.959964
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / freedom + second / freedom**2 + third / freedom**3
+
+
+def _alarm_json(alarm: Alarm) -> dict[str, Any]:
+    return {
+        "step": alarm.step,
+        "signal": alarm.signal,
+        "where": alarm.where,
+        "value": finite_or_none(alarm.value),
+        "bound": alarm.bound,
+    }
