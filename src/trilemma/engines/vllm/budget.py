@@ -13,8 +13,9 @@ import numpy as np
 
 from trilemma.engines.base import KvPool, StartUp
 from trilemma.engines.draft import with_draft
+from trilemma.engines.loading import as_stored, in_dtype
 from trilemma.engines.table import Plans
-from trilemma.engines.vllm.defaults import InForce, as_stored, in_dtype, in_force
+from trilemma.engines.vllm.defaults import InForce, in_force
 from trilemma.engines.vllm.facts import VllmFacts, for_version
 from trilemma.engines.vllm.groups import Grouping, group_pages
 from trilemma.engines.vllm.lines import ledger, pool_spread
@@ -46,7 +47,7 @@ def start_up(
     capacity = total.interval.value if capacity_bytes is None else float(capacity_bytes)
     if capacity <= 0 or (free_bytes is not None and free_bytes < 0):
         raise InputError(f"a card of {capacity:.0f} bytes with {free_bytes} free cannot be planned for")
-    stored, stored_cautions = as_stored(model, options, facts)
+    stored, stored_cautions = as_stored(model, options, facts.quantizes_while_loading)
     drafting = with_draft(stored, draft)
     force = in_force(drafting, options, facts, capacity_bytes=capacity, card=accelerator.id)
     served = in_dtype(drafting.model, force.dtype)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import numpy as np
 
 from trilemma.engines.draft import Drafting
+from trilemma.engines.loading import computing_format
 from trilemma.engines.vllm.facts import VllmFacts
 from trilemma.engines.vllm.kv_formats import kv_format
 from trilemma.errors import Caution, InputError
-from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.models.architecture import CompressedAttention, LatentAttention, Model, RecurrentState
-from trilemma.models.quantized import requantize
 from trilemma.plans import ServeOptions
 from trilemma.quantities import Numbers
 
@@ -64,37 +63,12 @@ def in_force(
         max_seqs=seqs,
         max_batched_tokens=tokens,
         kv=_kv(model, options),
-        dtype=_dtype(model, options),
+        dtype=computing_format(model, options),
         state_mode=_state_mode(model, options, facts),
         draft_tokens=drafting.tokens,
         drafts_by_layers=drafting.has_layers,
         cautions=(*drafting.cautions, *cautions),
     )
-
-
-def as_stored(model: Model, options: ServeOptions, facts: VllmFacts) -> tuple[Model, tuple[Caution, ...]]:
-    """``model`` as ``--quantization`` makes it: 16-bit checkpoints are stored narrower by methods that work at load.
-
-    A checkpoint that is quantised already stays as it is; other methods need such a checkpoint, which is said.
-    """
-    method = (options.quantization or "").lower()
-    if not method or model.quantization is not None:
-        return model, ()
-    scheme = facts.quantizes_while_loading.get(method)
-    if scheme is None:
-        message = f"--quantization {method} needs a checkpoint stored so; {model.name} is counted in {model.dtype.name}"
-        return model, (Caution(code="quantization-not-counted", message=message),)
-    return requantize(model, scheme), ()
-
-
-def in_dtype(model: Model, dtype: Format) -> Model:
-    """``model`` with its unquantised tensors stored as ``dtype`` (``--dtype float32`` and the like)."""
-    if dtype.bits == model.dtype.bits:
-        return model
-    wide = tuple(
-        replace(tensor, format=dtype) if tensor.format.name == model.dtype.name else tensor for tensor in model.tensors
-    )
-    return replace(model, dtype=dtype, tensors=wide)
 
 
 def _batches(
@@ -117,18 +91,10 @@ def _batches(
     return seqs, tokens
 
 
-def _dtype(model: Model, options: ServeOptions) -> Format:
-    """The format that the model computes in; a float32 checkpoint runs in 16 bits unless asked otherwise."""
-    name = (options.dtype or "auto").lower()
-    if name == "auto":
-        return catalogue.get("bf16") if model.dtype.bits > 16 else model.dtype
-    return catalogue.get(name)
-
-
 def _kv(model: Model, options: ServeOptions) -> Format:
     """``auto`` follows the checkpoint's own wish, FP8 for sparse and compressed attention, else the model's format."""
     asked = (options.kv_dtype or "auto").lower()
-    dtype = _dtype(model, options)
+    dtype = computing_format(model, options)
     if asked != "auto":
         return kv_format(asked, model_dtype=dtype)
     if model.quantization is not None and model.quantization.kv_format:

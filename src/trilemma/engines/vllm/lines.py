@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from trilemma.engines.loading import weights_relative
 from trilemma.engines.table import Plans
 from trilemma.engines.vllm import overheads
 from trilemma.engines.vllm.defaults import InForce
@@ -28,7 +29,7 @@ def half_widths(stage: Stage, facts: VllmFacts, model: Model) -> dict[str, Any]:
     )
     unmodelled = data["sparse_gib"] if sparse else data["activations_gib"]
     return {
-        "weights": _weights_relative(model) * loaded + _uncounted_tower(model),
+        "weights": weights_relative(model, data) * loaded + _uncounted_tower(model),
         "draft_model": 0.1 * stage.lines["draft_model"],
         "vision": data["vision_relative"] * stage.lines["vision"],
         "activations": factor * np.hypot(unmodelled * GIB, data["activations_relative"] * peak),
@@ -42,20 +43,6 @@ def half_widths(stage: Stage, facts: VllmFacts, model: Model) -> dict[str, Any]:
         ),
         "context": 0.5 * stage.lines["context"],
     }
-
-
-def _weights_relative(model: Model) -> float:
-    """How well the bytes of a checkpoint are known: 16 bits, as its own configuration says, or as such ones usually are.
-
-    Publishers' 4-bit checkpoints differ most: in group size, and in what they leave in 16 bits.
-    """
-    data = overheads.spread()
-    if model.quantization is None:
-        return data["exact_weights_relative"]
-    if not any(note.startswith("weights taken as") for note in model.assumptions):
-        return data["quantized_weights_relative"]
-    stored = model.quantization.weight_format
-    return data["assumed_8_bit_relative" if stored is not None and stored.bits >= 8 else "assumed_4_bit_relative"]
 
 
 def _uncounted_tower(model: Model) -> float:

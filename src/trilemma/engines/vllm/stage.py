@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from trilemma.engines.loading import absorbed_copies
 from trilemma.engines.table import Plans
 from trilemma.engines.vllm import overheads
 from trilemma.engines.vllm.defaults import InForce
 from trilemma.engines.vllm.facts import VllmFacts
 from trilemma.engines.vllm.groups import Grouping
-from trilemma.formats import catalogue
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.memory.stages import stage_bounds
 from trilemma.memory.weights import WeightTable, rank_weights
-from trilemma.models.architecture import LatentAttention, Model, RecurrentState, SoftmaxAttention, Tensor
+from trilemma.models.architecture import Model, RecurrentState, SoftmaxAttention
 from trilemma.plans import ServeOptions
 
 
@@ -85,7 +85,7 @@ def stage_lines(
 
 def weight_table(model: Model, facts: VllmFacts) -> WeightTable:
     """The tensors of ``model`` and what vLLM makes of them when it loads, summed once for all stages and plans."""
-    extra = _latent_copies(model) if facts.mla_weight_copies else ()
+    extra = absorbed_copies(model) if facts.mla_weight_copies else ()
     return WeightTable.of(model, extra=extra, expert_padding=facts.expert_padding)
 
 
@@ -103,20 +103,6 @@ def _rope_bytes(model: Model, force: InForce, facts: VllmFacts) -> float:
     factor = facts.linear_rope_factors.get(model.family.removesuffix("_text"), 1)
     rows = sum(width * (1 if windowed else factor) for width, windowed in kinds)
     return (model.max_positions or force.context) * rows * force.dtype.bits / 8
-
-
-def _latent_copies(model: Model) -> list[Tensor]:
-    """16-bit copies of quantised latent up-projections, which decode multiplies into queries and outputs.
-
-    vllm/model_executor/layers/attention/mla_attention.py, process_weights_after_loading: views where the matrix is 16-bit.
-    """
-    latent = {layer.index for layer in model.layers if isinstance(layer.mixer, LatentAttention)}
-    wide = catalogue.get("bf16")
-    return [
-        replace(tensor, name=f"{tensor.name}.absorbed", format=wide)
-        for tensor in model.tensors
-        if tensor.role == "mla.kv_b" and tensor.layer in latent and tensor.format.bits < 16
-    ]
 
 
 def inside_bytes(stage: Stage) -> Any:

@@ -1,0 +1,77 @@
+"""A model as an engine loads it: quantised while loading, stored in another number format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from trilemma.errors import Caution
+from trilemma.formats import catalogue
+from trilemma.formats.formats import Format
+from trilemma.models.architecture import LatentAttention, Model, Tensor
+from trilemma.models.quantized import requantize
+from trilemma.plans import ServeOptions
+
+
+def as_stored(
+    model: Model, options: ServeOptions, quantizes_while_loading: Mapping[str, str]
+) -> tuple[Model, tuple[Caution, ...]]:
+    """``model`` as ``--quantization`` makes it: 16-bit checkpoints are stored narrower by methods that work at load.
+
+    A checkpoint that is quantised already stays as it is; other methods need such a checkpoint, which is said.
+    """
+    method = (options.quantization or "").lower()
+    if not method or model.quantization is not None:
+        return model, ()
+    scheme = quantizes_while_loading.get(method)
+    if scheme is None:
+        message = f"--quantization {method} needs a checkpoint stored so; {model.name} is counted in {model.dtype.name}"
+        return model, (Caution(code="quantization-not-counted", message=message),)
+    return requantize(model, scheme), ()
+
+
+def in_dtype(model: Model, dtype: Format) -> Model:
+    """``model`` with its unquantised tensors stored as ``dtype`` (``--dtype float32`` and the like)."""
+    if dtype.bits == model.dtype.bits:
+        return model
+    wide = tuple(
+        replace(tensor, format=dtype) if tensor.format.name == model.dtype.name else tensor for tensor in model.tensors
+    )
+    return replace(model, dtype=dtype, tensors=wide)
+
+
+def computing_format(model: Model, options: ServeOptions) -> Format:
+    """The format that the model computes in; a float32 checkpoint runs in 16 bits unless asked otherwise."""
+    name = (options.dtype or "auto").lower()
+    if name == "auto":
+        return catalogue.get("bf16") if model.dtype.bits > 16 else model.dtype
+    return catalogue.get(name)
+
+
+def absorbed_copies(model: Model) -> list[Tensor]:
+    """16-bit copies of quantised latent up-projections, which decode multiplies into queries and outputs.
+
+    vllm/model_executor/layers/attention/mla_attention.py, process_weights_after_loading, and SGLang's
+    models/deepseek_v2.py, post_load_weights: views where the matrix is 16-bit.
+    """
+    latent = {layer.index for layer in model.layers if isinstance(layer.mixer, LatentAttention)}
+    wide = catalogue.get("bf16")
+    return [
+        replace(tensor, name=f"{tensor.name}.absorbed", format=wide)
+        for tensor in model.tensors
+        if tensor.role == "mla.kv_b" and tensor.layer in latent and tensor.format.bits < 16
+    ]
+
+
+def weights_relative(model: Model, spread: Mapping[str, float]) -> float:
+    """How well the bytes of a checkpoint are known: 16 bits, as its own configuration says, or as such ones usually are.
+
+    Publishers' 4-bit checkpoints differ most: in group size, and in what they leave in 16 bits. ``spread`` holds the
+    half-widths by those names.
+    """
+    if model.quantization is None:
+        return spread["exact_weights_relative"]
+    if not any(note.startswith("weights taken as") for note in model.assumptions):
+        return spread["quantized_weights_relative"]
+    stored = model.quantization.weight_format
+    return spread["assumed_8_bit_relative" if stored is not None and stored.bits >= 8 else "assumed_4_bit_relative"]
