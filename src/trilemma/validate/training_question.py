@@ -18,11 +18,12 @@ from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans.plan import Layout
-from trilemma.plans.recipes import optimizer, recipe
-from trilemma.plans.training import Matmul, Offload, Optimizer, Recompute, Schedule, TrainingPlan, TrainingRecipe
+from trilemma.plans.recipes import recipe
+from trilemma.plans.training import Matmul, Offload, Recompute, Schedule, TrainingPlan, TrainingRecipe
 from trilemma.timing.training_coefficients import Framework, era_of, find_framework
 from trilemma.validate.tables import Row, UnusableRow
-from trilemma.workloads import Method, TrainingWorkload
+from trilemma.validate.training_usual import fine_tuning, usual_loss, usual_optimizer
+from trilemma.workloads import TrainingWorkload
 
 #: Load of the fullest expert rank over the mean where a source says that routing was the model's own.
 NATURAL_IMBALANCE = 1.2
@@ -58,7 +59,8 @@ def read_training_question(row: Row, models_dir: str | Path | None = None) -> Tr
         implementation=framework.implementation,  # type: ignore[arg-type]
         version=row.text("version") or None,
         recipe=replace(base, matmul=matmul),
-        optimizer=_optimizer(row),
+        optimizer=usual_optimizer(row, base, framework.name, model),
+        loss=usual_loss(framework.implementation),
         sp=_sequence_parallel(row, framework, layout),
         recompute=_recompute(row, assumed),
         schedule=_schedule(row, layout),
@@ -191,9 +193,6 @@ def _framework(row: Row, assumed: list[str]) -> Framework:
     return found
 
 
-_METHODS: tuple[tuple[str, Method], ...] = (("qlora", "qlora"), ("dora", "dora"), ("lora", "lora"))
-
-
 def _shape(row: Row, model: Model, assumed: list[str]) -> tuple[TrainingWorkload, int, Layout]:
     """Sequence, batches and degrees of parallelism. The global batch and dp follow from the rest where one is missing."""
     seq = row.whole("seq_len", low=1, high=2**24)
@@ -222,16 +221,8 @@ def _shape(row: Row, model: Model, assumed: list[str]) -> tuple[TrainingWorkload
     if global_batch is None:
         global_batch = micro_batch * dp * (4 * pp if pp > 1 else 1)
         assumed.append(f"global batch {global_batch}: not stated")
-    method = next((method for word, method in _METHODS if word in row.text("model").lower()), "full")
-    rank = re.search(r"\br(\d{1,4})\b", row.text("model"))
-    if method != "full" and rank is None:
-        assumed.append("adapter rank 16: not stated")
-    workload = TrainingWorkload(
-        seq=seq,
-        global_batch=max(global_batch, 1),
-        method=method,
-        rank=(int(rank.group(1)) if rank else 16) if method != "full" else 0,
-    )
+    method, rank, targets = fine_tuning(row, model, assumed)
+    workload = TrainingWorkload(seq=seq, global_batch=max(global_batch, 1), method=method, rank=rank, targets=targets)
     return workload, micro_batch, Layout(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, vpp=vpp)
 
 
@@ -263,7 +254,9 @@ def _found_card(name: str) -> tuple[Accelerator, tuple[Caution, ...]] | str:
         return str(error)
 
 
-_PORTS = re.compile(r"(?:^|[^\w.])(\d{1,2})\s*x\s*(?:\w+-\d+\s*)?(?:\w+\s+){0,2}?(\d{2,4})\s*(gb/s|gbps)", re.IGNORECASE)
+_PORTS = re.compile(
+    r"(?:^|[^\w.])(\d{1,2})\s*x\s*(?:\w+-\d+\s*)?(?:\w+\s+){0,2}?(\d{2,4})\s*(gb/s|gbps)", re.IGNORECASE
+)
 _RATE = re.compile(r"(\d{2,5})\s*(gb/s|gbps)", re.IGNORECASE)
 
 
@@ -284,7 +277,7 @@ def network_bytes_per_s(text: str, gpus_per_node: int) -> float | None:
         value /= 1.0 if "GB/s" in rate.group(0) else 8.0
         if ports:
             return value * int(ports.group(1)) / gpus_per_node
-        return value if "per gpu" in lowered or value < 101e9 and "node" not in lowered else value / gpus_per_node
+        return value if "per gpu" in lowered or (value < 101e9 and "node" not in lowered) else value / gpus_per_node
     return None
 
 
@@ -302,17 +295,13 @@ def _recipe(row: Row, framework: Framework, assumed: list[str]) -> tuple[Trainin
         matmul = "same"
     if framework.implementation in _SHARDED:
         base = recipe("fsdp")
-        if "pure" in text or "full bf16" in text or framework.implementation in ("torchtune", "litgpt"):
+        single = framework.implementation == "transformers" and text.startswith("bf16") and "adapter" not in text
+        if single or "pure" in text or "full bf16" in text or framework.implementation in ("torchtune", "litgpt"):
             base = replace(recipe("pure-bf16"), gathered="bf16")
         return base, matmul
     if framework.implementation == "deepspeed":
         return recipe("zero-bf16"), matmul
     return recipe("bf16-bf16-grads" if framework.name == "megatron-bridge" else "bf16"), matmul
-
-
-def _optimizer(row: Row) -> Optimizer:
-    text = row.text("optimizer").lower()
-    return optimizer("adamw-8bit" if "8" in text and "bit" in text else "adamw")
 
 
 def _sharding(row: Row, framework: Framework) -> dict[str, Any]:
