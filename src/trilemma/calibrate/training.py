@@ -100,6 +100,14 @@ class Design:
             weights=np.where(chosen, self.weights(), 0.0), noise=_document()["noise"], first=first,
         )  # fmt: skip
 
+    def named_only(self, held: Any) -> list[str]:
+        """Coefficients that only the rows in ``held`` name, so that a fit without them leaves these at their priors."""
+        outside = set()
+        inside = set()
+        for row, terms in enumerate(self.terms):
+            (inside if held[row] else outside).update(name for _, names in terms.values() for name in names)
+        return sorted(inside - outside)
+
     def weights(self) -> Array:
         """Rows of a source with many weigh less each: with the square root of how many there are, over 40."""
         _, inverse, counts = np.unique(self.sources, return_inverse=True, return_counts=True)

@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "validate": ("trilemma.cli.validate", "predicted against measured, error by class"),
     "precision": ("trilemma.cli.precision", "low precision in training and in weights: what fails, why, what mends it"),
     "measure": ("trilemma.cli.measure", "measure on this machine and print it beside what is predicted"),
+    "calibrate": ("trilemma.cli.calibrate", "fit coefficients to measured tables"),
     "hardware": ("trilemma.cli.hardware", "the accelerator catalogue, with sources"),
     "models": ("trilemma.cli.models", "what a model is made of: parameters, layers, cache"),
     "formats": ("trilemma.cli.formats", "number formats: bits, range, step, cost of scales"),

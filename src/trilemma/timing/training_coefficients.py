@@ -7,6 +7,7 @@ estimate then rests on the shared ones, and its interval is the wider one of wha
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from trilemma.timing.roofline import peak_flops
 from trilemma.timing.training_collectives import Fabric
 
 _FILE = "coefficients/training_time.toml"
+_FRAMEWORKS = "training_frameworks.toml"
 #: Generation of card by start of the architecture's name.
 _GENERATIONS = (
     ("Ampere sm_80", "ampere"), ("Hopper", "hopper"), ("Blackwell sm_10", "blackwell"), ("CDNA3", "cdna3"), ("CDNA4", "cdna4"),
@@ -117,13 +119,13 @@ def rate_terms(setting: Setting) -> dict[str, Terms]:
         "stream": (bandwidth, ("memory.stream",)),
         "pointwise": (bandwidth, ("memory.pointwise", f"pointwise.{framework}")),
         "logits": (bandwidth, ("memory.logits",)),
-        "casts": (bandwidth, (f"casts.{kernel}",)),
-        "optimizer": (bandwidth, ("memory.optimizer",)),
+        "casts": (bandwidth, (f"casts.{kernel}",) if kernel != "bf16" else ()),
+        "optimizer": (bandwidth, ("memory.optimizer", f"optimizer.{framework}")),
         **wires,
         "pipeline_near": (fabric.near_bytes_per_s, ("wire.pipeline", *pcie)),
         "pipeline_far": (fabric.far_bytes_per_s, ("wire.pipeline",)),
         "host": (card.pcie_bytes_per_s.value if card.pcie_bytes_per_s else fabric.far_bytes_per_s, ("wire.host",)),
-        "launch": (1.0, ("seconds.launch", f"launch.{framework}")),
+        "launch": (1.0, ("seconds.launch", f"launch.{kind}", f"launch.{framework}")),
         "call": (1.0, ("seconds.call",)),
         "step": (1.0, ("seconds.step",)),
         "straggle": (1.0, ("share.straggle",)),
@@ -192,10 +194,14 @@ def document() -> Mapping[str, Any]:
 
 
 @cache
+def _framework_rows() -> tuple[Mapping[str, Any], ...]:
+    return tuple(tomllib.loads((DATA / _FRAMEWORKS).read_text(encoding="utf-8"))["framework"])
+
+
+@cache
 def frameworks() -> tuple[Framework, ...]:
     return tuple(
-        Framework(**{key: value for key, value in row.items() if key not in ("words", "source", "eras")})
-        for row in document()["framework"]
+        Framework(**{key: value for key, value in row.items() if key not in ("words", "eras")}) for row in _framework_rows()
     )
 
 
@@ -211,7 +217,7 @@ def framework_of(plan: TrainingPlan) -> Framework:
 def find_framework(text: str) -> Framework | None:
     """The first framework one of whose words ``text`` holds; None for one that is not known."""
     lowered = text.lower()[:500]
-    for row, framework in zip(document()["framework"], frameworks(), strict=True):
+    for row, framework in zip(_framework_rows(), frameworks(), strict=True):
         if any(word in lowered for word in row["words"]):
             return framework
     return None
@@ -219,7 +225,7 @@ def find_framework(text: str) -> Framework | None:
 
 def eras(framework: str) -> tuple[str, ...]:
     """Software eras of a framework, oldest first; a release belongs to the newest era that is not after it."""
-    for row in document()["framework"]:
+    for row in _framework_rows():
         if row["name"] == framework:
             return tuple(row.get("eras", ()))
     return ()
@@ -232,8 +238,6 @@ def newest_era(framework: str) -> str:
 
 def era_of(framework: str, version: str) -> str:
     """The era that a release or date in ``version`` falls into: ``NeMo 26.02.01`` → ``26.02``; "" where none is stated."""
-    import re
-
     match = re.search(r"\b(?:20)?(\d\d)[.-](\d\d)\b", version) or re.search(r"(\d\d)\.(\d\d)", version)
     if match is None:
         return ""

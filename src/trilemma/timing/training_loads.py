@@ -148,8 +148,7 @@ def training_loads(
         scan=scan * share,
         pointwise=rows * (stream + inside) * _HALF_BYTES * share,
         logits=work.heads * rows * work.vocab / tp * _HALF_BYTES,
-        casts=_activations((*work.linears, *work.feed_forward), rows, tp) * share
-        + _routed_activations(work, rows, tp) * share,
+        casts=_casts(work, plan, rows, tp) * share,
         launches=work.kernels * share,
         tensor=_scaled(tensor, share),
         tensor_calls=joins * share * (tp > 1),
@@ -170,17 +169,20 @@ def training_loads(
 def stage_shares(layers: int, plan: TrainingPlan) -> tuple[Any, Any, float]:
     """(layers of the fullest stage over all layers, layers of the last over those of the fullest, layers of a stage).
 
-    Where layers do not divide over all chunks, embedding and logits each take the place of one layer, as Megatron-LM's
-    ``--account-for-embedding-in-pipeline-split`` and ``--account-for-loss-in-pipeline-split`` do, and the rest is spread.
+    Where layers do not divide over all chunks but two more would, embedding and logits each take the place of one layer
+    (Megatron-LM ``--account-for-embedding-in-pipeline-split`` and ``--account-for-loss-in-pipeline-split``). Else stages are
+    filled and the last gets what is left (layouts of 61 layers in Megatron-Bridge: 15 stages of 4, then 1 with the MTP layer).
     """
     pp, vpp = _float(plan.layout.pp), _float(plan.layout.vpp)
     if plan.pipeline_layers is not None:
         fullest = max(plan.pipeline_layers)
         return fullest / sum(plan.pipeline_layers), plan.pipeline_layers[-1] / fullest, float(fullest)
     even = np.equal(layers % np.maximum(pp * vpp, 1), 0)
-    fullest = np.where(even, layers / pp, np.ceil((layers + 2) / pp))
+    accounted = np.equal((layers + 2) % np.maximum(pp * vpp, 1), 0)
+    fullest = np.where(even, layers / pp, np.ceil((layers + 1) / pp))
     fullest = np.where(pp > 1, np.minimum(fullest, layers), layers)
-    last = np.where(even | (pp == 1), fullest, np.maximum(fullest - 1, 0.0))
+    left = np.maximum(layers - (pp - 1) * fullest, 0.0)
+    last = np.where(even | (pp == 1), fullest, np.where(accounted, np.maximum(fullest - 1, 0.0), left))
     return fullest / layers, last / fullest, float(np.mean(fullest))
 
 
@@ -198,6 +200,13 @@ def _products(products: tuple[Products, ...], rows: Any, tp: Any) -> Work:
 def _activations(products: tuple[Products, ...], rows: Any, tp: Any) -> Any:
     """Bytes of activations that meet matrices in one forward pass."""
     return sum((p.work(rows, tp).bytes - p.bytes * p.share(tp) for p in products), start=0.0 * rows)
+
+
+def _casts(work: TrainingWork, plan: TrainingPlan, rows: Any, tp: Any) -> Any:
+    """Bytes of activations that low-precision products turn into their format; none in 16 bits."""
+    if plan.recipe.matmul == "same":
+        return 0.0 * rows
+    return _activations((*work.linears, *work.feed_forward), rows, tp) + _routed_activations(work, rows, tp)
 
 
 def _routed_activations(work: TrainingWork, rows: Any, tp: Any) -> Any:

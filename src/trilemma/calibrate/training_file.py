@@ -1,0 +1,113 @@
+"""From a measured training table to the data file of coefficients: fit, intervals from rows held out, text."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trilemma.calibrate.training import Design, Sample
+from trilemma.errors import InputError, shorten
+from trilemma.quantities import Array
+from trilemma.validate.selection import parse_condition, select
+from trilemma.validate.tables import Row, UnusableRow, read_table
+from trilemma.validate.training_classes import kind_of
+from trilemma.validate.training_figures import MEMORY, measured_speed, scored_rows
+from trilemma.validate.training_question import read_training_question
+from trilemma.validate.training_refit import sample_of
+
+#: Fewer samples than this fit nothing.
+_FEWEST = 20
+_FOLDS = 5
+#: Marks of rows that contradict themselves or their neighbours: judged like any other, never fitted.
+_ANOMALOUS = "anomaly"
+
+
+def fit_table(path: str | Path, *, where: Sequence[str] = (), models_dir: str | None = None) -> str:
+    """Fit the training rows of ``path`` and return the data file as text. Raises `InputError`.
+
+    Intervals of measured classes are the 5th and 95th percentile of measured over predicted seconds, each row predicted by a
+    fit that left it out (five folds); of unmeasured classes the same with whole sources left out.
+    """
+    table = read_table(path)
+    if table.kind.name != "training":
+        raise InputError(f"{shorten(str(path))} is a {table.kind.name} table; give a training table")
+    rows = select(table.rows, [parse_condition(text, table.columns) for text in where])
+    samples = read_samples(rows, models_dir)
+    if len(samples) < _FEWEST:
+        raise InputError(f"{shorten(str(path))}: {len(samples)} usable speeds; a fit needs at least {_FEWEST}")
+    design = Design(samples)
+    theta = design.fit()
+    spreads = _spreads(design, samples, theta)
+    digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
+    return _text(design, theta, spreads, table=table.name, digest=digest, where=where)
+
+
+def read_samples(rows: Sequence[Row], models_dir: str | None = None) -> list[Sample]:
+    """One measured step per configuration; rows that cannot be read or mark themselves anomalous are left out."""
+    chosen = set(scored_rows(rows).values())
+    samples = []
+    for row in rows:
+        if row.id not in chosen or row.text("measured_metric") == MEMORY or _ANOMALOUS in row.text("notes").lower():
+            continue
+        try:
+            question = read_training_question(row, models_dir)
+            samples.append(sample_of(question, measured_speed(row, question)))
+        except (UnusableRow, InputError):
+            continue
+    return samples
+
+
+def _spreads(design: Design, samples: Sequence[Sample], theta: Array) -> dict[str, dict[str, Any]]:
+    kinds = np.array([kind_of(sample.question) for sample in samples])
+    folds = np.random.default_rng(0).permutation(len(samples)) % _FOLDS
+    found: dict[str, dict[str, Any]] = {}
+    for name, groups in (("measured", folds), ("unmeasured", np.unique(design.sources, return_inverse=True)[1])):
+        held = _held_out(design, theta, groups)
+        for kind, label in (("dense", "dense"), ("moe", "mixture")):
+            chosen = kinds == kind
+            if not chosen.any():
+                continue
+            ratio = np.exp(design.measured[chosen] - held[chosen])
+            weight = design.weights()[chosen]
+            low, high = (_weighted_quantile(ratio, weight, share) for share in (0.05, 0.95))
+            found[f"{label}_{name}"] = {"step": [min(low, 0.97), max(high, 1.03)], "rows": int(chosen.sum())}
+    return found
+
+
+def _held_out(design: Design, theta: Array, groups: Any) -> Array:
+    held = np.empty(design.measured.size)
+    for group in np.unique(groups):
+        out = groups == group
+        held[out] = design.predict(design.fit(~out, first=theta))[out]
+    return held
+
+
+def _weighted_quantile(values: Array, weights: Array, share: float) -> float:
+    order = np.argsort(values)
+    reached = (np.cumsum(weights[order]) - weights[order] / 2) / weights.sum()
+    return float(np.interp(share, reached, values[order]))
+
+
+def _text(
+    design: Design, theta: Array, spreads: Mapping[str, Mapping[str, Any]], *, table: str, digest: str, where: Sequence[str]
+) -> str:
+    shown = "".join(f" --where {condition}" for condition in where)
+    lines = [
+        "# Made by `trilemma calibrate training`; do not edit. Values multiply datasheet rates (see",
+        "# timing/training_coefficients.py); keyed ones are offsets shrunk to 1, priors in training_time_priors.toml.",
+        "schema = 1",
+        f"as_of = {datetime.date.today().isoformat()}",
+        f'source = "{design.measured.size} measured steps of {table} (sha256 {digest}…){shown}"',
+        "",
+        "[coefficients]",
+    ]
+    lines += [f'"{name}" = {np.exp(value):.5g}' for name, value in zip(design.names, theta, strict=True)]
+    for name, spread in spreads.items():
+        low, high = spread["step"]
+        lines += ["", f"[spread.{name}]", f"step = [{low:.3g}, {high:.3g}]", f"rows = {spread['rows']}"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,170 @@
+"""Training tables: seconds a step, tokens per second, and peak memory of published runs, against what we say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trilemma.errors import InputError
+from trilemma.memory.training import training_memory
+from trilemma.quantities import GIB
+from trilemma.timing.flops_conventions import model_flops_per_token
+from trilemma.timing.training_intervals import step_spread
+from trilemma.timing.training_operators import training_work
+from trilemma.timing.training_step import training_step
+from trilemma.validate.judgement import Comparison, Judgement
+from trilemma.validate.tables import Row, UnusableRow
+from trilemma.validate.training_baseline import Entry, baseline
+from trilemma.validate.training_classes import classes_of, config_of, kind_of, order_group, resolved_cell
+from trilemma.validate.training_figures import (
+    MEMORY,
+    MeasuredSpeed,
+    measured_speed,
+    scored_rows,
+)
+from trilemma.validate.training_question import TrainingQuestion, read_training_question
+from trilemma.validate.training_refit import refit
+
+__all__ = ["METRICS", "judge"]
+
+#: ``speed`` holds one figure per configuration, whatever it was printed in, as tokens per second and GPU.
+METRICS = (
+    "speed", "baseline_speed", "tokens_per_s_per_gpu", "iteration_s", "tflops_per_gpu", "mfu", "peak_memory_gib",
+    "allocated_gib", "reserved_gib",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Read:
+    row: Row
+    question: TrainingQuestion
+    speed: MeasuredSpeed | None = None
+
+
+def judge(
+    rows: Sequence[Row],
+    *,
+    models_dir: str | Path | None = None,
+    holdout: Sequence[str] = (),
+    progress: Callable[[int], None] | None = None,
+) -> tuple[list[Judgement], dict[str, Any]]:
+    """Judge every row; the second value is the ``holdout`` part of the document. A row never ends the run.
+
+    With ``holdout`` every speed is judged by coefficients refitted without the rows that share its values in these columns;
+    memory has no coefficients fitted here and is judged as it is.
+    """
+    chosen = set(scored_rows(rows).values())
+    read = [_read(row, chosen, models_dir) for row in rows]
+    scored = {i: (one.question, one.speed) for i, one in enumerate(read) if isinstance(one, _Read) and one.speed}
+    looked_up = baseline([_entry(*scored[i]) for i in scored])
+    seconds, document = refit(scored, holdout) if holdout else ({}, {})
+    judgements = []
+    for index, (row, one) in enumerate(zip(rows, read, strict=True)):
+        judgements.append(_judged(row, one, seconds.get(index), looked_up))
+        if progress is not None:
+            progress(index + 1)
+    return judgements, document
+
+
+def _read(row: Row, chosen: set[str], models_dir: str | Path | None) -> _Read | str:
+    metric = row.text("measured_metric")
+    if metric != MEMORY and row.id not in chosen:
+        return "another row of this configuration states its speed"
+    try:
+        question = read_training_question(row, models_dir)
+        return _Read(row=row, question=question, speed=measured_speed(row, question) if metric != MEMORY else None)
+    except (UnusableRow, InputError) as error:
+        return str(error)
+
+
+def _entry(question: TrainingQuestion, speed: MeasuredSpeed) -> Entry:
+    work = training_work(question.model, mtp=question.mtp)
+    card, framework = question.cluster.accelerator.id, question.framework.name
+    precision = speed.row.text("precision")
+    return Entry(
+        config=config_of(speed.row),
+        keys=((card, framework, precision, speed.row.text("model")), (card, framework, precision), (card,)),
+        flops_per_token=model_flops_per_token(
+            work, question.workload.seq, trains_adapters=question.workload.trains_adapters
+        ),
+        tokens_per_s_per_gpu=speed.tokens_per_s_per_gpu,
+    )
+
+
+def _judged(row: Row, one: _Read | str, held_out_s: float | None, looked_up: Any) -> Judgement:
+    if isinstance(one, str):
+        return Judgement(row_id=row.id, cells=row.cells, skipped=one, config=config_of(row))
+    question = one.question
+    try:
+        comparisons = _memory(row, question) if one.speed is None else _speed(one, held_out_s, looked_up)
+    except (UnusableRow, InputError) as error:
+        return Judgement(row_id=row.id, cells=row.cells, skipped=str(error), config=config_of(row))
+    return Judgement(
+        row_id=row.id,
+        cells={column: resolved_cell(row, question, column) for column in row.cells},
+        classes=classes_of(row, question),
+        comparisons=tuple(comparisons),
+        config=config_of(row),
+        order_group=order_group(row, question) if one.speed is not None else "",
+        order_metric="speed",
+        assumed=question.assumed,
+    )
+
+
+def _speed(one: _Read, held_out_s: float | None, looked_up: Any) -> list[Comparison]:
+    question, speed = one.question, one.speed
+    assert speed is not None  # noqa: PT018
+    tokens = question.workload.seq * question.workload.global_batch / int(question.plan.layout.gpus)
+    step_s = held_out_s
+    if step_s is None:
+        step_s = float(
+            training_step(
+                question.model, question.cluster, question.plan, question.workload, framework=question.framework,
+                era=question.era or "unstated", mtp=question.mtp,
+            ).step_s
+        )  # fmt: skip
+    low, high = step_spread(question.framework, question.cluster.accelerator, mixture=kind_of(question) == "moe")
+    rate = tokens / step_s
+    found = [
+        Comparison(
+            metric="speed", predicted=rate, measured=speed.tokens_per_s_per_gpu, low=rate / high, high=rate / low
+        )
+    ]
+    if config_of(one.row) in looked_up:
+        found.append(
+            Comparison(
+                metric="baseline_speed", predicted=looked_up[config_of(one.row)], measured=speed.tokens_per_s_per_gpu
+            )
+        )
+    if speed.metric == "iteration_s":
+        found.append(
+            Comparison(metric="iteration_s", predicted=step_s, measured=speed.value, low=step_s * low, high=step_s * high)
+        )
+    else:
+        factor = speed.value / speed.tokens_per_s_per_gpu
+        found.append(
+            Comparison(
+                metric=speed.metric, predicted=rate * factor, measured=speed.value, low=rate * factor / high,
+                high=rate * factor / low,
+            )
+        )  # fmt: skip
+    return found
+
+
+#: How a table names what a profiler reads, and what we predict for it.
+_MEMORY_KINDS = {"allocated": "allocated", "active": "allocated", "reserved": "reserved", "": "allocated"}
+
+
+def _memory(row: Row, question: TrainingQuestion) -> list[Comparison]:
+    measured = row.number("value", low=1e-3, high=1e5)
+    if measured is None:
+        raise UnusableRow("states no value")
+    stated = row.text("memory_kind").lower()
+    kind = _MEMORY_KINDS.get(stated, "allocated")
+    memory = training_memory(question.model, question.cluster, question.plan, question.workload)
+    interval = memory.reserved if kind == "reserved" else memory.allocated
+    figures = {"predicted": interval.value / GIB, "measured": measured, "low": interval.low / GIB, "high": interval.high / GIB}
+    named = [Comparison(metric=MEMORY, **figures)]
+    return [*named, Comparison(metric=f"{kind}_gib", **figures)] if stated in ("allocated", "reserved") else named
