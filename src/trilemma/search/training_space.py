@@ -1,0 +1,249 @@
+"""Every training plan to look at: a table of layouts and micro-batches, and the choices that cannot be arrays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trilemma.errors import InputError
+from trilemma.hardware.accelerator import Accelerator
+from trilemma.models.architecture import ExpertFfn, Model
+from trilemma.plans.plan import Layout
+from trilemma.plans.recipes import optimizer, recipe
+from trilemma.plans.training import Implementation, Offload, Recompute, Schedule, TrainingPlan
+from trilemma.search.training_rules import training_violations
+from trilemma.workloads import TrainingWorkload
+
+DEGREES = ("tp", "pp", "vpp", "dp", "ep", "cp")
+#: Larger micro-batches than this fill no kernel better.
+_MOST_MICRO_BATCH = 64
+#: Modes of recompute from the leanest in memory to the fastest: what fits with one need not be tried with a leaner one.
+RECOMPUTE_LADDER = (
+    Recompute(mode="full"),
+    Recompute(mode="selective", parts=("layernorm", "mlp")),
+    Recompute(mode="selective", parts=("core_attn",)),
+    Recompute(),
+)
+#: Of mixtures the activation between an expert's matrices is computed again, not the exchange of tokens.
+_MIXTURE_LADDER = (
+    Recompute(mode="full"),
+    Recompute(mode="selective", parts=("layernorm", "moe_act")),
+    Recompute(mode="selective", parts=("core_attn",)),
+    Recompute(),
+)
+#: torchtitan recomputes by operator.
+_OPERATOR_LADDER = (Recompute(mode="full"), Recompute(mode="op"), Recompute())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settled:
+    """What the user settles before the search; None and empty leave it open."""
+
+    tp: int | None = None
+    pp: int | None = None
+    vpp: int | None = None
+    dp: int | None = None
+    ep: int | None = None
+    cp: int | None = None
+    micro_batch: int | None = None
+    zero: int | None = None
+    sp: bool | None = None
+    recompute: Recompute | None = None
+    schedule: Schedule | None = None
+    recipes: tuple[str, ...] = ()
+    optimizer: str | None = None
+    offload: Offload | None = None
+    implementation: Implementation = "megatron"
+    version: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rows:
+    """Numbers of plans, one entry each, with a mask of those that may run under one template."""
+
+    columns: dict[str, NDArray[np.int64]]
+
+    def __len__(self) -> int:
+        return len(self.columns["tp"])
+
+    def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Rows:
+        return Rows(columns={name: column[chosen] for name, column in self.columns.items()})
+
+    def plan(self, template: TrainingPlan) -> TrainingPlan:
+        """``template`` with these numbers: a table of plans."""
+        layout = Layout(**{name: self.columns[name] for name in DEGREES})
+        return replace(template, layout=layout, micro_batch=self.columns["micro_batch"])
+
+    def one(self, template: TrainingPlan, at: int) -> TrainingPlan:
+        """Plan number ``at`` alone."""
+        layout = Layout(**{name: int(self.columns[name][at]) for name in DEGREES})
+        return replace(template, layout=layout, micro_batch=int(self.columns["micro_batch"][at]))
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    names = (*DEGREES, "micro_batch")
+    if not parts:
+        return Rows(columns={name: np.zeros(0, dtype=np.int64) for name in names})
+    return Rows(columns={name: np.concatenate([part.columns[name] for part in parts]) for name in names})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Family:
+    """Plans that share everything but numbers and recompute: ``ladder`` runs from the leanest mode to the fastest.
+
+    ``rescue`` families (state moved to the host) are tried for rows alone that fit no other way.
+    """
+
+    template: TrainingPlan
+    ladder: tuple[Recompute, ...]
+    rescue: bool = False
+    name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Space:
+    """Rows of a cluster before any rule, and the families of plans over them."""
+
+    rows: Rows
+    families: tuple[Family, ...]
+    rejected: Counter[str] = field(default_factory=Counter)
+
+
+def training_space(
+    model: Model, accelerator: Accelerator, workload: TrainingWorkload, *, gpus: int, settled: Settled
+) -> Space:
+    """All layouts of ``gpus`` (degrees that multiply to it, chunks up to the layers, micro-batches that divide), and families.
+
+    Raises `InputError` where what is settled leaves nothing.
+    """
+    rows = list(_layouts(model, workload, gpus, settled))
+    if not rows:
+        raise InputError(_nothing(settled, gpus, workload))
+    table = np.array(rows, dtype=np.int64).T
+    names = (*DEGREES, "micro_batch")
+    columns = dict(zip(names, table, strict=True))
+    return Space(rows=Rows(columns=columns), families=tuple(_families(model, accelerator, workload, settled)))
+
+
+def legal(
+    model: Model,
+    workload: TrainingWorkload,
+    template: TrainingPlan,
+    rows: Rows,
+    rejected: Counter[str],
+    *,
+    times: int = 1,
+) -> Rows:
+    """Rows that obey the rules under ``template``; the others are counted by rule, ``times`` each."""
+    good = np.ones(len(rows), dtype=bool)
+    for rule, broken in training_violations(model, rows.plan(template), workload).items():
+        newly = good & np.broadcast_to(broken, good.shape)
+        if newly.any():
+            rejected[rule] += int(newly.sum()) * times
+        good &= ~newly
+    return rows.take(good)
+
+
+def _layouts(model: Model, workload: TrainingWorkload, gpus: int, settled: Settled) -> Iterator[tuple[int, ...]]:
+    """(tp, pp, vpp, dp, ep, cp, micro-batch): every combination whose product is the GPUs, in no rule's way yet."""
+    layers, experts = len(model.layers), _experts(model)
+    for pp in _open(settled.pp, _divisors(gpus)):
+        if gpus % pp or pp > layers:
+            continue
+        for tp in _open(settled.tp, _divisors(gpus // pp)):
+            for cp in _open(settled.cp, _divisors(gpus // (pp * tp)) if gpus % (pp * tp) == 0 else ()):
+                if gpus % (pp * tp * cp):
+                    continue
+                dp = gpus // (pp * tp * cp)
+                if settled.dp not in (None, dp) or workload.global_batch % dp:
+                    continue
+                micros = [n for n in _divisors(workload.global_batch // dp) if n <= _MOST_MICRO_BATCH]
+                for ep in _open(settled.ep, [n for n in _divisors(experts) if (tp * dp * cp) % n == 0]):
+                    for vpp in _open(settled.vpp, range(1, layers // pp + 1) if pp > 1 else (1,)):
+                        for micro in _open(settled.micro_batch, micros):
+                            yield tp, pp, vpp, dp, ep, cp, micro
+
+
+def _families(model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: Settled) -> Iterator[Family]:
+    """Templates: recipe × ZeRO stage × schedule, each with its ladder of recompute; offload as a rescue."""
+    megatron = settled.implementation == "megatron"
+    mixture = _experts(model) > 1
+    ladder: tuple[Recompute, ...] = _OPERATOR_LADDER
+    if megatron:
+        ladder = _MIXTURE_LADDER if mixture else RECOMPUTE_LADDER
+    if settled.recompute is not None:
+        ladder = (settled.recompute,)
+    stages = (settled.zero,) if settled.zero is not None else ((1, 2, 3) if megatron else (3,))
+    schedules: tuple[Schedule, ...] = (settled.schedule,) if settled.schedule else ("1f1b", "interleaved")
+    for name in settled.recipes or recipes_of(accelerator, settled.implementation):
+        for zero in stages:
+            for schedule in schedules:
+                base = TrainingPlan(
+                    implementation=settled.implementation,
+                    version=settled.version,
+                    recipe=recipe(name),
+                    optimizer=optimizer(settled.optimizer or ("adamw" if megatron else "adamw-like-weights")),
+                    sp=settled.sp is not False,
+                    zero=zero,
+                    schedule=schedule,
+                    attention="flash" if megatron else "sdpa",
+                    compiled=not megatron,
+                    loss="full" if megatron else "chunked",
+                    overlap_data=True if megatron else None,
+                )
+                label = f"{name}, ZeRO-{zero}, {schedule}"
+                if settled.offload is not None:
+                    yield Family(template=replace(base, offload=settled.offload), ladder=ladder, name=label)
+                    continue
+                yield Family(template=base, ladder=ladder, name=label)
+                if workload.method == "full":
+                    moved = replace(base, offload=Offload(optimizer=1.0))
+                    yield Family(template=moved, ladder=ladder[:1], rescue=True, name=f"{label}, optimizer on the host")
+
+
+def recipes_of(accelerator: Accelerator, implementation: Implementation) -> tuple[str, ...]:
+    """Recipes that the card has matrix units for: BF16, and the FP8 of its generation."""
+    formats = set(accelerator.hardware_formats)
+    if implementation != "megatron":
+        return ("fsdp", "fsdp-fp8") if "fp8" in formats else ("fsdp",)
+    if "mxfp8" in formats:
+        return ("bf16", "mxfp8")
+    return ("bf16", "fp8") if "fp8" in formats else ("bf16",)
+
+
+def rows_of_schedule(rows: Rows, schedule: Schedule) -> Rows:
+    """Rows that a schedule is for: interleaving needs several chunks, the others take one."""
+    chunks = rows.columns["vpp"]
+    return rows.take(chunks > 1 if schedule == "interleaved" else chunks == 1)
+
+
+def _experts(model: Model) -> int:
+    return next((layer.ffn.experts for layer in model.layers if isinstance(layer.ffn, ExpertFfn)), 1)
+
+
+def _open(value: int | None, others: Sequence[int] | range) -> Sequence[int] | range:
+    return others if value is None else (value,)
+
+
+def _divisors(number: int) -> list[int]:
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})
+
+
+def _nothing(settled: Settled, gpus: int, workload: TrainingWorkload) -> str:
+    given = [f"--{name.replace('_', '-')} {getattr(settled, name)}" for name in (*DEGREES, "micro_batch")]
+    given = [text for text in given if not text.endswith("None")]
+    shown = " x ".join(given) or "no degrees"
+    product = 1
+    for name in ("tp", "pp", "dp", "cp"):
+        product *= getattr(settled, name) or 1
+    if gpus % product:
+        return f"{shown}: their product {product} does not divide the {gpus} GPUs of --gpu; use degrees that do"
+    return (
+        f"{shown} leaves no layout of {gpus} GPUs whose replicas divide --global-batch {workload.global_batch};"
+        " use another global batch, or a larger --tp, --pp or --cp"
+    )

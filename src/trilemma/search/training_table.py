@@ -1,0 +1,178 @@
+"""Every training plan of a search priced: memory first, pruned by it, then the step, one row per plan that fits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trilemma.hardware.cluster import Cluster
+from trilemma.memory.training import training_memory
+from trilemma.models.architecture import Model
+from trilemma.plans.training import TrainingPlan
+from trilemma.search.training_space import Family, Rows, Space, joined, legal, rows_of_schedule
+from trilemma.timing.training_step import training_step
+from trilemma.workloads import TrainingWorkload
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingTable:
+    """Plans that fit: ``choice`` indexes ``templates``; seconds of a step, bytes of the worst rank, MFU.
+
+    ``searched`` counts plans before any rule, ``legal`` those that obey the rules, ``rejected`` the others by why.
+    ``device_bytes`` beyond the card are kept apart: ``nearest_bytes`` is the least need of those that do not fit.
+    """
+
+    templates: tuple[TrainingPlan, ...]
+    choice: NDArray[np.int64]
+    rows: Rows
+    step_s: NDArray[np.float64]
+    device_bytes: NDArray[np.float64]
+    mfu: NDArray[np.float64]
+    searched: int
+    legal: int
+    rejected: Counter[str]
+    nearest: TrainingPlan | None = None
+    nearest_bytes: float = np.inf
+
+    def __len__(self) -> int:
+        return len(self.choice)
+
+    def plan(self, at: int) -> TrainingPlan:
+        """The plan of row ``at``."""
+        return self.rows.one(self.templates[int(self.choice[at])], at)
+
+
+@dataclass(slots=True)
+class _Found:
+    """What accumulates while families are priced."""
+
+    templates: list[TrainingPlan]
+    parts: list[Rows]
+    columns: dict[str, list[NDArray[np.float64]]]
+    rejected: Counter[str]
+    legal: int = 0
+    searched: int = 0
+    nearest: TrainingPlan | None = None
+    nearest_bytes: float = np.inf
+
+
+def training_table(
+    model: Model, cluster: Cluster, workload: TrainingWorkload, space: Space, *, capacity_bytes: float
+) -> TrainingTable:
+    """Price every legal plan of ``space``; those beyond ``capacity_bytes`` are counted by why.
+
+    A row that does not fit with one mode of recompute does not fit with a lighter one, so modes are tried from the leanest
+    on. Raises `InputError` for a card without the figures that timing needs.
+    """
+    found = _Found(
+        templates=[], parts=[], columns={"choice": [], "step_s": [], "device_bytes": [], "mfu": []}, rejected=Counter()
+    )
+    homeless: dict[str, Rows] = {}
+    for family in space.families:
+        rows = rows_of_schedule(space.rows, family.template.schedule)
+        plain = replace(family.template, offload=type(family.template.offload)())
+        key = repr(plain)
+        if family.rescue:
+            rows = homeless.get(key, rows.take(np.zeros(len(rows), dtype=bool)))
+            found.searched += len(rows) * len(family.ladder)
+            found.legal += len(rows) * len(family.ladder)
+        else:
+            found.searched += len(rows) * len(family.ladder)
+            rows = legal(model, workload, family.template, rows, found.rejected, times=len(family.ladder))
+            found.legal += len(rows) * len(family.ladder)
+        left = _price(model, cluster, workload, family, rows, capacity_bytes, found)
+        if not family.rescue:
+            homeless[key] = left
+    columns = {name: np.concatenate(parts) if parts else np.zeros(0) for name, parts in found.columns.items()}
+    return TrainingTable(
+        templates=tuple(found.templates),
+        choice=columns["choice"].astype(np.int64),
+        rows=joined(found.parts),
+        step_s=columns["step_s"],
+        device_bytes=columns["device_bytes"],
+        mfu=columns["mfu"],
+        searched=found.searched,
+        legal=found.legal,
+        rejected=found.rejected,
+        nearest=found.nearest,
+        nearest_bytes=found.nearest_bytes,
+    )
+
+
+def _price(
+    model: Model, cluster: Cluster, workload: TrainingWorkload, family: Family, rows: Rows, capacity_bytes: float,
+    found: _Found,
+) -> Rows:  # fmt: skip
+    """Climb the ladder of recompute with the rows that still fit; gives back those that fit with no mode."""
+    homeless = rows.take(np.zeros(len(rows), dtype=bool))
+    for step, mode in enumerate(family.ladder):
+        if not len(rows):
+            break
+        template = replace(family.template, recompute=mode)
+        memory = training_memory(model, cluster, rows.plan(template), workload)
+        need = np.broadcast_to(np.asarray(memory.device_bytes, dtype=float), (len(rows),))
+        fits = need <= capacity_bytes
+        lost = int((~fits).sum())
+        if lost:
+            left = len(family.ladder) - step
+            why = (
+                "does not fit the card even with full recompute"
+                if step == 0
+                else f"does not fit with recompute {_words(mode)}"
+            )
+            found.rejected[why] += lost * left
+            _nearest(found, rows, template, need, fits)
+        if step == 0:
+            homeless = rows.take(~fits)
+        rows, need = rows.take(fits), need[fits]
+        if not len(rows):
+            break
+        step_time = training_step(model, cluster, rows.plan(template), workload)
+        found.columns["choice"].append(np.full(len(rows), float(len(found.templates))))
+        found.columns["step_s"].append(np.broadcast_to(step_time.step_s, need.shape))
+        found.columns["device_bytes"].append(need)
+        found.columns["mfu"].append(np.broadcast_to(step_time.mfu, need.shape))
+        found.templates.append(template)
+        found.parts.append(rows)
+    return homeless
+
+
+def _nearest(
+    found: _Found, rows: Rows, template: TrainingPlan, need: NDArray[np.float64], fits: NDArray[np.bool_]
+) -> None:
+    """Keeps the plan that misses the card by least, for the answer where nothing fits."""
+    over = np.where(fits, np.inf, need)
+    at = int(over.argmin())
+    if over[at] < found.nearest_bytes:
+        found.nearest, found.nearest_bytes = rows.one(template, at), float(over[at])
+
+
+def _words(mode: object) -> str:
+    parts = getattr(mode, "parts", ())
+    name = str(getattr(mode, "mode", mode))
+    return f"{name} ({', '.join(parts)})" if parts else name
+
+
+def order_of(table: TrainingTable) -> NDArray[np.int64]:
+    """Rows from the fastest on; of equally fast ones the one that takes less memory first."""
+    return np.lexsort((table.device_bytes, np.round(table.step_s, 9)))
+
+
+def best_of_each(table: TrainingTable, ranked: Sequence[int] | NDArray[np.int64], *, most: int) -> list[int]:
+    """The first of ``ranked`` for each way to cut the model (tp, pp, cp, ep), so that variants do not fill the list."""
+    seen: set[tuple[int, ...]] = set()
+    kept: list[int] = []
+    columns = [table.rows.columns[name] for name in ("tp", "pp", "cp", "ep")]
+    for at in ranked:
+        key = tuple(int(column[at]) for column in columns)
+        if key in seen:
+            continue
+        seen.add(key)
+        kept.append(int(at))
+        if len(kept) == most:
+            break
+    return kept
