@@ -19,13 +19,13 @@ def final_norm_bytes(hidden: int, shards: Shards, *, written: bool, activation_b
 
 def logits_bytes(
     vocab: int, hidden: int, shards: Shards, *, loss: str, chunks: int, per_logit: float, kept_per_logit: float,
-    vocab_multiple: int = 1, vocab_parallel: bool = True, trains_head: bool = True,
+    vocab_multiple: int = 1, vocab_parallel: bool = True, trains_head: bool = True, per_chunk_logit: float | None = None,
 ) -> Any:  # fmt: skip
     """Bytes at the peak of the loss, scalar or array (plans,).
 
     ``full``: ``tokens · vocab · per_logit``, what logits, their FP32 copy, log-softmax and its gradient need at once
     (12 in Transformers: 2 + 4 + 4 + 2 and 8 of them in backward). ``chunked``: all logits in ``kept_per_logit`` bytes and
-    one of ``chunks`` pieces at the full price. ``fused`` with the output matrix (Liger, Cut Cross-Entropy): pieces of about
+    one of ``chunks`` pieces at the full price, or at ``per_chunk_logit``. ``fused`` with the output matrix (Liger, Cut Cross-Entropy): pieces of about
     as many logits as there are hidden values, and where the matrix is trained its FP32 gradient.
     """
     tp = np.asarray(shards.tp)
@@ -35,6 +35,7 @@ def logits_bytes(
     if loss == "full":
         return tokens * rows * per_logit
     if loss == "chunked":
-        return tokens * rows * (kept_per_logit + (per_logit - kept_per_logit) / chunks)
+        price = per_logit if per_chunk_logit is None else per_chunk_logit
+        return tokens * rows * (kept_per_logit + (price - kept_per_logit) / chunks)
     piece = np.minimum(tokens, np.ceil(tokens * hidden / np.asarray(rows)))
     return piece * rows * per_logit + (rows * hidden * 4.0 if trains_head else 0.0) * np.ones(np.shape(tokens))

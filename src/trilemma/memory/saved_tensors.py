@@ -89,7 +89,6 @@ def _norm(
                 cut="whole" if traits.gathered_inputs else "sequence",
                 needed_by=tuple(roles),
                 parts=("layernorm",),
-                pointwise=True,
                 fp8=True,
             )
         )

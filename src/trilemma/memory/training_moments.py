@@ -152,7 +152,7 @@ def _step_terms(
     logits = logits_bytes(
         vocab, hidden, shards, loss=plan.loss, chunks=plan.loss_chunks, per_logit=facts[compiled],
         kept_per_logit=facts["kept_per_logit"] * scale, vocab_multiple=facts["vocab_multiple"],
-        trains_head=prepared.trained is None,
+        trains_head=prepared.trained is None, per_chunk_logit=facts.get("chunk_logit_bytes"),
     )  # fmt: skip
     # A pipeline that runs all forward passes first computes every loss before the first backward pass.
     losses = held if plan.schedule == "gpipe" else np.ones_like(held)
