@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,13 @@ class TensorCosts:
 
 
 def _bytes(tensor: Tensor, name: str) -> float:
-    return float(catalogue.get(name).storage_bytes(tensor.shape))
+    return _stored_bytes(tensor.shape, name)
+
+
+@lru_cache(maxsize=4096)
+def _stored_bytes(shape: tuple[int, ...], name: str) -> float:
+    """Kept: a search asks for the few shapes of a model some thousand times."""
+    return float(catalogue.get(name).storage_bytes(shape))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
