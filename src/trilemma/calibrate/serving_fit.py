@@ -97,9 +97,7 @@ def _of_load(bench: Bench, machine: Machine) -> Any:
 def _decode_rate(bench: Bench, machine: Machine) -> Any:
     running = np.maximum(bench.concurrency / np.asarray(bench.layout.dp), 1.0)
     context = bench.isl + bench.osl / 2
-    step = decode_step(
-        bench.work, machine, bench.layout, batch=running, context=context, kv_format=bench.kv_format
-    )
+    step = decode_step(bench.work, machine, bench.layout, batch=running, context=context, kv_format=bench.kv_format)
     return bench.concurrency / step.total_s
 
 
@@ -111,7 +109,9 @@ def _prefill_rate(bench: Bench, machine: Machine) -> Any:
     return bench.isl * bench.concurrency / through.total_s
 
 
-def fit(benches: Sequence[Bench], priors: Priors, *, start: ServingTerms | None = None, most_rounds: int = 25) -> ServingTerms:
+def fit(
+    benches: Sequence[Bench], priors: Priors, *, start: ServingTerms | None = None, most_rounds: int = 25
+) -> ServingTerms:
     """Offsets of every level that explain ``benches`` best (Levenberg-Marquardt on the penalised errors)."""
     problem = _Problem(benches, priors)
     offsets = problem.from_terms(start)

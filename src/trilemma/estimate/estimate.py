@@ -68,11 +68,16 @@ class Latency:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpeedEstimate:
-    """Seconds and rates; a figure that does not apply is None. ``lines`` are the exposed parts of one step, in seconds."""
+    """Seconds and rates; a figure that does not apply is None. ``lines`` are the exposed parts of one step, in seconds.
+
+    ``itl_s`` is the gap between two tokens (same mean as ``tpot_s``), ``request_s`` the time from sending to the last token.
+    """
 
     ttft_s: Latency | None = None
     tpot_s: Latency | None = None
     step_s: Latency | None = None
+    itl_s: Latency | None = None
+    request_s: Latency | None = None
     output_tokens_per_s: Interval | None = None
     tokens_per_s_per_gpu: Interval | None = None
     mfu: Interval | None = None

@@ -18,6 +18,7 @@ from trilemma.plans import Plan
 from trilemma.quantities import show_count
 from trilemma.timing import Machine, ServingSpeed, concurrency_for_rate, model_work, serving_speed
 from trilemma.timing.intervals import speed_spread
+from trilemma.timing.speculation import Speculation
 from trilemma.workloads import Serving
 
 #: The load that is assumed, and said to be, where none is stated: chat lengths, a few dozen readers.
@@ -39,23 +40,25 @@ def plan_speed(start: StartUp, *, model: Model, cluster: Cluster, workload: Serv
     load, cautions = _stated(workload, start)
     isl, osl = load.isl or ASSUMED_ISL, load.osl or ASSUMED_OSL
     layout, kv_format = plan.pool.layout, catalogue.get(start.kv_format)
-    work, machine = model_work(model, cluster.accelerator), Machine.of(cluster)
+    work = model_work(model, cluster.accelerator)
+    machine = Machine.serving(cluster, work=work, engine=plan.engine.name)
+    speculation, unstated = _speculation(plan)
     held = slots(start, length=isl + osl)
     concurrency = load.concurrency
     if load.rate is not None:
         concurrency = concurrency_for_rate(
             work, machine, layout, rate=load.rate, isl=isl, osl=osl, kv_format=kv_format, slots=held,
-            prefix_hit=load.prefix_hit,
+            prefix_hit=load.prefix_hit, speculation=speculation,
         )  # fmt: skip
     speed = serving_speed(
         work, machine, layout, concurrency=concurrency or ASSUMED_CONCURRENCY, isl=isl, osl=osl, kv_format=kv_format,
-        slots=held, prefix_hit=load.prefix_hit, rate=load.rate,
+        slots=held, prefix_hit=load.prefix_hit, rate=load.rate, speculation=speculation,
     )  # fmt: skip
     return Speed(
         figures=_figures(speed, machine, model),
         bottleneck=_bottleneck(speed, held),
         output_tokens_per_s=float(speed.output_tokens_per_s),
-        cautions=(*cautions, *_spec_sheet_cautions(machine)),
+        cautions=(*cautions, *unstated, *_source_cautions(machine)),
     )
 
 
@@ -92,20 +95,26 @@ def _stated(workload: Serving, start: StartUp) -> tuple[Serving, tuple[Caution, 
 def _figures(speed: ServingSpeed, machine: Machine, model: Model) -> SpeedEstimate:
     spread = speed_spread(machine, model)
 
-    def latency(seconds: object, name: str) -> Latency:
+    def latency(seconds: object, name: str, p50: object = None, p99: object = None) -> Latency:
         low, high = spread[name]
         value = float(np.asarray(seconds))
-        return Latency(interval=Interval(value=value, low=value * low, high=value * high))
+        return Latency(
+            interval=Interval(value=value, low=value * low, high=value * high),
+            p50=None if p50 is None else float(np.asarray(p50)),
+            p99=None if p99 is None else float(np.asarray(p99)),
+        )
 
     def rate(per_s: object) -> Interval:
-        low, high = spread["tpot"]
+        low, high = spread["output"]
         value = float(np.asarray(per_s))
-        return Interval(value=value, low=value / high, high=value / low)
+        return Interval(value=value, low=value * low, high=value * high)
 
     mfu = float(np.asarray(speed.mfu))
     return SpeedEstimate(
-        ttft_s=latency(speed.ttft_s, "ttft"),
+        ttft_s=latency(speed.ttft_s, "ttft", speed.ttft_p50_s, speed.ttft_p99_s),
         tpot_s=latency(speed.tpot_s, "tpot"),
+        itl_s=latency(speed.tpot_s, "tpot", speed.gap_p50_s, speed.gap_p99_s),
+        request_s=latency(speed.request_s, "tpot", speed.request_p50_s, speed.request_p99_s),
         step_s=latency(speed.step_s, "tpot"),
         output_tokens_per_s=rate(speed.output_tokens_per_s),
         tokens_per_s_per_gpu=rate(speed.tokens_per_s_per_gpu),
@@ -130,16 +139,27 @@ def _bottleneck(speed: ServingSpeed, held: np.ndarray) -> Bottleneck:
     )
 
 
-def _spec_sheet_cautions(machine: Machine) -> tuple[Caution, ...]:
-    where = "datasheet figures and typical efficiencies"
-    if machine.coefficients.known_card:
-        return (
-            Caution(
-                code="spec-sheet-speed", message=f"speed comes from {where} of this kind of card, not from runs of it"
-            ),
+def _speculation(plan: Plan) -> tuple[Speculation | None, tuple[Caution, ...]]:
+    """Drafts speed a plan up by their acceptance, which is measured on the user's own text and never guessed."""
+    draft = plan.pool.draft
+    if draft is None:
+        return None, ()
+    if draft.acceptance is None:
+        message = f"speed is without the {draft.method} drafts: their acceptance is not stated"
+        return None, (Caution(code="draft-acceptance", message=message),)
+    return Speculation(drafted=draft.tokens, acceptance=draft.acceptance), ()
+
+
+def _source_cautions(machine: Machine) -> tuple[Caution, ...]:
+    """Where the speed comes from: runs of this deployment, of deployments like it, or the datasheet."""
+    if not machine.coefficients.known_card:
+        words = (
+            "speed comes from datasheet figures and typical efficiencies; no kernel of this kind of card was measured"
         )
-    return (
-        Caution(
-            code="spec-sheet-speed", message=f"speed comes from {where}; no kernel of this kind of card was measured"
-        ),
+        return (Caution(code="spec-sheet-speed", message=words),)
+    if machine.measured:
+        return ()
+    words = (
+        f"speed is carried over from runs of {machine.engine} on other cards or in other precisions, hence its width"
     )
+    return (Caution(code="unmeasured-deployment", message=words),)

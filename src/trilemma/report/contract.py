@@ -77,6 +77,8 @@ class SpeedDocument(TypedDict):
     tpot_ms: NotRequired[FigureDocument]
     output_tokens_per_s: NotRequired[FigureDocument]
     step_s: NotRequired[FigureDocument]
+    itl_ms: NotRequired[FigureDocument]
+    request_ms: NotRequired[FigureDocument]
     tokens_per_s_per_gpu: NotRequired[FigureDocument]
     mfu: NotRequired[FigureDocument]
     batch: NotRequired[float]

@@ -139,6 +139,8 @@ def _speed(speed: SpeedEstimate) -> dict[str, Any]:
             "tpot_ms": _latency(speed.tpot_s, 1e3),
             "output_tokens_per_s": _interval(speed.output_tokens_per_s),
             "step_s": _latency(speed.step_s, 1.0),
+            "itl_ms": _latency(speed.itl_s, 1e3),
+            "request_ms": _latency(speed.request_s, 1e3),
             "tokens_per_s_per_gpu": _interval(speed.tokens_per_s_per_gpu),
             "mfu": _interval(speed.mfu),
             "batch": None if speed.batch is None else _rounded(speed.batch),

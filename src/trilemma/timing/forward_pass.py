@@ -14,10 +14,11 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.plans import Layout
 from trilemma.quantities import Numbers
 from trilemma.timing.attention import Work, decode_work, prefill_work
-from trilemma.timing.coefficients import Coefficients, coefficients_for
+from trilemma.timing.coefficients import Coefficients, coefficients_for, scaled
 from trilemma.timing.collectives import Wires, all_gather_s, all_reduce_s, point_to_point_s, wires
 from trilemma.timing.operators import ExpertProducts, ModelWork, Products
 from trilemma.timing.roofline import is_compute_bound, operator_time_s, peak_flops
+from trilemma.timing.serving_terms import current, precision_of
 
 #: Lines of a pass in the order in which they are shown.
 PASS_LINES = (
@@ -52,12 +53,19 @@ class PassTime:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """A cluster as timing sees it: datasheet figures and the coefficients of its kind of card."""
+    """A cluster as timing sees it: datasheet figures and the coefficients of its kind of card.
+
+    ``engine`` and ``precision`` name whose serving terms were put in ("": none were), ``measured`` says whether runs of this
+    very deployment are among what they were fitted to.
+    """
 
     accelerator: Accelerator
     coefficients: Coefficients
     wires: Wires
     cluster: Cluster
+    engine: str = ""
+    precision: str = ""
+    measured: bool = False
 
     @classmethod
     def of(cls, cluster: Cluster) -> Machine:
@@ -68,6 +76,15 @@ class Machine:
             wires=wires(cluster, coefficients),
             cluster=cluster,
         )
+
+    @classmethod
+    def serving(cls, cluster: Cluster, *, work: ModelWork, engine: str) -> Machine:
+        """`of`, with the coefficients scaled by the terms fitted to runs of ``engine`` on such cards."""
+        plain, terms, precision = cls.of(cluster), current(), precision_of(work)
+        factors = terms.factors(engine, cluster.accelerator, precision)
+        fitted = plain.with_coefficients(scaled(plain.coefficients, factors))
+        measured = terms.measured(engine, cluster.accelerator, precision)
+        return replace(fitted, engine=engine, precision=precision, measured=measured)
 
     def with_coefficients(self, coefficients: Coefficients) -> Machine:
         """The same cards and wires under other coefficients."""

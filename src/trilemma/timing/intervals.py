@@ -1,4 +1,4 @@
-"""How far a spec-sheet speed may be off: factors that bound 90 % of measured rows, by class."""
+"""How far a predicted speed may be off: factors that bound 90 % of measured rows, by class."""
 
 from __future__ import annotations
 
@@ -7,15 +7,32 @@ from collections.abc import Mapping
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.timing.coefficients import spec_sheet
 from trilemma.timing.forward_pass import Machine
+from trilemma.timing.serving_terms import current
 
 
 def speed_spread(machine: Machine, model: Model) -> Mapping[str, tuple[float, float]]:
-    """(low, high) factors by which measured "ttft" and "tpot" differ from predicted ones in nine of ten rows.
+    """(low, high) factors by which measured "ttft", "tpot" and "output" differ from predicted ones in nine of ten rows.
 
-    Classes are what a plan is (dense or a mixture, a kind of card whose kernels were measured or not), never a model. The
-    source of the rows stands in the data file.
+    Classes are what a plan is (dense or a mixture, engine, precision, a deployment that was fitted or not, a kind of card
+    whose kernels were measured or not), never a model. A kind of card that nobody measured has the widest bounds. The
+    sources of the rows stand in the data files.
     """
     mixture = any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers)
     name = "unmeasured" if not machine.coefficients.known_card else "mixture" if mixture else "dense"
     row = spec_sheet()["spread"][name]
-    return {figure: (row[figure][0], row[figure][1]) for figure in ("ttft", "tpot")}
+    found = {figure: (row[figure][0], row[figure][1]) for figure in ("ttft", "tpot")}
+    if machine.engine and machine.coefficients.known_card:
+        found |= _fitted(machine, "mixture" if mixture else "dense")
+    low, high = found["tpot"]
+    return {"output": (1 / high, 1 / low)} | found
+
+
+def _fitted(machine: Machine, family: str) -> dict[str, tuple[float, float]]:
+    found = {}
+    for figure in ("ttft", "tpot"):
+        spread = current().spread(
+            figure, family=family, engine=machine.engine, precision=machine.precision, measured=machine.measured
+        )
+        if spread is not None:
+            found[figure] = (spread.low, spread.high)
+    return found

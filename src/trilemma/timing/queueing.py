@@ -1,4 +1,4 @@
-"""Requests that share an engine: how long one waits, how much of its time it decodes, and what the slowest see.
+"""Requests that share an engine: how long one waits, and what the slowest see.
 
 Closed forms for a fixed number of requests in flight (each user sends the next request when one is answered).
 """
@@ -13,19 +13,6 @@ from trilemma.quantities import Numbers
 
 #: P50 and P99 of an exponential waiting time over its mean: ln 2 and ln 100.
 _P50, _P99 = float(np.log(2.0)), float(np.log(100.0))
-
-
-def decode_time_s(fixed_s: Numbers, loaded_s: Numbers, *, tokens: Numbers, before_s: Numbers) -> Any:
-    """Seconds in which a request makes its ``tokens`` outputs, when each takes ``fixed_s`` plus ``loaded_s`` at full load.
-
-    A request that is being prefilled or waits does not decode: with ``before_s`` seconds until its first token, a share
-    ``x / (x + before)`` of all requests decodes at any time, ``x`` being the time sought, so that
-    ``x = tokens · (fixed + loaded · x / (x + before))``: the positive root of ``x² + (before − F − L)·x − F·before = 0``
-    with ``F = tokens · fixed`` and ``L = tokens · loaded``. Arrays broadcast.
-    """
-    fixed, loaded, before = np.asarray(tokens) * fixed_s, np.asarray(tokens) * loaded_s, np.asarray(before_s)
-    linear = before - fixed - loaded
-    return (np.sqrt(linear * linear + 4.0 * fixed * before) - linear) / 2.0
 
 
 def waiting_s(offered: Numbers, running: Numbers, cycle_s: Numbers) -> Any:

@@ -13,7 +13,7 @@ from trilemma.plans import Layout
 from trilemma.quantities import Numbers
 from trilemma.timing.forward_pass import RESOURCES, Machine, PassTime, decode_step, prefill_pass
 from trilemma.timing.operators import ModelWork
-from trilemma.timing.queueing import decode_time_s, percentiles_s, token_gap_percentiles_s, waiting_s
+from trilemma.timing.queueing import percentiles_s, token_gap_percentiles_s, waiting_s
 from trilemma.timing.speculation import Speculation
 
 #: Short prompts are prefilled together; beyond so many tokens a pass is compute bound and nothing is saved.
@@ -78,7 +78,7 @@ def serving_speed(
     requests arrive at ``rate`` a second no more tokens are made than they ask for.
     Decode steps pay for the prefills of others: ``TPOT = step + (B − 1)/OSL · prefill``, since while one request makes
     OSL tokens each of the other ``B − 1`` is prefilled once. With ``pp`` stages a prefill holds each for its share only.
-    Requests that are not decoding yet load no step (`decode_time_s`). ``TTFT = request + prefill + steps waited · step +
+    ``TTFT = request + prefill + steps waited · step +
     (B − 1) · (queue · prefill + per request) + waiting for a slot``; where requests wait for slots one is filled at once
     and its prefill does not queue. ``speculation`` lets a step verify drafted tokens.
     """
@@ -86,7 +86,13 @@ def serving_speed(
     host = machine.coefficients
     guess = speculation or Speculation()
     step = decode_step(
-        work, machine, layout, batch=load.running, context=isl + load.osl / 2, kv_format=kv_format, tokens=guess.verified
+        work,
+        machine,
+        layout,
+        batch=load.running,
+        context=isl + load.osl / 2,
+        kv_format=kv_format,
+        tokens=guess.verified,
     )
     per_token = 1.0 / guess.tokens_per_step
     drafting_s = guess.drafting_s(step, work.layers)
@@ -95,18 +101,12 @@ def serving_speed(
     shared = prefill_pass(work, machine, layout, prompts=load.together, **passes)
     each_s = shared.total_s / load.together / load.pp
     prefill_s = (load.running - 1) / load.osl * each_s * host.interference
-    sequences_s = host.sequence_s * load.running * per_token
-    attention_s = step.lines.get("attention", 0.0) * per_token
-    fixed_s = (step.total_s + drafting_s) * per_token - attention_s - sequences_s
+    bare_s = (step.total_s + drafting_s) * per_token
+    tpot_s = bare_s + prefill_s
     queue_s = np.where(load.saturated, 0.0, (load.running - 1) * (host.queue_share * each_s + host.queued_request_s))
     before_s = prompt.total_s + host.steps_waited * step.total_s + queue_s
     first_s = host.request_s + before_s
-    decoding_s = decode_time_s(
-        fixed_s, attention_s + sequences_s + prefill_s, tokens=load.osl, before_s=np.where(load.saturated, before_s, first_s)
-    )
-    tpot_s = decoding_s / load.osl
-    busy = decoding_s / (decoding_s + np.where(load.saturated, before_s, first_s))
-    lines, resources = _parts(step, shared, host.sequence_s * load.running, drafting_s, per_token, busy, prefill_s)
+    lines, resources = _parts(step, shared, drafting_s, per_token, prefill_s)
     cycle_s = np.where(load.saturated, before_s, first_s) + (load.osl - 1) * tpot_s
     output_per_s = load.running * load.dp * load.osl / cycle_s
     if rate is not None:
@@ -115,7 +115,7 @@ def serving_speed(
     ttft_s = first_s + waited_s
     ttft_p50_s, ttft_p99_s = percentiles_s(first_s - queue_s, queue_s + waited_s)
     gap_p50_s, gap_p99_s = token_gap_percentiles_s(
-        fixed_s + (attention_s + sequences_s) * busy, each_s * host.interference, (load.running - 1) / load.osl * busy
+        bare_s, each_s * load.together * host.interference, (load.running - 1) / load.osl / load.together
     )
     per_gpu = output_per_s / layout.gpus
     bf16 = machine.accelerator.peak_flops.get("bf16") or machine.accelerator.peak_flops.get("fp16")
@@ -192,6 +192,7 @@ def concurrency_for_rate(
     kv_format: Format,
     slots: Numbers = np.inf,
     prefix_hit: float = 0.0,
+    speculation: Speculation | None = None,
     most: int = 2**14,
 ) -> Any:
     """Requests in flight when ``rate`` requests arrive a second (Little's law): at least 1, or ``most`` where the plan cannot
@@ -205,7 +206,7 @@ def concurrency_for_rate(
         middle = np.ceil((low + high) / 2)
         speed = serving_speed(
             work, machine, layout, concurrency=middle, isl=isl, osl=osl, kv_format=kv_format, slots=slots,
-            prefix_hit=prefix_hit,
+            prefix_hit=prefix_hit, speculation=speculation,
         )  # fmt: skip
         enough = speed.output_tokens_per_s / np.asarray(osl) >= rate
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
@@ -213,22 +214,16 @@ def concurrency_for_rate(
 
 
 def _parts(
-    step: PassTime, prefill: PassTime, sequences_s: Any, drafting_s: Any, per_token: Any, busy: Any, prefill_s: Any
+    step: PassTime, prefill: PassTime, drafting_s: Any, per_token: Any, prefill_s: Any
 ) -> tuple[dict[str, Numbers], dict[str, Numbers]]:
-    """Lines and resources of a token's time: what a step pays anyway, and by the share of its time that a request decodes
-    what grows with the requests that do."""
-    lines: dict[str, Any] = {name: np.float64(0.0) for name in step.lines}
-    resources: dict[str, Any] = {name: np.float64(0.0) for name in RESOURCES}
-    for (line, resource), seconds in step.parts.items():
-        loaded = seconds if line == "attention" else sequences_s if line == "host" else 0.0
-        part = (seconds - loaded * (1.0 - busy)) * per_token
-        lines[line] = lines[line] + part
-        resources[resource] = resources[resource] + part
+    """Lines and resources of a token's time: its part of a step, and of the prefills of others."""
+    lines: dict[str, Any] = {name: seconds * per_token for name, seconds in step.lines.items()}
+    resources: dict[str, Any] = {name: seconds * per_token for name, seconds in step.resources.items()}
     if np.any(drafting_s):
         lines["draft"] = drafting_s * per_token
-        resources["memory_bandwidth"] = resources["memory_bandwidth"] + drafting_s * per_token
-    lines["prefill"] = prefill_s * busy
-    share = lines["prefill"] / np.maximum(prefill.total_s, 1e-30)
+        resources["memory_bandwidth"] = resources["memory_bandwidth"] + lines["draft"]
+    lines["prefill"] = prefill_s
+    share = prefill_s / prefill.total_s
     for resource, seconds in prefill.resources.items():
         resources[resource] = resources[resource] + seconds * share
     return lines, resources

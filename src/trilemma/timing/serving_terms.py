@@ -52,10 +52,29 @@ def precision_of(work: ModelWork) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Spread:
+    """Between which factors of a prediction nine of ten measured ``figure`` values lie, for one class of deployments.
+
+    ``family`` is dense or mixture, ``measured`` whether runs of this very deployment were fitted; "" means any.
+    """
+
+    figure: str
+    family: str
+    measured: bool
+    engine: str
+    precision: str
+    low: float
+    high: float
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ServingTerms:
-    """Logarithms of multipliers: ``offsets[level][key][term]``."""
+    """Logarithms of multipliers: ``offsets[level][key][term]``; and how far measured figures lie from predicted ones."""
 
     offsets: tuple[Mapping[str, Mapping[str, float]], ...]
+    spreads: tuple[Spread, ...] = ()
+    source: str = ""
 
     def factors(self, engine: str, accelerator: Accelerator, precision: str) -> dict[str, float]:
         """The multiplier of every term for one deployment."""
@@ -69,6 +88,16 @@ class ServingTerms:
     def measured(self, engine: str, accelerator: Accelerator, precision: str) -> bool:
         """Whether this very deployment was among those that were fitted."""
         return keys_of(engine, accelerator, precision)[-1] in self.offsets[-1]
+
+    def spread(self, figure: str, *, family: str, engine: str, precision: str, measured: bool) -> Spread | None:
+        """The narrowest class that has figures of this kind."""
+        wanted = ((family, engine, precision), (family, engine, ""), (family, "", ""), ("", "", ""))
+        for names in wanted:
+            for spread in self.spreads:
+                own = (spread.family, spread.engine, spread.precision)
+                if (spread.figure, spread.measured) == (figure, measured) and own == names:
+                    return spread
+        return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +116,44 @@ def priors() -> Priors:
     """The priors as shipped (``data/coefficients/serving_priors.toml``)."""
     data = _read("serving_priors.toml")
     levels = data["levels"]
-    return Priors(widths={term: tuple(width * levels[level] for level in LEVELS) for term, width in data["terms"].items()})
+    return Priors(
+        widths={term: tuple(width * levels[level] for level in LEVELS) for term, width in data["terms"].items()}
+    )
+
+
+@cache
+def shipped() -> ServingTerms:
+    """The terms as shipped (``data/coefficients/serving_terms.toml``)."""
+    return from_document(_read("serving_terms.toml"))
+
+
+_IN_USE: ContextVar[ServingTerms | None] = ContextVar("serving_terms", default=None)
+
+
+def current() -> ServingTerms:
+    """The terms in use: those of `using`, else those shipped."""
+    return _IN_USE.get() or shipped()
+
+
+@contextmanager
+def using(terms: ServingTerms) -> Iterator[None]:
+    """Answer with ``terms`` inside the block, such as those of a profile."""
+    token = _IN_USE.set(terms)
+    try:
+        yield
+    finally:
+        _IN_USE.reset(token)
+
+
+def from_document(document: Mapping[str, Any]) -> ServingTerms:
+    """Terms as written by `to_document`."""
+    names = document["terms"]
+    levels = tuple(
+        {key: dict(zip(names, row, strict=True)) for key, row in document["offsets"].get(level, {}).items()}
+        for level in LEVELS
+    )
+    spreads = tuple(Spread(**row) for row in document.get("spread", ()))
+    return ServingTerms(offsets=levels, spreads=spreads, source=document["source"])
 
 
 def _read(name: str) -> Mapping[str, Any]:

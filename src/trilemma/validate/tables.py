@@ -51,7 +51,11 @@ KINDS: tuple[TableKind, ...] = (
         ),
         module="trilemma.validate.serving_memory",
     ),
-    TableKind(name="serving-speed", columns=frozenset({"model", "gpu", "isl", "osl", "metric", "value"})),
+    TableKind(
+        name="serving-speed",
+        columns=frozenset({"model", "gpu", "isl", "osl", "metric", "value"}),
+        module="trilemma.validate.serving_speed",
+    ),
     TableKind(
         name="training",
         columns=frozenset({"model", "gpu", "measured_metric", "value"}),

@@ -1,0 +1,121 @@
+"""Serving terms fitted to a table: once to all of it, and again with groups of rows left out.
+
+Every fitted number takes part: a group that is left out is judged by terms, and inside bounds, that never saw it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from trilemma.calibrate.serving_fit import Bench, fit, predict
+from trilemma.calibrate.serving_spread import Residual, spreads_of
+from trilemma.models.architecture import ExpertFfn, Model
+from trilemma.quantities import Array
+from trilemma.timing.serving_terms import ServingTerms, Spread, priors
+from trilemma.validate.serving_speed_question import SpeedQuestion
+
+_ROUNDS = 8
+
+
+def family_of(model: Model) -> str:
+    """dense or mixture."""
+    return "mixture" if any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers) else "dense"
+
+
+def predictions(benches: Sequence[Bench], terms: ServingTerms, rows: int) -> Array:
+    """(rows,) predictions in seconds or tokens per second; nan where no bench holds the row."""
+    found = np.full(rows, np.nan)
+    for bench in benches:
+        found[bench.at] = predict(bench, terms.factors(bench.engine, bench.machine.accelerator, bench.precision))
+    return found
+
+
+def without(
+    benches: Sequence[Bench],
+    groups: Sequence[Hashable],
+    start: ServingTerms,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> Array:
+    """Predictions of every row by terms fitted without the rows of its group; ``start`` is where each fit sets out."""
+    found = np.full(len(groups), np.nan)
+    named = np.empty(len(groups), dtype=object)
+    named[:] = list(groups)
+    used = np.unique(np.concatenate([bench.at for bench in benches]))
+    done = 0
+    for group in dict.fromkeys(groups[at] for at in used):
+        own = [bench.take(mask) for bench in benches if np.any(mask := _is(named[bench.at], group))]
+        rest = [bench.take(mask) for bench in benches if np.any(mask := ~_is(named[bench.at], group))]
+        if rest:
+            terms = fit(rest, priors(), start=start, most_rounds=_ROUNDS)
+            for bench in own:
+                factors = terms.factors(bench.engine, bench.machine.accelerator, bench.precision)
+                found[bench.at] = predict(bench, factors)
+        done += sum(len(bench.at) for bench in own)
+        if progress is not None:
+            progress(done)
+    return found
+
+
+def _is(names: Sequence[Hashable], group: Hashable) -> Array:
+    return np.array([name == group for name in names], dtype=bool)
+
+
+def residuals_of(
+    benches: Sequence[Bench],
+    questions: Sequence[SpeedQuestion | str],
+    predicted: Array,
+    *,
+    leave_out: Array | None = None,
+) -> list[Residual]:
+    """Measured over predicted of every row that was predicted and is not in ``leave_out`` (a mask)."""
+    found = []
+    for bench in benches:
+        first = questions[int(bench.at[0])]
+        assert isinstance(first, SpeedQuestion)  # noqa: PT018
+        family = family_of(first.model)
+        for at, figure, measured in zip(bench.at, bench.quantity, bench.measured, strict=True):
+            if np.isfinite(predicted[at]) and not (leave_out is not None and leave_out[at]):
+                ratio = float(measured / predicted[at])
+                found.append(
+                    Residual(
+                        figure=str(figure), family=family, engine=bench.engine, precision=bench.precision, ratio=ratio
+                    )
+                )
+    return found
+
+
+def fit_table(
+    benches: Sequence[Bench],
+    questions: Sequence[SpeedQuestion | str],
+    *,
+    source: str,
+    start: ServingTerms | None = None,
+) -> ServingTerms:
+    """Terms fitted to all rows, with bounds: of deployments that were fitted from the rows themselves and from the same
+    rows with their model left out, half and half; of others from rows with their card and engine left out."""
+    terms = fit(benches, priors(), start=start)
+    rows = len(questions)
+    fitted = residuals_of(benches, questions, predictions(benches, terms, rows))
+    other_models = residuals_of(benches, questions, without(benches, _groups(questions, "model"), terms))
+    elsewhere = residuals_of(benches, questions, without(benches, _groups(questions, "deployment"), terms))
+    spreads: tuple[Spread, ...] = (
+        *spreads_of([*fitted, *other_models], measured=True),
+        *spreads_of(elsewhere, measured=False),
+    )
+    return replace(terms, spreads=spreads, source=source)
+
+
+def _groups(questions: Sequence[SpeedQuestion | str], by: str) -> list[Hashable]:
+    found: list[Hashable] = []
+    for question in questions:
+        if isinstance(question, str):
+            found.append(None)
+        elif by == "model":
+            found.append(question.model.name)
+        else:
+            found.append((question.accelerator.id, question.engine))
+    return found
