@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from trilemma.engines.base import Engine
 
 #: name → (module, class); a module is imported when its engine is asked for.
-_ENGINES = {"vllm": ("trilemma.engines.vllm", "Vllm")}
+_ENGINES = {
+    "vllm": ("trilemma.engines.vllm", "Vllm"),
+    "sglang": ("trilemma.engines.sglang", "Sglang"),
+}
 _ALIASES = {"vllm-openai": "vllm", "vllm-v1": "vllm"}
 
 

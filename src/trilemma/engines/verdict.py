@@ -107,6 +107,20 @@ def feasible_fraction(start: StartUp) -> tuple[Any, Any] | None:
     return (float(low), float(high)) if low <= high else None
 
 
+def feasible_share(start: StartUp, *, before_loading: tuple[str, ...]) -> tuple[Any, Any] | None:
+    """`feasible_fraction` of an engine whose fraction counts from what is free once the lines ``before_loading`` are taken."""
+    bounds = feasible_fraction(start)
+    if bounds is None:
+        return None
+    total = start.capacity_bytes if start.free_bytes is None else np.minimum(start.capacity_bytes, start.free_bytes)
+    taken = sum(
+        (np.asarray(line.bytes, dtype=float) for line in start.ledger if line.name in before_loading), np.zeros(())
+    )
+    scale = np.asarray(start.capacity_bytes, dtype=float) / np.maximum(np.asarray(total) - taken, 1.0)
+    low, high = bounds[0] * scale, np.minimum(bounds[1] * scale, 1.0)
+    return (low, high) if np.ndim(low) else (float(low), float(high)) if low <= high else None
+
+
 def fraction_must_move(start: StartUp) -> int:
     """+1 when a single plan needs a larger memory fraction, −1 a smaller one, 0 when it stands or none helps."""
     bounds = feasible_fraction(start)

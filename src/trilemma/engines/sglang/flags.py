@@ -1,0 +1,10 @@
+"""The flags of SGLang's command line; facts: data/engines/sglang_flags.toml."""
+
+from __future__ import annotations
+
+from trilemma.engines.flags import FlagTable, read_table
+
+
+def table() -> FlagTable:
+    """The shipped table, read once. argparse takes long flags as they are spelt, or cut to a unique beginning."""
+    return read_table("sglang_flags.toml", "SGLang", underscores=False, opposites=False, dotted=False)

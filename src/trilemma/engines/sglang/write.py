@@ -1,0 +1,128 @@
+"""A plan to the `sglang serve` command that runs it: only what is decided, in a fixed order, in flags of its version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trilemma.engines.flags import Flag, words_of
+from trilemma.engines.launch import check_model_word
+from trilemma.engines.sglang.flags import table
+from trilemma.engines.sglang.read import METHODS, VARIABLES
+from trilemma.engines.versions import Version
+from trilemma.errors import InputError, shorten
+from trilemma.plans import Layout, Plan, Pool, ServeOptions
+from trilemma.quantities import GIB
+
+
+def write(*, model: str, plan: Plan) -> list[str]:
+    """``["python3", "-m", "sglang.launch_server", "--model-path", model, flag, value, …]`` for a plan of one pool.
+
+    `trilemma.engines.sglang.read.read` gives the same plan back for what the command line can say. Raises `InputError`
+    for a plan that SGLang cannot run, a table of plans, or an option that the plan's version has no flag for.
+    """
+    return ["python3", "-m", "sglang.launch_server", "--model-path", check_model_word(model), *arguments(plan)]
+
+
+def arguments(plan: Plan) -> list[str]:
+    """The flags alone, as words. Raises `InputError` as `write` does."""
+    words = [word for flag, value in settings(plan) for word in words_of(flag, value)]
+    for word in words:
+        if any(ord(char) < 32 for char in word):
+            raise InputError(f"{shorten(word)!r} holds control characters, which no command line takes")
+    return words
+
+
+def settings(plan: Plan) -> list[tuple[Flag, Any]]:
+    """The flags that state the plan with their values, in the order written. Raises `InputError` as `write` does."""
+    if plan.engine.name != "sglang":
+        raise InputError(f"the plan is for {shorten(plan.engine.name)}; SGLang runs plans whose engine is sglang")
+    pool = plan.pool
+    if pool.role == "train":
+        raise InputError("SGLang serves models and cannot run a training plan")
+    known = table()
+    version = known.at(plan.engine.version)
+    pairs = {**_layout(pool.layout, pool.options), **_options(pool.options, version), **_draft(pool)}
+    pairs |= {name: value for name, value in pool.options.extra.items() if name not in VARIABLES and name not in pairs}
+    found = []
+    for name, value in pairs.items():
+        flag = known.flags.get(name)
+        if flag is None:
+            raise InputError(
+                f"SGLang has no flag --{shorten(name)}; remove {shorten(name)!r} from the plan's extra options"
+            )
+        if not flag.exists_at(version):
+            raise InputError(
+                f"SGLang {'.'.join(map(str, version))} has no --{name}; take a version from"
+                f" {'.'.join(map(str, flag.since))}"
+                f"{'' if flag.removed is None else ' and before ' + '.'.join(map(str, flag.removed))} or drop the option"
+            )
+        found.append((flag, value))
+    return found
+
+
+def _whole(value: Any, name: str) -> int:
+    if isinstance(value, np.ndarray) and value.ndim:
+        raise InputError(f"{name} holds one value per plan; write takes one plan")
+    return int(value)
+
+
+def _layout(layout: Layout, options: ServeOptions) -> dict[str, Any]:
+    """Replicas that share experts take their ranks from ``--tp-size``; whole replicas multiply it."""
+    tp, pp, dp, ep, cp, dcp = (_whole(getattr(layout, name), name) for name in ("tp", "pp", "dp", "ep", "cp", "dcp"))
+    if cp > 1:
+        raise InputError(f"--cp {cp}: context parallelism of SGLang is not written; leave it at 1")
+    shared = dp > 1 and (ep > 1 or bool(options.extra.get("enable-dp-attention")))
+    ranks = tp * dp if shared else tp
+    pairs: dict[str, Any] = {"tp-size": ranks} if ranks > 1 else {}
+    pairs |= {"pp-size": pp} if pp > 1 else {}
+    pairs |= {"dp-size": dp} if dp > 1 else {}
+    pairs |= {"enable-dp-attention": True} if shared else {}
+    pairs |= {"ep-size": ep} if ep > 1 else {}
+    return pairs | ({"dcp-size": dcp} if dcp > 1 else {})
+
+
+def _options(options: ServeOptions, version: Version) -> dict[str, Any]:
+    offload = options.cpu_offload_bytes / GIB if options.cpu_offload_bytes else None
+    sizes = None if options.cuda_graph_sizes is None else list(options.cuda_graph_sizes)
+    graphs = "cuda-graph-bs-decode" if table().flags["cuda-graph-bs-decode"].exists_at(version) else "cuda-graph-bs"
+    fraction = options.memory_fraction
+    pairs = {
+        "dtype": options.dtype,
+        "quantization": options.quantization,
+        "kv-cache-dtype": "fp8_e4m3" if options.kv_dtype == "fp8" else options.kv_dtype,
+        "context-length": options.context,
+        "max-running-requests": None if options.max_seqs is None else _whole(options.max_seqs, "max_seqs"),
+        "chunked-prefill-size": (
+            None if options.max_batched_tokens is None else _whole(options.max_batched_tokens, "max_batched_tokens")
+        ),
+        "mem-fraction-static": fraction,
+        "page-size": options.block_size,
+        "disable-radix-cache": True if options.prefix_caching is False else None,
+        "disable-cuda-graph": options.eager or (True if sizes == [] else None) or None,
+        graphs: sizes or None,
+        "language-model-only": options.text_only or None,
+        "cpu-offload-gb": int(offload) if offload is not None and offload == int(offload) else offload,
+    }
+    return {name: value for name, value in pairs.items() if value is not None}
+
+
+def _draft(pool: Pool) -> dict[str, Any]:
+    draft = pool.draft
+    if draft is None:
+        return {}
+    theirs = {"mtp": "NEXTN", "draft": "STANDALONE"}
+    if draft.method not in METHODS.values():
+        known = ", ".join(dict.fromkeys(METHODS.values()))
+        raise InputError(f"SGLang drafts by {known}; {shorten(draft.method)!r} is none of them")
+    pairs: dict[str, Any] = {"speculative-algorithm": theirs.get(draft.method, draft.method.upper())}
+    if draft.model is not None:
+        pairs["speculative-draft-model-path"] = draft.model
+    if draft.method == "ngram":
+        return pairs | {"speculative-num-draft-tokens": draft.tokens + 1}
+    return pairs | {
+        "speculative-num-steps": draft.tokens,
+        "speculative-eagle-topk": pool.options.extra.get("speculative-eagle-topk", 1),
+        "speculative-num-draft-tokens": pool.options.extra.get("speculative-num-draft-tokens", draft.tokens + 1),
+    }
