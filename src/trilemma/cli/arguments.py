@@ -41,6 +41,10 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--explain", action="store_true", help="show formula, inputs and source of each line")
 
 
+def add_profile_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--profile", metavar="NAME", help="speed by this profile (see trilemma calibrate serving)")
+
+
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", metavar="MODEL", help="catalogue name, hub id, config.json, folder, *.safetensors or *.gguf"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from trilemma.cli.arguments import add_models_dir, add_output_arguments, number
+from trilemma.cli.arguments import add_models_dir, add_output_arguments, add_profile_argument, number
 from trilemma.cli.output import show_estimate
 from trilemma.errors import Caution, InputError
 
@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--free-gib", type=number, metavar="X", help="GiB of each card that other processes leave free")
     parser.add_argument("--log", metavar="FILE", help="log of a real start: measured lines replace predicted ones")
     add_models_dir(parser)
+    add_profile_argument(parser)
     add_output_arguments(parser)
     parser.add_argument(
         "words", nargs=argparse.REMAINDER, metavar="-- ENGINE COMMAND…", help="as you would run or deploy it"

@@ -10,6 +10,7 @@ from trilemma.cli.arguments import (
     add_layout_arguments,
     add_model_arguments,
     add_output_arguments,
+    add_profile_argument,
     add_workload_arguments,
     number,
     read_cluster,
@@ -27,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_workload_arguments(parser)
     add_engine_arguments(parser)
     parser.add_argument("--free-gib", type=number, metavar="X", help="GiB of each card that other processes leave free")
+    add_profile_argument(parser)
     add_output_arguments(parser)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
@@ -90,7 +91,18 @@ def _run(arguments: list[str]) -> int:
     if command is None:
         parser.print_help()
         return YES
-    return int(importlib.import_module(parsed.module).run(parsed))
+    with _profile(getattr(parsed, "profile", None)):
+        return int(importlib.import_module(parsed.module).run(parsed))
+
+
+def _profile(name: str | None) -> contextlib.AbstractContextManager[None]:
+    """Answers inside come with the terms of the profile called ``name``, where one is named."""
+    if name is None:
+        return contextlib.nullcontext()
+    from trilemma.calibrate.serving_profile import load
+    from trilemma.timing import serving_terms
+
+    return serving_terms.using(load(name).applied(serving_terms.shipped()))
 
 
 if __name__ == "__main__":

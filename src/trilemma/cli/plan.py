@@ -9,6 +9,7 @@ from trilemma.cli.arguments import (
     add_cluster_arguments,
     add_model_arguments,
     add_output_arguments,
+    add_profile_argument,
     number,
     read_cluster,
     whole_number,
@@ -63,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     engine.add_argument("--max-batched-tokens", type=whole_number, metavar="N", help="most tokens in one step")
     engine.add_argument("--eager", action="store_true", help="no CUDA graphs")
     parser.add_argument("--top", type=whole_number, default=5, metavar="N", help="plans to show (default 5)")
+    add_profile_argument(parser)
     add_output_arguments(parser)
 
 
@@ -130,7 +132,9 @@ def _explanation(cluster: Cluster, result: SearchResult) -> tuple[str, ...]:
 
     if not result.plans:
         return ()
-    return speed_explanation(model_work(result.plans[0].precision.model, cluster.accelerator), Machine.of(cluster))
+    best = result.plans[0]
+    work = model_work(best.precision.model, cluster.accelerator)
+    return speed_explanation(work, Machine.serving(cluster, work=work, engine=best.plan.engine.name))
 
 
 def _nearest(model: Model, cluster: Cluster, workload: Serving, fixed: Fixed, engine: EngineRef) -> Estimate:

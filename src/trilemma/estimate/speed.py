@@ -16,6 +16,7 @@ from trilemma.intervals import Interval
 from trilemma.models.architecture import Model
 from trilemma.plans import Plan
 from trilemma.quantities import show_count
+from trilemma.timing import serving_terms
 from trilemma.timing import Machine, ServingSpeed, concurrency_for_rate, model_work, serving_speed
 from trilemma.timing.intervals import speed_spread
 from trilemma.timing.speculation import Speculation
@@ -151,7 +152,13 @@ def _speculation(plan: Plan) -> tuple[Speculation | None, tuple[Caution, ...]]:
 
 
 def _source_cautions(machine: Machine) -> tuple[Caution, ...]:
-    """Where the speed comes from: runs of this deployment, of deployments like it, or the datasheet."""
+    """Where the speed comes from: a profile, runs of this deployment, of deployments like it, or the datasheet."""
+    profile = serving_terms.current().profile
+    if profile is not None:
+        name, key = profile
+        if key == f"{machine.engine} {machine.accelerator.id} {machine.precision}":
+            return (Caution(code="profile", message=f"speed as calibrated by the profile {name}"),)
+        return (Caution(code="profile", message=f"the profile {name} is for {key}, not for this plan: not used"),)
     if not machine.coefficients.known_card:
         words = (
             "speed comes from datasheet figures and typical efficiencies; no kernel of this kind of card was measured"

@@ -70,11 +70,15 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServingTerms:
-    """Logarithms of multipliers: ``offsets[level][key][term]``; and how far measured figures lie from predicted ones."""
+    """Logarithms of multipliers: ``offsets[level][key][term]``; and how far measured figures lie from predicted ones.
+
+    ``profile`` names a user's profile put on top and the deployment that it is for.
+    """
 
     offsets: tuple[Mapping[str, Mapping[str, float]], ...]
     spreads: tuple[Spread, ...] = ()
     source: str = ""
+    profile: tuple[str, str] | None = None
 
     def factors(self, engine: str, accelerator: Accelerator, precision: str) -> dict[str, float]:
         """The multiplier of every term for one deployment."""

@@ -9,13 +9,17 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trilemma.calibrate.serving_fit import Bench, fit, predict
 from trilemma.calibrate.serving_spread import Residual, spreads_of
+from trilemma.errors import InputError
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.quantities import Array
 from trilemma.timing.serving_terms import ServingTerms, Spread, priors
-from trilemma.validate.serving_speed_question import SpeedQuestion
+from trilemma.validate.serving_speed_benches import benches_of
+from trilemma.validate.serving_speed_question import SpeedQuestion, read_speed_question
+from trilemma.validate.tables import Row, UnusableRow
 
 _ROUNDS = 8
 
@@ -60,8 +64,8 @@ def without(
     return found
 
 
-def _is(names: Sequence[Hashable], group: Hashable) -> Array:
-    return np.array([name == group for name in names], dtype=bool)
+def _is(names: Sequence[Hashable], group: Hashable) -> NDArray[np.bool_]:
+    return np.array([name == group for name in names], dtype=np.bool_)
 
 
 def residuals_of(
@@ -86,6 +90,22 @@ def residuals_of(
                     )
                 )
     return found
+
+
+def fit_rows(
+    rows: Sequence[Row], *, models_dir: str | None, source: str, start: ServingTerms | None = None
+) -> ServingTerms:
+    """`fit_table` of the rows of a measured table; rows that cannot be used take no part. Raises `InputError` for none."""
+    questions: list[SpeedQuestion | str] = []
+    for row in rows:
+        try:
+            questions.append(read_speed_question(row, models_dir))
+        except (UnusableRow, InputError) as error:
+            questions.append(str(error))
+    benches = benches_of(questions)
+    if not benches:
+        raise InputError("no row of the table can be used to fit serving terms; see trilemma validate for the reasons")
+    return fit_table(benches, questions, source=source, start=start)
 
 
 def fit_table(
