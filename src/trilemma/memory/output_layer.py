@@ -25,7 +25,8 @@ def logits_bytes(
 
     ``full``: ``tokens · vocab · per_logit``, what logits, their FP32 copy, log-softmax and its gradient need at once
     (12 in Transformers: 2 + 4 + 4 + 2 and 8 of them in backward). ``chunked``: all logits in ``kept_per_logit`` bytes and
-    one of ``chunks`` pieces at the full price, or at ``per_chunk_logit``. ``fused`` with the output matrix (Liger, Cut Cross-Entropy): pieces of about
+    one of ``chunks`` pieces at the full price, or at ``per_chunk_logit``.
+    ``fused`` with the output matrix (Liger, Cut Cross-Entropy): pieces of about
     as many logits as there are hidden values, and where the matrix is trained its FP32 gradient.
     """
     tp = np.asarray(shards.tp)

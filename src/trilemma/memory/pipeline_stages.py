@@ -98,7 +98,7 @@ def in_flight(schedule: str, *, stage: Any, pp: Any, vpp: Any, micro_batches: An
     p, i, m, v = np.asarray(pp), np.asarray(stage), np.asarray(micro_batches), np.asarray(vpp)
     match schedule:
         case "gpipe":
-            held: Any = m
+            held: Any = m + 0 * i
         case "interleaved":
             held = np.minimum(2 * (p - i - 1) + (v - 1) * p + 1, v * m) / v
         case "zb-h2":

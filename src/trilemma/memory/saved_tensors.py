@@ -70,6 +70,8 @@ def layer_tensors(facts: LayerFacts, traits: Traits, *, attention: str) -> tuple
             found += _dense(ffn.intermediate, ffn.gated, traits, role="ffn", part="mlp")
         else:
             found += _experts(ffn, facts, traits)
+    if traits.dropout:
+        found.append(SavedTensor(name="dropout_masks", width=2 * facts.hidden, bits=8))
     for extra in range(max(facts.norms - 2, 0)):
         found += _norm(f"sandwich_norm_{extra}", facts, traits, roles=(), feeds=False)
     return tuple(found)
@@ -131,10 +133,10 @@ def _softmax_attention(mixer: SoftmaxAttention, facts: LayerFacts, traits: Trait
         SavedTensor(name="key", width=held * mixer.k_dim, cut="units", units=held),
         SavedTensor(name="value", width=held * mixer.v_dim, cut="units", units=held, op=True),
     ]
-    return found + _attention_core(heads, heads * mixer.v_dim, attention, role="attention.o")
+    return found + _attention_core(heads, heads * mixer.v_dim, attention, traits, role="attention.o")
 
 
-def _attention_core(heads: int, out: int, attention: str, *, role: str) -> list[SavedTensor]:
+def _attention_core(heads: int, out: int, attention: str, traits: Traits, *, role: str) -> list[SavedTensor]:
     """Output (which is the input of the output projection) and what softmax keeps.
 
     FlashAttention (Dao et al. 2022, section 3.1) keeps one FP32 log-sum-exp a head and token; eager attention the FP32
@@ -146,6 +148,12 @@ def _attention_core(heads: int, out: int, attention: str, *, role: str) -> list[
             name="log_sum_exp", width=heads, bits=32, cut="units", units=heads, parts=("core_attn",), op=True
         )
         return [output, lse]
+    if traits.dropout:
+        # Softmax output, mask and dropped output: 5 bytes a pair of tokens and head.
+        probabilities = SavedTensor(
+            name="probabilities", width=2.5 * heads, bits=16, cut="units", units=heads, per="pair", parts=("core_attn",)
+        )
+        return [output, probabilities]
     pair = {"cut": "units", "units": heads, "per": "pair", "parts": ("core_attn",)}
     return [
         SavedTensor(name="output_input", width=out, cut="units", units=heads, needed_by=(role,)),
@@ -171,7 +179,7 @@ def _latent_attention(mixer: LatentAttention, facts: LayerFacts, traits: Traits,
         SavedTensor(name="key", width=heads * qk, cut="units", units=heads, parts=up),
         SavedTensor(name="value", width=heads * mixer.v_dim, cut="units", units=heads, parts=up, op=True),
     ]
-    return found + _attention_core(heads, heads * mixer.v_dim, attention, role="mla.o")
+    return found + _attention_core(heads, heads * mixer.v_dim, attention, traits, role="mla.o")
 
 
 def _recurrent(mixer: RecurrentState) -> list[SavedTensor]:

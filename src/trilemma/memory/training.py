@@ -7,15 +7,14 @@ they persist), when the first layer runs backward (its recomputed tensors and gr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trilemma.errors import Caution, InputError
-from trilemma.formats import catalogue
 from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import Interval
 from trilemma.memory.ledger import Budget, Ledger, Line
@@ -23,7 +22,6 @@ from trilemma.memory.training_model import TrainingModel, prepare
 from trilemma.memory.training_moments import LINES, Moments, moments
 from trilemma.models.architecture import Model
 from trilemma.plans.training import TrainingPlan
-from trilemma.quantities import GIB
 from trilemma.workloads import TrainingWorkload
 
 _OUTSIDE = ("context", "fragmentation")
@@ -45,7 +43,9 @@ class TrainingMemory:
 
     ``allocated_bytes`` is what tensors occupy at the peak (torch.cuda.max_memory_allocated), ``reserved_bytes`` what the
     caching allocator took from the device for them (max_memory_reserved): that, with ``outside_bytes`` (CUDA context,
-    communicators), is what runs out of memory. ``ledger`` sums to ``device_bytes``. ``moved_bytes`` are bytes over the host
+    communicators), is what runs out of memory. ``ledger`` sums to ``device_bytes``. ``categories_bytes`` are weights, gradients, master
+    weights, optimizer state and activations of a stage, each at its own peak (the largest such sum of any stage): what
+    more tensor parallelism never raises, though the worst moment and stage may change. ``moved_bytes`` are bytes over the host
     link in one optimizer step, ``host_bytes`` what is kept there; ``resume_peak_bytes`` is allocated while a checkpoint
     loads. ``ranks`` holds every stage of a single plan.
     """
@@ -56,6 +56,7 @@ class TrainingMemory:
     outside_bytes: Any
     spread: float
     in_flight: Any
+    categories_bytes: Any = 0.0
     moved_bytes: Mapping[str, Any] = field(default_factory=dict)
     host_bytes: Any = 0.0
     resume_peak_bytes: Any = 0.0
@@ -94,13 +95,11 @@ def training_memory(
     rows = {name: _rows(value, shape) for name, value in _numbers(plan).items()}
     count = len(rows["pp"])
     lines = {name: np.zeros(count) for name in LINES}
-    held, resume = np.zeros(count), np.zeros(count)
+    held, resume, categories = np.zeros((3, count))
     moved: dict[str, NDArray[np.float64]] = {}
     host = np.zeros(count)
     ranks: tuple[StageMemory, ...] = ()
-    pairs = np.stack([rows["pp"], rows["vpp"]], axis=1)
-    for pp, vpp in np.unique(pairs, axis=0).tolist():
-        here = np.flatnonzero((pairs == (pp, vpp)).all(axis=1))
+    for pp, vpp, here in _by_pipeline(rows["pp"], rows["vpp"]):
         part = _select(plan, rows, here, pp, vpp)
         found = moments(prepared, part, workload, cluster, pp=pp, vpp=vpp, every=every)
         worst = np.argmax(found.reserved, axis=0)
@@ -108,6 +107,7 @@ def training_memory(
         for name in LINES:
             lines[name][here] = found.lines[name][take]
         held[here], resume[here], host[here] = found.in_flight[take], found.resume[take], found.host[take]
+        categories[here] = found.categories.max(axis=0)
         for name, value in found.moved.items():
             moved.setdefault(name, np.zeros(count))[here] = value[take]
         if single and every:
@@ -121,6 +121,7 @@ def training_memory(
         outside_bytes=shaped["context"],
         spread=prepared.facts["spread"],
         in_flight=_unrows(held, shape),
+        categories_bytes=_unrows(categories, shape),
         moved_bytes={name: _unrows(value, shape) for name, value in moved.items()},
         host_bytes=_unrows(host, shape),
         resume_peak_bytes=_unrows(resume, shape),
@@ -150,6 +151,15 @@ def _rows(value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     return np.broadcast_to(np.asarray(value), shape or (1,)).reshape(-1)
 
 
+def _by_pipeline(pp: NDArray[Any], vpp: NDArray[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
+    """Each pair of ``pp`` and ``vpp`` with the rows that have it."""
+    key = pp.astype(np.int64) << 21 | vpp.astype(np.int64)
+    order = np.argsort(key, kind="stable")
+    starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+    for here in np.split(order, starts[1:]):
+        yield int(pp[here[0]]), int(vpp[here[0]]), here
+
+
 def _unrows(value: NDArray[np.float64], shape: tuple[int, ...]) -> Any:
     return float(value[0]) if shape == () else value
 
@@ -157,8 +167,6 @@ def _unrows(value: NDArray[np.float64], shape: tuple[int, ...]) -> Any:
 def _select(
     plan: TrainingPlan, rows: Mapping[str, NDArray[Any]], here: NDArray[Any], pp: int, vpp: int
 ) -> TrainingPlan:
-    from dataclasses import replace
-
     picked = {name: value[here] for name, value in rows.items()}
     layout = replace(plan.layout, pp=pp, vpp=vpp, **{name: picked[name] for name in ("tp", "dp", "ep", "cp")})
     extra = {name: picked[name] for name in ("expert_tp", "shard_group") if name in picked}
@@ -194,6 +202,3 @@ def checkpoint_staging_bytes(model: Model, plan: TrainingPlan, cluster: Cluster)
     moments of the whole model over the nodes that write them."""
     prepared = prepare(model, plan, TrainingWorkload(seq=1, global_batch=1))
     return prepared.checkpoint_bytes / cluster.nodes
-
-
-__all__ = ["GIB", "StageMemory", "TrainingMemory", "catalogue", "checkpoint_staging_bytes", "training_memory"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trilemma.errors import Caution, InputError
-from trilemma.memory.adapters import adapter_saved, adapter_tensors, is_target, targets
+from trilemma.memory.adapters import adapter_saved, adapter_tensors, targets
 from trilemma.memory.layer_facts import LayerFacts, kinds, tensors_of_kind
 from trilemma.memory.saved_tensors import SavedTensor
 from trilemma.memory.training_buffers import Placeholder, placeholders
@@ -151,6 +151,3 @@ def _cautions(
             Caution(code="latent_eager", message="eager latent attention is counted like eager softmax attention")
         )
     return tuple(notes)
-
-
-__all__ = ["TrainingModel", "is_target", "prepare"]

@@ -32,6 +32,7 @@ LINES = (
     "context", "offload_buffers", "fragmentation",
 )  # fmt: skip
 _ALLOCATED = tuple(name for name in LINES if name not in ("context", "fragmentation"))
+_GRADIENTS = QUANTITIES.index("gradients")
 _STEP = ("activations", "logits", "workspace", "communication")
 
 Table = NDArray[np.float64]
@@ -39,12 +40,14 @@ Table = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moments:
-    """Arrays (stages, plans): the lines at the worst moment, reserved bytes, micro-batches in flight, host traffic."""
+    """Arrays (stages, plans): the lines at the worst moment, reserved bytes, micro-batches in flight, weights with gradients,
+    optimizer state and activations each at its own peak, bytes while a checkpoint loads, host memory and traffic."""
 
     stages: Stages
     lines: Mapping[str, Table]
     reserved: Table
     in_flight: Table
+    categories: Table
     resume: Table
     host: Table
     moved: Mapping[str, Table]
@@ -69,6 +72,7 @@ def moments(
     lines = _state_lines(state, plan)
     step = _step_terms(prepared, plan, workload, stages, state, held)
     offload = _offload(plan, workload, lines, step)
+    categories = step.activations + sum(lines.values())
     lines, worst = _worst_moment(lines, step, prepared, plan, workload)
     lines["offload_buffers"] = offload.buffers
     inside = sum(lines[name] for name in _ALLOCATED)
@@ -80,6 +84,7 @@ def moments(
         lines=lines,
         reserved=inside + lines["fragmentation"],
         in_flight=held,
+        categories=np.asarray(categories),
         resume=resume + _resume_copies(plan) * (lines["master_weights"] + lines["optimizer"]),
         host=offload.host,
         moved=offload.moved,
@@ -101,7 +106,9 @@ def _state_lines(state: RankState, plan: TrainingPlan) -> dict[str, Table]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Step:
-    """Bytes (stages, plans) that live within a step; ``one`` is what one layer and micro-batch keep."""
+    """Bytes (stages, plans) that live within a step: what all layers keep, what one of them makes again, the loss, what is
+    gathered and reduced, placeholder gradients; the largest gradient, layer of weights and layer of activations alone.
+    """
 
     activations: Table
     again: Table
@@ -110,6 +117,9 @@ class _Step:
     reduced: Table
     placeholders: Table
     one_micro_batch: Table
+    one_gradient: Table
+    one_weights: Table
+    one_activations: Table
 
 
 def _step_terms(
@@ -166,6 +176,11 @@ def _step_terms(
         reduced=np.broadcast_to(reduced_gradients(state, plan, facts), held.shape),
         placeholders=np.broadcast_to(_placeholder_bytes(prepared, plan), held.shape),
         one_micro_batch=one,
+        one_gradient=np.maximum.reduce(
+            [state.block[_GRADIENTS] + 0 * held, first * state.embedding[_GRADIENTS], last * state.head[_GRADIENTS]]
+        ),
+        one_weights=state.block[QUANTITIES.index("weights")] + 0 * held,
+        one_activations=np.where(present, per_kind[None], 0.0).max(axis=1),
     )
 
 
@@ -194,10 +209,8 @@ def _worst_moment(
     several = np.broadcast_to(plan.micro_batches(workload)[None, :] > 1, zeros.shape)
     persistent = np.ones_like(several) if prepared.facts["persistent_gradients"] else several
     if plan.optimizer_in_backward:
-        persistent, gradients = (
-            np.zeros_like(several),
-            np.minimum(gradients, step.reduced + _largest(prepared, plan, zeros)),
-        )
+        # Each gradient is applied and freed as it comes: the most that lives is that of one layer, or of an end.
+        persistent, gradients = np.zeros_like(several), np.minimum(gradients, step.one_gradient)
     early = np.where(persistent, gradients, 0.0)
     kept = step.activations * (1 - plan.offload.activations)
     temporaries = plan.optimizer.step_copies * lines["master_weights"]
@@ -229,12 +242,6 @@ def _worst_moment(
     )
 
 
-def _largest(prepared: TrainingModel, plan: TrainingPlan, zeros: Table) -> Table:
-    """Gradients of one layer, the most that lives when each is applied and freed as it comes."""
-    del prepared, plan
-    return zeros
-
-
 def _fragmentation(prepared: TrainingModel, plan: TrainingPlan, lines: Mapping[str, Table], apart: Table) -> Table:
     """Reserved minus allocated: a share of what a step allocates and frees, a smaller one of what stays, and blocks of
     other moments of the step that do not serve this one."""
@@ -259,13 +266,15 @@ def _offload(plan: TrainingPlan, workload: TrainingWorkload, lines: Mapping[str,
     """
     share = plan.offload
     batches = plan.micro_batches(workload)[None, :]
-    zeros = np.zeros_like(step.activations)
     saved = share.activations * step.activations
     state = share.optimizer * (lines["optimizer"] + lines["master_weights"])
     weights = share.weights * lines["weights"]
-    buffers = zeros
-    if share.any:
-        buffers = 2 * np.maximum(share.activations * step.one_micro_batch / 8, np.maximum(state, weights) / 32)
+    # What is on its way needs two places: one filling, one draining.
+    buffers = 2 * (
+        (share.activations > 0) * step.one_activations
+        + (share.optimizer > 0) * step.one_gradient
+        + (share.weights > 0) * step.one_weights
+    )
     return _Offload(
         buffers=buffers,
         host=saved + state + weights,
@@ -287,6 +296,3 @@ def _context_bytes(cluster: Cluster) -> float:
 def _resume_copies(plan: TrainingPlan) -> float:
     """Copies of optimizer state that loading a checkpoint makes on the device."""
     return float(coefficients()["resume"].get(plan.implementation, coefficients()["resume"]["default"]))
-
-
-__all__ = ["LINES", "QUANTITIES", "Moments", "moments"]

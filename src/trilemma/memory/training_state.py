@@ -38,7 +38,8 @@ class TensorCosts:
         recipe = self.plan.recipe
         adapter = tensor.role == "adapter"
         if self.frozen_format is not None and not adapter:
-            stored = self.frozen_format == "stored" or not tensor.quantizable
+            # Quantisers of frozen weights leave embedding and head as they are.
+            stored = self.frozen_format == "stored" or not tensor.quantizable or tensor.part != "layers"
             held = float(tensor.bytes) if stored else _bytes(tensor, self.frozen_format)
             return np.array([held, held, 0, 0, 0, 0, 0], dtype=float)
         weights = _bytes(tensor, recipe.weights)

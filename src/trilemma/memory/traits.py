@@ -18,6 +18,8 @@ class Traits:
     or separate. ``router_copies`` FP32 copies of all router scores; ``routed_scalars`` 32-bit numbers per token sent to an
     expert (indices, weights, orders); ``returned_rows`` copies of what experts return that are kept to weigh them.
     ``gathered_inputs``: inputs of column-parallel products are kept as gathered along the sequence, not as dealt out.
+    ``dropout``: masks of one byte are kept, and where softmax is not fused its output before and after (Korthikanti et al.
+    2022, section 4.1).
     """
 
     norm: Literal["fused", "written"] = "fused"
@@ -26,6 +28,7 @@ class Traits:
     routed_scalars: float = 2.0
     returned_rows: float = 1.0
     gathered_inputs: bool = False
+    dropout: bool = False
 
 
 @cache
