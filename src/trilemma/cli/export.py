@@ -33,6 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UnknownName("engine", arguments.to, _ENGINES, hint=f"files are written for: {', '.join(_ENGINES)}")
     estimate = _chosen(_document(arguments.document), arguments.plan, arguments.document)
     contents = _files(estimate, arguments.document)
+    contents |= _prediction(estimate)
     for path in _write(contents, Path(arguments.output), force=arguments.force):
         print(path)
     if estimate.get("fits") is False:
@@ -94,6 +95,17 @@ def _files(estimate: Mapping[str, Any], path: str) -> dict[str, str]:
         one_node=one_node,
         maker=_maker(cluster),
     )
+
+
+def _prediction(estimate: Mapping[str, Any]) -> dict[str, str]:
+    """What the plan is expected to do and the benchmark that tells, where the estimate states a load."""
+    from trilemma.calibrate.prediction import FILE, prediction_document
+
+    document = prediction_document(estimate, served_as=_served_name(str(estimate["inputs"]["model"]["name"])))
+    if document is None:
+        return {}
+    script = f"#!/bin/sh\n# then: trilemma settle bench.json\nset -eu\nexec {document['benchmark']} \"$@\"\n"
+    return {FILE: json.dumps(document, indent=1) + "\n", "benchmark.sh": script}
 
 
 def _served_name(name: str) -> str:

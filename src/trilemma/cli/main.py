@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "precision": ("trilemma.cli.precision", "low precision in training and in weights: what fails, why, what mends it"),
     "measure": ("trilemma.cli.measure", "measure on this machine and print it beside what is predicted"),
     "calibrate": ("trilemma.cli.calibrate", "fit coefficients to measured tables"),
+    "settle": ("trilemma.cli.settle", "a benchmark of an exported plan against its prediction; updates the profile"),
     "hardware": ("trilemma.cli.hardware", "the accelerator catalogue, with sources"),
     "models": ("trilemma.cli.models", "what a model is made of: parameters, layers, cache"),
     "formats": ("trilemma.cli.formats", "number formats: bits, range, step, cost of scales"),

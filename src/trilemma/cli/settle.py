@@ -1,0 +1,60 @@
+"""``trilemma settle RESULTS``: what was predicted against what the benchmark found, and the profile brought up to date."""
+
+from __future__ import annotations
+
+import argparse
+
+from trilemma.cli.arguments import add_models_dir
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("results", metavar="RESULTS", nargs="+", help="result files of the benchmark")
+    parser.add_argument(
+        "--prediction",
+        default="prediction.json",
+        metavar="FILE",
+        help="what export wrote (default: prediction.json here)",
+    )
+    parser.add_argument("--name", metavar="NAME", help="profile to update (default: named after engine and card)")
+    add_models_dir(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document on stdout and nothing else there")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the scores; exit 0 where every figure of the predicted load lies inside its bounds, else 1."""
+    from trilemma.calibrate.bench_files import read_points
+    from trilemma.calibrate.prediction import read_prediction
+    from trilemma.calibrate.serving_profile import save
+    from trilemma.calibrate.settle import settle
+    from trilemma.report.document import dumps
+    from trilemma.report.tables import render_table
+    from trilemma.timing import serving_terms
+
+    prediction = read_prediction(arguments.prediction)
+    points = read_points(arguments.results)
+    name = arguments.name or f"{prediction.plan.engine.name}-{prediction.accelerator}".lower()[:64]
+    found = settle(prediction, points, name=name, terms=serving_terms.shipped(), models_dir=arguments.models)
+    path = save(found.profile)
+    rows = [
+        {
+            "figure": score.figure, "isl": score.isl, "osl": score.osl, "concurrency": score.concurrency,
+            "predicted": score.predicted, "measured": score.measured, "error": score.error, "inside": score.inside,
+        }
+        for score in found.scores
+    ]  # fmt: skip
+    if arguments.json:
+        print(dumps({"schema": "trilemma/settlement@1", "scores": rows, "profile": str(path), "fitted": found.fitted}))
+    else:
+        cells = [
+            [
+                row["figure"], f"{row['isl']:.0f}/{row['osl']:.0f}", f"{row['concurrency']:.0f}", f"{row['predicted']:.4g}",
+                f"{row['measured']:.4g}", f"{row['error']:+.1%}",
+                {True: "yes", False: "no", None: "-"}[row["inside"]],  # type: ignore[index]
+            ]
+            for row in rows
+        ]  # fmt: skip
+        headers = ["figure", "lengths", "at once", "predicted", "measured", "error", "inside 90 %"]
+        print(render_table(headers, cells, align="llrrrrl", width=110))
+        state = "fitted to all of them" if found.fitted else "kept for later: too few loads, or no better than before"
+        print(f"\nprofile {name}: {len(found.profile.points)} runs, {state} ({path})")
+    return 1 if any(score.inside is False for score in found.scores) else 0
