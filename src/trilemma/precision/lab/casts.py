@@ -18,7 +18,7 @@ Tensor: TypeAlias = torch.Tensor
 _FP8 = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 #: The largest FP32 number that still rounds to the largest of the format: a tie goes to the even mantissa, which is 448
 #: in E4M3 and the number beyond 57344 in E5M2.
-_LARGEST_KEPT = {"fp8_e4m3": 464.0, "fp8_e5m2": math.nextafter(61440.0, 0.0)}
+_LARGEST_KEPT = {"fp8_e4m3": 464.0, "fp8_e5m2": 61440.0 - 2.0**-8}
 #: Sign and magnitude of E4M3 where FP32 has sign and exponent: 0x87F00000 as a signed number.
 _E4M3_IN_FP32 = 0x87F00000 - (1 << 32)
 
