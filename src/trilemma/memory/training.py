@@ -43,11 +43,12 @@ class TrainingMemory:
 
     ``allocated_bytes`` is what tensors occupy at the peak (torch.cuda.max_memory_allocated), ``reserved_bytes`` what the
     caching allocator took from the device for them (max_memory_reserved): that, with ``outside_bytes`` (CUDA context,
-    communicators), is what runs out of memory. ``ledger`` sums to ``device_bytes``. ``categories_bytes`` are weights, gradients, master
-    weights, optimizer state and activations of a stage, each at its own peak (the largest such sum of any stage): what
-    more tensor parallelism never raises, though the worst moment and stage may change. ``moved_bytes`` are bytes over the host
-    link in one optimizer step, ``host_bytes`` what is kept there; ``resume_peak_bytes`` is allocated while a checkpoint
-    loads. ``ranks`` holds every stage of a single plan.
+    communicators), is what runs out of memory. ``ledger`` sums to ``device_bytes``.
+
+    ``categories_bytes`` are weights, gradients, master weights, optimizer state and activations of a stage, each at its own
+    peak (the largest such sum of any stage): more tensor parallelism never raises it, though the worst moment and the worst
+    stage may change. ``moved_bytes`` are bytes over the host link in one optimizer step, ``host_bytes`` what is kept there;
+    ``resume_peak_bytes`` is allocated while a checkpoint loads. ``ranks`` holds every stage of a single plan.
     """
 
     ledger: Ledger
