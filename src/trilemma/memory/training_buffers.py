@@ -18,19 +18,29 @@ from trilemma.plans.training import TrainingPlan
 def gathered_weights(state: RankState, plan: TrainingPlan, facts: Mapping[str, Any], *, first: Any, last: Any) -> Any:
     """Bytes (stages, plans) of layers that ZeRO-3 holds whole: the running one, the prefetched one, both ends.
 
-    Without resharding after the forward pass every layer of the stage stays whole until its backward pass.
+    Without resharding after the forward pass every layer of the stage stays whole until its backward pass; so it does where
+    an implementation keeps layers whole between the micro-batches of a pipeline (`whole_in_pipelines`).
     """
     if plan.zero < 3:
         return np.zeros_like(state.dense[0])
     row = QUANTITIES.index("gathered")
     head = np.outer(last, state.head[row])
     ends = np.outer(first, state.embedding[row]) + head
-    if not plan.reshard:
+    if not plan.reshard or whole_in_pipelines(plan, facts):
         return state.dense[row] + state.expert[row]
     layers = state.dense[row] + state.expert[row] - ends
     return np.minimum(layers, facts["gathered_blocks"] * state.block[row]) + (
         ends if facts["embedding_gathered"] else head
     )
+
+
+def whole_in_pipelines(plan: TrainingPlan, facts: Mapping[str, Any]) -> bool:
+    """Whether the micro-batches of a pipeline share gathered weights and add up gradients that are not sharded yet.
+
+    torch/distributed/pipelining/stage.py, backward_maybe_with_nosync: FSDP neither reshards nor reduces before the last one.
+    ``plan`` has scalar ``pp``.
+    """
+    return bool(facts["pipelines_whole"]) and plan.zero == 3 and int(plan.layout.pp) > 1
 
 
 def reduced_gradients(state: RankState, plan: TrainingPlan, facts: Mapping[str, Any]) -> Any:

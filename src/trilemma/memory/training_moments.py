@@ -18,6 +18,7 @@ from trilemma.memory.training_buffers import (
     gathered_sequence,
     gathered_weights,
     reduced_gradients,
+    whole_in_pipelines,
 )
 from trilemma.memory.training_model import TrainingModel
 from trilemma.memory.training_state import QUANTITIES, RankState, rank_state, shard_groups, sharded
@@ -69,7 +70,7 @@ def moments(
     held = in_flight(
         plan.schedule, stage=stages.index[:, None], pp=pp, vpp=vpp, micro_batches=plan.micro_batches(workload)[None, :]
     ).astype(float)
-    lines = _state_lines(state, plan)
+    lines = _state_lines(state, plan, prepared)
     step = _step_terms(prepared, plan, workload, stages, state, held)
     offload = _offload(plan, workload, lines, step)
     categories = step.activations + sum(lines.values())
@@ -91,14 +92,15 @@ def moments(
     )
 
 
-def _state_lines(state: RankState, plan: TrainingPlan) -> dict[str, Table]:
+def _state_lines(state: RankState, plan: TrainingPlan, prepared: TrainingModel) -> dict[str, Table]:
     """Lines of state, each divided by its data-parallel group from the ZeRO stage on that shards it."""
+    whole = whole_in_pipelines(plan, prepared.facts)
     groups = shard_groups(plan, expert_tp(plan))
     weights = sharded(state, "weights", groups, shard=plan.zero >= 3) + sharded(state, "copies", groups, shard=False)
     return {
         "weights": weights,
         "adapter": sharded(state, "adapter", groups, shard=plan.zero >= 3),
-        "gradients": sharded(state, "gradients", groups, shard=plan.zero >= 2),
+        "gradients": sharded(state, "gradients", groups, shard=plan.zero >= 2 and not whole),
         "master_weights": sharded(state, "master", groups, shard=plan.zero >= 1),
         "optimizer": sharded(state, "optimizer", groups, shard=plan.zero >= 1),
     }

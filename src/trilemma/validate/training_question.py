@@ -22,7 +22,7 @@ from trilemma.plans.recipes import recipe
 from trilemma.plans.training import Matmul, Offload, Recompute, Schedule, TrainingPlan, TrainingRecipe
 from trilemma.timing.training_coefficients import Framework, era_of, find_framework
 from trilemma.validate.tables import Row, UnusableRow
-from trilemma.validate.training_usual import fine_tuning, usual_loss, usual_optimizer
+from trilemma.validate.training_usual import fine_tuning, usual_loss, usual_micro_batch, usual_optimizer
 from trilemma.workloads import TrainingWorkload
 
 #: Load of the fullest expert rank over the mean where a source says that routing was the model's own.
@@ -50,7 +50,7 @@ def read_training_question(row: Row, models_dir: str | Path | None = None) -> Tr
     notes = row.text("notes").lower()
     model = _model(row, None if models_dir is None else str(models_dir), assumed)
     framework = _framework(row, assumed)
-    workload, micro_batch, layout = _shape(row, model, assumed)
+    workload, micro_batch, layout = _shape(row, model, framework.implementation, assumed)
     cluster = _cluster(row, layout, assumed)
     base, matmul = _recipe(row, framework, assumed)
     plan = TrainingPlan(
@@ -193,7 +193,7 @@ def _framework(row: Row, assumed: list[str]) -> Framework:
     return found
 
 
-def _shape(row: Row, model: Model, assumed: list[str]) -> tuple[TrainingWorkload, int, Layout]:
+def _shape(row: Row, model: Model, implementation: str, assumed: list[str]) -> tuple[TrainingWorkload, int, Layout]:
     """Sequence, batches and degrees of parallelism. The global batch and dp follow from the rest where one is missing."""
     seq = row.whole("seq_len", low=1, high=2**24)
     gpus = row.whole("gpus", low=1, high=2**20)
@@ -216,11 +216,14 @@ def _shape(row: Row, model: Model, assumed: list[str]) -> tuple[TrainingWorkload
         raise UnusableRow(f"ep {ep} does not divide the {tp * cp * dp} ranks of a stage")
     micro_batch, global_batch = (row.whole(key, low=1, high=2**24) for key in ("micro_batch", "global_batch"))
     if micro_batch is None:
-        micro_batch = 1
-        assumed.append("micro-batch 1: not stated")
+        micro_batch = usual_micro_batch(row, implementation, pp) or 1
+        assumed.append(f"micro-batch {micro_batch}: not stated")
     if global_batch is None:
         global_batch = micro_batch * dp * (4 * pp if pp > 1 else 1)
-        assumed.append(f"global batch {global_batch}: not stated")
+        if pp == 1:
+            assumed.append("no gradient accumulation: not stated")
+        else:
+            assumed.append(f"global batch {global_batch}: not stated")
     method, rank, targets = fine_tuning(row, model, assumed)
     workload = TrainingWorkload(seq=seq, global_batch=max(global_batch, 1), method=method, rank=rank, targets=targets)
     return workload, micro_batch, Layout(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, vpp=vpp)

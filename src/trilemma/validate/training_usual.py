@@ -60,3 +60,9 @@ def usual_loss(implementation: str) -> Loss:
     """How the framework's recipes compute the loss unless told otherwise."""
     found: Loss = implementation_facts(implementation).get("usual_loss", "full")
     return found
+
+
+def usual_micro_batch(row: Row, implementation: str, pp: int) -> int | None:
+    """The micro-batch of a pipeline whose local batch the notes state: torchtitan cuts it into as many as there are stages."""
+    local = re.search(r"local batch (\d{1,5})", row.text("notes").lower())
+    return max(int(local.group(1)) // pp, 1) if local is not None and implementation == "torchtitan" else None
