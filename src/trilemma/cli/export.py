@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 64 * 2**20
 _ENGINES = ("vllm",)
+#: Frameworks that files of training plans are written for.
+_FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "accelerate")
 _ESTIMATE, _PLANS = "trilemma/estimate@1", "trilemma/plans@1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("document", metavar="FILE.json", help="what fit, check or plan printed with --json")
-    parser.add_argument("--to", required=True, metavar="ENGINE", help=f"one of: {', '.join(_ENGINES)}")
+    parser.add_argument("--to", required=True, metavar="ENGINE", help=f"one of: {', '.join((*_ENGINES, *_FRAMEWORKS))}")
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for the files; made when absent")
     parser.add_argument("--plan", type=int, default=1, metavar="N", help="which plan of a search, counted from 1")
     parser.add_argument("--force", action="store_true", help="overwrite files that differ")
@@ -29,17 +31,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the files and prints their paths."""
-    if arguments.to not in _ENGINES:
-        raise UnknownName("engine", arguments.to, _ENGINES, hint=f"files are written for: {', '.join(_ENGINES)}")
+    known = (*_ENGINES, *_FRAMEWORKS)
+    if arguments.to not in known:
+        raise UnknownName("engine", arguments.to, known, hint=f"files are written for: {', '.join(known)}")
     estimate = _chosen(_document(arguments.document), arguments.plan, arguments.document)
-    contents = _files(estimate, arguments.document)
-    contents |= _prediction(estimate)
+    if _trains(estimate) != (arguments.to in _FRAMEWORKS):
+        kind, wanted = ("training", _FRAMEWORKS) if _trains(estimate) else ("serving", _ENGINES)
+        raise InputError(f"{shorten(arguments.document)} holds a {kind} plan; use --to {' or '.join(wanted)}")
+    if _trains(estimate):
+        from trilemma.cli.export_training import files
+
+        contents = files(estimate, to=arguments.to, path=arguments.document)
+    else:
+        contents = _files(estimate, arguments.document)
+        contents |= _prediction(estimate)
     for path in _write(contents, Path(arguments.output), force=arguments.force):
         print(path)
     if estimate.get("fits") is False:
         reason = shorten(str(estimate.get("reason") or "it does not fit"), most=200)
         print(f"trilemma: the plan written is not expected to start: {reason}", file=sys.stderr)
     return 0
+
+
+def _trains(estimate: Mapping[str, Any]) -> bool:
+    """Whether a document's plan is one of training: it names its implementation where serving plans have pools."""
+    inputs = estimate.get("inputs")
+    plan = inputs.get("plan") if isinstance(inputs, Mapping) else None
+    return isinstance(plan, Mapping) and "implementation" in plan
 
 
 def _document(path: str) -> Mapping[str, Any]:
@@ -104,7 +122,7 @@ def _prediction(estimate: Mapping[str, Any]) -> dict[str, str]:
     document = prediction_document(estimate, served_as=_served_name(str(estimate["inputs"]["model"]["name"])))
     if document is None:
         return {}
-    script = f"#!/bin/sh\n# then: trilemma settle bench.json\nset -eu\nexec {document['benchmark']} \"$@\"\n"
+    script = f'#!/bin/sh\n# then: trilemma settle bench.json\nset -eu\nexec {document["benchmark"]} "$@"\n'
     return {FILE: json.dumps(document, indent=1) + "\n", "benchmark.sh": script}
 
 

@@ -29,6 +29,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "models": ("trilemma.cli.models", "what a model is made of: parameters, layers, cache"),
     "formats": ("trilemma.cli.formats", "number formats: bits, range, step, cost of scales"),
 }
+#: Commands that answer for training too, in words of their own, where ``--train`` is given.
+TRAINING = {"fit": "trilemma.cli.fit_training", "plan": "trilemma.cli.plan_training"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -38,14 +40,22 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message}; see {self.prog} --help")
 
 
-def build_parser(command: str | None) -> Parser:
-    """The top-level parser, with the arguments of ``command`` alone filled in (the others would cost start-up time)."""
+def build_parser(command: str | None, *, training: bool = False) -> Parser:
+    """The top-level parser, with the arguments of ``command`` alone filled in (the others would cost start-up time).
+
+    ``training`` fills in those of its training form.
+    """
     parser = Parser(prog="trilemma", description="Does it fit, how fast, on which GPUs, at what cost, and why.")
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     for name, (module, summary) in COMMANDS.items():
         sub = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
         if name == command:
+            if name in TRAINING:
+                module = TRAINING[name] if training else module
+                sub.epilog = (
+                    None if training else f"For training: trilemma {name} MODEL --train SEQ; see --train 4096 --help."
+                )
             importlib.import_module(module).add_arguments(sub)
             sub.set_defaults(module=module)
     return parser
@@ -82,7 +92,8 @@ def _run(arguments: list[str]) -> int:
         from trilemma.errors import UnknownName
 
         raise UnknownName("command", command, COMMANDS, hint="see trilemma --help")
-    parser = build_parser(command)
+    training = any(word == "--train" or word.startswith("--train=") for word in arguments)
+    parser = build_parser(command, training=training)
     parsed = parser.parse_args(arguments)
     if parsed.version:
         from trilemma import __version__

@@ -18,6 +18,8 @@ from trilemma.workloads import TrainingWorkload
 
 #: Who shards weights or gradients under a pipeline: torch's FSDP2 does; Megatron-FSDP and DeepSpeed (engine.py) refuse.
 _NO_PIPELINE_BESIDE_ZERO = ("megatron", "deepspeed")
+#: Who cuts the model itself into stages and experts; the others run replicas, sharded or not, at most with tp and cp.
+CUTTING = ("megatron", "torchtitan")
 
 
 def training_violations(
@@ -48,6 +50,8 @@ def training_violations(
     broken |= _expert_rules(model, plan, tp, dp, cp, ep)
     if plan.zero >= 2 and plan.implementation in _NO_PIPELINE_BESIDE_ZERO:
         broken["sharded gradients or weights (ZeRO-2, ZeRO-3) beside a pipeline"] = pp > 1
+    if plan.implementation not in CUTTING:
+        broken["pipeline or expert parallelism"] = pp * ep > 1
     return broken
 
 
@@ -120,6 +124,8 @@ def _sentence(rule: str, model: Model, plan: TrainingPlan, workload: TrainingWor
         return f"--ep {layout.ep}: {rule} of {model.name}; use a divisor"
     if rule.startswith("expert"):
         return f"--ep {layout.ep}: {rule} in {model.name}; leave --ep out"
+    if rule.startswith("pipeline or"):
+        return f"{rule} does not run on {plan.implementation}; leave --pp and --ep out or use --engine megatron"
     return f"--zero {plan.zero} with --pp {layout.pp}: {rule} does not run on {plan.implementation}; use --zero 1 or --pp 1"
 
 

@@ -14,8 +14,8 @@ from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import optimizer, recipe
-from trilemma.plans.training import Implementation, Offload, Recompute, Schedule, TrainingPlan
-from trilemma.search.training_rules import training_violations
+from trilemma.plans.training import Attention, Implementation, Loss, Offload, Recompute, Schedule, TrainingPlan
+from trilemma.search.training_rules import CUTTING, training_violations
 from trilemma.workloads import TrainingWorkload
 
 DEGREES = ("tp", "pp", "vpp", "dp", "ep", "cp")
@@ -151,6 +151,9 @@ def legal(
 def _layouts(model: Model, workload: TrainingWorkload, gpus: int, settled: Settled) -> Iterator[tuple[int, ...]]:
     """(tp, pp, vpp, dp, ep, cp, micro-batch): every combination whose product is the GPUs, in no rule's way yet."""
     layers, experts = len(model.layers), _experts(model)
+    if settled.implementation not in CUTTING:
+        # Asked degrees stay, so that the rule that forbids them is named.
+        settled = replace(settled, **{name: getattr(settled, name) or 1 for name in ("tp", "pp", "vpp", "ep", "cp")})
     for pp in _open(settled.pp, _divisors(gpus)):
         if gpus % pp or pp > layers:
             continue
@@ -168,32 +171,63 @@ def _layouts(model: Model, workload: TrainingWorkload, gpus: int, settled: Settl
                             yield tp, pp, vpp, dp, ep, cp, micro
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Habits:
+    """What an implementation is searched with where nothing is settled."""
+
+    ladder: tuple[Recompute, ...]
+    stages: tuple[int, ...]
+    recipes: tuple[str, ...]
+    narrow_recipes: tuple[str, ...] = ()
+    optimizer: str = "adamw-like-weights"
+    attention: Attention = "sdpa"
+    compiled: bool = False
+    loss: Loss = "full"
+    overlap_data: bool | None = None
+
+
+def _habits(implementation: Implementation, *, mixture: bool, adapters: bool) -> _Habits:
+    """Megatron-LM: BF16 and low precision with ZeRO-1 beside everything; torchtitan: FSDP2, compiled, chunked loss; DeepSpeed
+    ZeRO; the others replicas, or FSDP under Accelerate. Narrow recipes are those of cards with such matrix units."""
+    if implementation == "megatron":
+        return _Habits(
+            ladder=_MIXTURE_LADDER if mixture else RECOMPUTE_LADDER, stages=(1, 2, 3), recipes=("bf16",),
+            narrow_recipes=("fp8", "mxfp8"), optimizer="adamw", attention="flash", overlap_data=True,
+        )  # fmt: skip
+    if implementation == "torchtitan":
+        return _Habits(
+            ladder=_OPERATOR_LADDER, stages=(3,), recipes=("fsdp",), narrow_recipes=("fsdp-fp8", "fsdp-fp8"), compiled=True,
+            loss="chunked",
+        )  # fmt: skip
+    plain = (Recompute(mode="full"), Recompute())
+    if implementation == "deepspeed":
+        return _Habits(ladder=plain, stages=(1, 2, 3), recipes=("zero-bf16",), optimizer="adamw")
+    if implementation in ("accelerate", "llm-foundry", "litgpt") and not adapters:
+        return _Habits(ladder=plain, stages=(3,), recipes=("fsdp",))
+    return _Habits(ladder=plain, stages=(0,) if adapters else (0, 3), recipes=("amp",) if adapters else ("pure-bf16",))
+
+
 def _families(model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: Settled) -> Iterator[Family]:
     """Templates: recipe × ZeRO stage × schedule, each with its ladder of recompute; offload as a rescue."""
-    megatron = settled.implementation == "megatron"
-    mixture = _experts(model) > 1
-    ladder: tuple[Recompute, ...] = _OPERATOR_LADDER
-    if megatron:
-        ladder = _MIXTURE_LADDER if mixture else RECOMPUTE_LADDER
-    if settled.recompute is not None:
-        ladder = (settled.recompute,)
-    stages = (settled.zero,) if settled.zero is not None else ((1, 2, 3) if megatron else (3,))
+    habits = _habits(settled.implementation, mixture=_experts(model) > 1, adapters=workload.trains_adapters)
+    ladder = habits.ladder if settled.recompute is None else (settled.recompute,)
+    stages = habits.stages if settled.zero is None else (settled.zero,)
     schedules: tuple[Schedule, ...] = (settled.schedule,) if settled.schedule else ("1f1b", "interleaved")
-    for name in settled.recipes or recipes_of(accelerator, settled.implementation):
+    for name in settled.recipes or recipes_of(accelerator, habits.recipes, habits.narrow_recipes):
         for zero in stages:
             for schedule in schedules:
                 base = TrainingPlan(
                     implementation=settled.implementation,
                     version=settled.version,
                     recipe=recipe(name),
-                    optimizer=optimizer(settled.optimizer or ("adamw" if megatron else "adamw-like-weights")),
+                    optimizer=optimizer(settled.optimizer or habits.optimizer),
                     sp=settled.sp is not False,
                     zero=zero,
                     schedule=schedule,
-                    attention="flash" if megatron else "sdpa",
-                    compiled=not megatron,
-                    loss="full" if megatron else "chunked",
-                    overlap_data=True if megatron else None,
+                    attention=habits.attention,
+                    compiled=habits.compiled,
+                    loss=habits.loss,
+                    overlap_data=habits.overlap_data,
                 )
                 label = f"{name}, ZeRO-{zero}, {schedule}"
                 if settled.offload is not None:
@@ -205,14 +239,12 @@ def _families(model: Model, accelerator: Accelerator, workload: TrainingWorkload
                     yield Family(template=moved, ladder=ladder[:1], rescue=True, name=f"{label}, optimizer on the host")
 
 
-def recipes_of(accelerator: Accelerator, implementation: Implementation) -> tuple[str, ...]:
-    """Recipes that the card has matrix units for: BF16, and the FP8 of its generation."""
+def recipes_of(accelerator: Accelerator, plain: tuple[str, ...], narrow: tuple[str, ...]) -> tuple[str, ...]:
+    """``plain`` recipes, and of the narrow ones (FP8, MXFP8) the one that the card has matrix units for."""
     formats = set(accelerator.hardware_formats)
-    if implementation != "megatron":
-        return ("fsdp", "fsdp-fp8") if "fp8" in formats else ("fsdp",)
-    if "mxfp8" in formats:
-        return ("bf16", "mxfp8")
-    return ("bf16", "fp8") if "fp8" in formats else ("bf16",)
+    if narrow and "mxfp8" in formats:
+        return (*plain, narrow[1])
+    return (*plain, narrow[0]) if narrow and "fp8" in formats else plain
 
 
 def rows_of_schedule(rows: Rows, schedule: Schedule) -> Rows:

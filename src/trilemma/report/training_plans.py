@@ -1,0 +1,210 @@
+"""A training search for people and as JSON: the best plans, techniques, waterfall, what more hardware buys, the losers."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from trilemma.estimate.estimate import Estimate
+from trilemma.hardware.cluster import Cluster
+from trilemma.plans.training import Recompute, TrainingPlan
+from trilemma.plans.training_document import training_plan_to_document
+from trilemma.quantities import GIB, show_count
+from trilemma.report.document import estimate_document, plans_document
+from trilemma.report.tables import render_table
+from trilemma.report.text import bar
+from trilemma.search.techniques import Technique
+from trilemma.search.training import FoundPlan, TrainingSearch
+from trilemma.search.training_questions import Gain, LeastGpus, WaterfallStep
+from trilemma.workloads import TrainingWorkload
+
+_HEADERS = (
+    "#", "layout", "micro-batch", "ZeRO", "recompute", "recipe", "schedule", "step s", "tok/s/GPU", "MFU", "$/M tok",
+    "memory per GPU", "bound by",
+)  # fmt: skip
+_BAR_CELLS = 8
+_MOST_REASONS = 10
+
+
+def training_plans_document(
+    search: TrainingSearch,
+    estimates: Sequence[Estimate],
+    *,
+    gains: Sequence[Gain],
+    least: LeastGpus | None,
+    waterfall: Sequence[WaterfallStep],
+    nearest: Estimate | None = None,
+    explain: bool = False,
+) -> dict[str, Any]:
+    """``trilemma/plans@1`` with the answers that training adds: ``sensitivity``, ``least_gpus``, ``waterfall``, ``nearest``."""
+    document = plans_document(
+        estimates,
+        pareto=search.pareto,
+        searched=search.searched,
+        legal=search.legal,
+        fitting=search.fitting,
+        seconds=search.seconds,
+        rejected=search.rejected,
+        explain=explain,
+    )
+    document["sensitivity"] = [{"resource": one.resource, "step_s": one.step_s, "gain": one.gain} for one in gains]
+    document["waterfall"] = [
+        {"change": one.change, "step_s": one.step_s, "device_bytes": int(one.device_bytes), "fits": one.fits}
+        for one in waterfall
+    ]
+    if least is not None:
+        document["least_gpus"] = {
+            "gpus": least.gpus,
+            "offload": least.offload,
+            "device_bytes": int(least.device_bytes),
+            "plan": training_plan_to_document(least.plan),
+        }
+    if nearest is not None:
+        document["nearest"] = estimate_document(nearest, explain=explain)
+    return document
+
+
+def render_training_plans(
+    search: TrainingSearch,
+    estimates: Sequence[Estimate],
+    *,
+    model: str,
+    cluster: Cluster,
+    workload: TrainingWorkload,
+    gains: Sequence[Gain],
+    least: LeastGpus | None,
+    waterfall: Sequence[WaterfallStep],
+    techniques: Sequence[Technique],
+    width: int = 140,
+) -> str:
+    """The whole answer on a screen."""
+    title = f"{model} on {cluster.gpus} x {cluster.accelerator.name}"
+    parts = [f"{title}: {workload_words(workload)}"]
+    best = list(zip(search.plans, estimates, strict=True))[: search.best]
+    if not best:
+        return "\n".join([*parts, "", "NO PLAN FITS", "", *_losers(search), *_least(least)])
+    rows = [_row(rank, one, estimate, search) for rank, (one, estimate) in enumerate(best, 1)]
+    parts += ["", *render_table(_HEADERS, rows, align="rlrllllrrrrll", width=width).splitlines()]
+    parts += ["", *_front(search, estimates)]
+    parts += ["", *_techniques(techniques, width), "", *_waterfall(waterfall), "", *_gains(gains), *_least(least)]
+    parts += ["", *_losers(search), "", *_cautions(best[0][1], width)]
+    return "\n".join(line.rstrip() for line in parts)
+
+
+def workload_words(workload: TrainingWorkload) -> str:
+    words = f"sequences of {show_count(workload.seq)} tokens, {show_count(workload.global_batch)} to a step"
+    if workload.method != "full":
+        words += f", {workload.method} of rank {workload.rank}"
+    return words + (f", {workload.tokens:,.3g} tokens in all" if workload.tokens else "")
+
+
+def layout_words(plan: TrainingPlan) -> str:
+    """``TP4 PP8 VPP5 DP16``, degrees of one left out."""
+    degrees = {name: int(getattr(plan.layout, name)) for name in ("tp", "pp", "vpp", "cp", "ep", "dp")}
+    return " ".join(f"{name.upper()}{degree}" for name, degree in degrees.items() if degree > 1) or "one GPU"
+
+
+def recompute_words(recompute: Recompute) -> str:
+    if recompute.mode == "selective":
+        return "+".join(recompute.parts)
+    return recompute.mode if recompute.layers is None else f"full, {recompute.layers} layers"
+
+
+def _row(rank: int, one: FoundPlan, estimate: Estimate, search: TrainingSearch) -> list[str]:
+    plan = one.plan
+    share = one.device_bytes / search.capacity_bytes
+    offload = " + host" if plan.offload.any else ""
+    rate = estimate.speed.tokens_per_s_per_gpu if estimate.speed else None
+    dollars = estimate.usd_per_million_tokens
+    return [
+        str(rank),
+        layout_words(plan),
+        str(plan.micro_batch),
+        f"{plan.zero}{offload}",
+        recompute_words(plan.recompute),
+        plan.recipe.name,
+        plan.schedule,
+        f"{one.step_s:,.3g}",
+        f"{rate.value:,.0f}" if rate else "–",
+        f"{one.mfu:.1%}",
+        f"${dollars.value:,.3g}" if dollars else "–",
+        f"▕{bar(share, _BAR_CELLS)}▏{share:4.0%}",
+        estimate.bottleneck.resource.replace("_", " ") if estimate.bottleneck else "–",
+    ]
+
+
+def _front(search: TrainingSearch, estimates: Sequence[Estimate]) -> Iterator[str]:
+    yield f"time against memory: {len(search.pareto)} plans that no other beats"
+    for at in search.pareto:
+        one, estimate = search.plans[at], estimates[at]
+        dollars = estimate.usd_per_million_tokens
+        cost = f"  ${dollars.value:,.3g}/M tok" if dollars else ""
+        yield (
+            f"  {one.step_s:9,.3g} s  {one.device_bytes / GIB:7,.1f} GiB{cost}  {layout_words(one.plan)}, micro-batch"
+            f" {one.plan.micro_batch}, ZeRO-{one.plan.zero}, recompute {recompute_words(one.plan.recompute)},"
+            f" {one.plan.recipe.name}"
+        )
+
+
+def _techniques(rows: Sequence[Technique], width: int) -> Iterator[str]:
+    yield "techniques of #1"
+    cells = [
+        [
+            row.name, row.cuts, row.collective, row.per_step, row.runs_on,
+            "–" if row.exposed_s is None else f"{row.exposed_s:,.3g}",
+            "–" if row.hidden_s is None else f"{row.hidden_s:,.3g}",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    headers = ("technique", "cuts", "collective", "how often in a step", "runs on", "exposed s", "hidden s")
+    yield from render_table(headers, cells, align="lllllrr", width=width).splitlines()
+
+
+def _waterfall(steps: Sequence[WaterfallStep]) -> Iterator[str]:
+    yield "from a naive plan to #1"
+    if not steps:
+        yield "  no naive plan is legal here"
+        return
+    rows = []
+    before: float | None = None
+    for step in steps:
+        change = "" if before is None else f"{step.step_s / before - 1:+.1%}"
+        memory = f"{step.device_bytes / GIB:,.1f}" + ("" if step.fits else " does not fit")
+        rows.append([step.change, f"{step.step_s:,.3g}", change, memory, bar(step.step_s / steps[0].step_s, 24)])
+        before = step.step_s
+    yield from render_table(["change", "step s", "", "GiB", ""], rows, align="lrrll").splitlines()
+
+
+def _gains(gains: Sequence[Gain]) -> Iterator[str]:
+    yield "what 10 % more would buy"
+    for gain in gains:
+        yield f"  {gain.resource:<24} {gain.gain:6.1%} less time ({gain.step_s:,.3g} s)"
+
+
+def _least(least: LeastGpus | None) -> Iterator[str]:
+    if least is None:
+        yield "fewest GPUs: more than there are"
+        return
+    where = ", optimizer on the host" if least.offload else ""
+    yield (
+        f"fewest GPUs that hold it: {least.gpus} ({layout_words(least.plan)}, ZeRO-{least.plan.zero}, full recompute{where},"
+        f" {least.device_bytes / GIB:,.1f} GiB each)"
+    )
+
+
+def _losers(search: TrainingSearch) -> Iterator[str]:
+    yield (
+        f"{show_count(search.searched)} plans looked at in {search.seconds:.2f} s, {show_count(search.legal)} legal,"
+        f" {show_count(search.fitting)} fit; the others"
+    )
+    for why, count in list(search.rejected.items())[:_MOST_REASONS]:
+        yield f"  {show_count(count):>9}  {why}"
+
+
+def _cautions(estimate: Estimate, width: int) -> Iterator[str]:
+    if not estimate.warnings:
+        return
+    yield "assumed and uncertain"
+    for caution in estimate.warnings:
+        yield from textwrap.wrap(caution.message, width, initial_indent="  - ", subsequent_indent="    ")
