@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from trilemma import engines
     from trilemma.engines.commands import extract
+    from trilemma.engines.training import trainable
     from trilemma.estimate.checking import check_command
     from trilemma.quantities import GIB
     from trilemma.search.answer import with_remedies
@@ -46,6 +47,10 @@ def run(arguments: argparse.Namespace) -> int:
             "no engine command given; put it after --, such as trilemma check --gpu h100:8 -- vllm serve MODEL"
         )
     engine, own_words = extract(words)
+    if engine in trainable():
+        from trilemma.cli.check_training import check
+
+        return check(arguments, engine, own_words)
     command = engines.get(engine).read(own_words)
     model, elsewhere = _model(command.model, arguments.models)
     cluster, named, cautions = _cluster(arguments.gpu, command)
