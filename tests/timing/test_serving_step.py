@@ -178,8 +178,8 @@ def test_dense_throughput_rises_with_requests_until_the_cache_is_full():
     speed = serving_speed(
         work, machine(), Layout(tp=8), concurrency=concurrency, slots=200, isl=128, osl=1024, kv_format=BF16
     )
-    assert np.all(np.diff(speed.output_tokens_per_s[:200]) > 0)
-    np.testing.assert_allclose(speed.output_tokens_per_s[200:], speed.output_tokens_per_s[199])
+    assert np.all(np.diff(speed.output_tokens_per_s[:201]) > 0)  # where requests wait, a free slot is filled at once
+    np.testing.assert_allclose(speed.output_tokens_per_s[200:], speed.output_tokens_per_s[200])
     assert set(speed.bottleneck()[200:]) == {"capacity"}
     assert np.all(np.diff(speed.ttft_s) > 0)
 

@@ -121,7 +121,7 @@ def fit(
         better = False
         for _ in range(6):
             system = normal + damping * np.diag(np.diag(normal))
-            move = np.clip(np.linalg.solve(system, -gradient), -_MOST_MOVE, _MOST_MOVE)
+            move = np.clip(problem.solve(system, -gradient), -_MOST_MOVE, _MOST_MOVE)
             lower = problem.cost(offsets + move)
             if lower < cost:
                 better = True
@@ -149,6 +149,7 @@ class _Problem:
             for bench in benches
         ]
         self.count = int(starts[-1])
+        self.shared_blocks = int(starts[-2])
         widths = [
             np.tile(np.array([priors.widths[term][level] for term in self.terms]), len(keys))
             for level, keys in enumerate(self.keys)
@@ -193,6 +194,23 @@ class _Problem:
                 for other in places:
                     matrix[place, other] += own
         return matrix, gradient
+
+    def solve(self, system: Array, right: Array) -> Array:
+        """``system⁻¹ · right``. Deployments touch one another only through the levels above, so they are eliminated first
+        (Schur complement), block by block."""
+        terms, split = len(self.terms), self.shared_blocks * len(self.terms)
+        blocks = self.count - self.shared_blocks
+        own = np.stack(
+            [system[at : at + terms, at : at + terms] for at in range(split, split + blocks * terms, terms)]
+        )
+        across = system[:split, split:].reshape(split, blocks, terms).transpose(1, 0, 2)
+        below = right[split:].reshape(blocks, terms, 1)
+        inverse = np.linalg.inv(own)
+        carried = across @ inverse
+        upper = system[:split, :split] - np.einsum("bij,bkj->ik", carried, across, optimize=True)
+        top = np.linalg.solve(upper, right[:split] - (carried @ below).sum(axis=0)[:, 0])
+        rest = inverse @ (below - across.transpose(0, 2, 1) @ top[:, None])
+        return np.concatenate([top, rest.reshape(-1)])
 
     def _factors(self, index: int, offsets: Array, *, moved: bool) -> dict[str, Any]:
         rows = offsets.reshape(self.count, -1)[self.blocks[index]].sum(axis=0)

@@ -79,8 +79,8 @@ def serving_speed(
     Decode steps pay for the prefills of others: ``TPOT = step + (B − 1)/OSL · prefill``, since while one request makes
     OSL tokens each of the other ``B − 1`` is prefilled once. With ``pp`` stages a prefill holds each for its share only.
     ``TTFT = request + prefill + steps waited · step +
-    (B − 1) · (queue · prefill + per request) + waiting for a slot``; where requests wait for slots one is filled at once
-    and its prefill does not queue. ``speculation`` lets a step verify drafted tokens.
+    (B − 1) · (queue · prefill + per request) + waiting for a slot``; where requests wait, a slot that is free is filled
+    at once. ``speculation`` lets a step verify drafted tokens.
     """
     load = _load(layout, concurrency=concurrency, isl=isl, osl=osl, slots=slots, prefix_hit=prefix_hit)
     host = machine.coefficients
@@ -103,11 +103,11 @@ def serving_speed(
     prefill_s = (load.running - 1) / load.osl * each_s * host.interference
     bare_s = (step.total_s + drafting_s) * per_token
     tpot_s = bare_s + prefill_s
-    queue_s = np.where(load.saturated, 0.0, (load.running - 1) * (host.queue_share * each_s + host.queued_request_s))
-    before_s = prompt.total_s + host.steps_waited * step.total_s + queue_s
-    first_s = host.request_s + before_s
+    queue_s = (load.running - 1) * (host.queue_share * each_s + host.queued_request_s)
+    begun_s = prompt.total_s + host.steps_waited * step.total_s
+    first_s = host.request_s + begun_s + queue_s
     lines, resources = _parts(step, shared, drafting_s, per_token, prefill_s)
-    cycle_s = np.where(load.saturated, before_s, first_s) + (load.osl - 1) * tpot_s
+    cycle_s = np.where(load.saturated, begun_s, first_s) + (load.osl - 1) * tpot_s
     output_per_s = load.running * load.dp * load.osl / cycle_s
     if rate is not None:
         output_per_s = np.minimum(output_per_s, rate * load.osl)

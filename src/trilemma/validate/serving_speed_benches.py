@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -26,8 +27,9 @@ _QUANTITIES = {"ttft_ms": "ttft", "tpot_ms": "tpot", "prefill_tok_s": "prefill",
 #: Sequences that an engine admits where it is loaded to the limit (trtllm-bench's largest tuned batch; vLLM's default).
 _MOST_SEQUENCES = {"tensorrt-llm": 2048}
 _OTHERWISE = 1024
-#: Room left for a request when none is planned: the least that an engine runs with.
-_CRAMPED = 1.0
+_RESERVING = ("tensorrt-llm",)
+#: Requests at once where everything is queued and the memory rules leave no room for one.
+_CRAMPED = 16.0
 
 
 def quantity_of(question: SpeedQuestion) -> str:
@@ -96,13 +98,21 @@ def _column(questions: Sequence[SpeedQuestion], name: str) -> Array:
 
 
 def _slots(question: SpeedQuestion, kv_format: str) -> float:
-    """Requests of the row's mean length that one replica holds, by vLLM's memory rules for every engine."""
-    length = max(int(question.isl + question.osl), 1)
+    """Requests that one replica holds, by vLLM's memory rules for every engine: half way through their outputs, or at full
+    length where the engine admits only what it can finish (TensorRT-LLM's default policy, GUARANTEED_NO_EVICT).
+
+    A load that was run did fit: where the rules leave no room for one request they know too little of the deployment, and
+    its own load is taken to fit.
+    """
+    length = max(int(question.isl + question.osl * (1.0 if question.engine in _RESERVING else 0.5)), 1)
     layout = question.layout
     degrees = (int(layout.tp), int(layout.pp), int(layout.dp), int(layout.ep))
     most = _MOST_SEQUENCES.get(question.engine, _OTHERWISE)
     cards = ByIdentity(question.accelerator)
-    return min(_cache_slots(ByIdentity(question.model), cards, degrees, length, kv_format), most)
+    held = _cache_slots(ByIdentity(question.model), cards, degrees, length, kv_format)
+    if held < 1.0:
+        held = question.concurrency if math.isfinite(question.concurrency) else _CRAMPED
+    return min(held, most)
 
 
 @lru_cache(maxsize=4096)
@@ -122,5 +132,5 @@ def _cache_slots(
             options=ServeOptions(context=length, kv_dtype="fp8" if kv_format != "bf16" else "auto", max_seqs=256),
         )
     except InputError:
-        return _CRAMPED
-    return max(float(start.pool.concurrency), _CRAMPED)
+        return 0.0
+    return max(float(start.pool.concurrency), 0.0)

@@ -21,7 +21,7 @@ from trilemma.validate.serving_speed_benches import benches_of
 from trilemma.validate.serving_speed_question import SpeedQuestion, read_speed_question
 from trilemma.validate.tables import Row, UnusableRow
 
-_ROUNDS = 8
+_ROUNDS = 5
 
 
 def family_of(model: Model) -> str:
