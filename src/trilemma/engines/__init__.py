@@ -15,8 +15,15 @@ if TYPE_CHECKING:
 _ENGINES = {
     "vllm": ("trilemma.engines.vllm", "Vllm"),
     "sglang": ("trilemma.engines.sglang", "Sglang"),
+    "llama.cpp": ("trilemma.engines.llama_cpp", "LlamaCpp"),
 }
-_ALIASES = {"vllm-openai": "vllm", "vllm-v1": "vllm"}
+_ALIASES = {
+    "vllm-openai": "vllm",
+    "vllm-v1": "vllm",
+    "llama-cpp": "llama.cpp",
+    "llamacpp": "llama.cpp",
+    "llama-server": "llama.cpp",
+}
 
 
 def readable() -> tuple[str, ...]:

@@ -67,6 +67,8 @@ class StartUp:
     #: What other processes leave of the card; None: all of it. Engines that check refuse a budget above it.
     free_bytes: float | None = None
     budget_checked_at_start: bool = False
+    #: Weights and cache that stay in the host's memory (layers or experts that are not on a card).
+    host_bytes: Numbers = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

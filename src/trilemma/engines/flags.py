@@ -7,7 +7,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
@@ -33,7 +33,8 @@ _TRUE, _FALSE = frozenset(("true", "1", "yes", "on")), frozenset(("false", "0", 
 class Flag:
     """One flag: ``field`` is where its value goes (see the head of the data file), ``since``/``removed`` the versions read.
 
-    ``absent_at`` is the last version read before ``since`` that does not have the flag; between the two it is unknown.
+    ``negative`` are spellings that turn the flag off, ``variable`` is the environment's name of it. ``absent_at`` is the
+    last version read before ``since`` that does not have the flag; between the two it is unknown.
     """
 
     name: str
@@ -50,6 +51,8 @@ class Flag:
     most: float | None = None
     note: str | None = None
     uncounted: bool = False
+    negative: tuple[str, ...] = ()
+    variable: str | None = None
 
     def exists_at(self, version: Version) -> bool:
         """Whether this version may have the flag: False only where a version read shows that it has not."""
@@ -90,6 +93,7 @@ class FlagTable:
     shorts: Mapping[str, Flag]
     versions: tuple[Version, ...]
     source: str
+    negatives: Mapping[str, Flag] = field(default_factory=dict)
     underscores: bool = True
     opposites: bool = True
     dotted: bool = True
@@ -103,6 +107,8 @@ class FlagTable:
         """The flag that ``word`` (without ``=value``) names, as the engine's parser finds it, else None."""
         if word in self.shorts:
             return Given(flag=self.shorts[word])
+        if word in self.negatives:
+            return Given(flag=self.negatives[word], negated=True)
         head, dot, rest = word.partition(".") if self.dotted else (word, "", "")
         keys = tuple(part for part in rest.removesuffix("+").split(".") if part) if dot else ()
         append = rest.endswith("+")
@@ -143,8 +149,9 @@ def read_table(file: str, engine: str, **rules: bool) -> FlagTable:
     versions = tuple(padded(parse_version(version, engine=engine)) for version in data["versions"])
     flags = {name: _flag(name, row, versions) for name, row in data["flags"].items()}
     shorts = {short: flag for flag in flags.values() for short in flag.short}
+    negatives = {short: flag for flag in flags.values() for short in flag.negative}
     return FlagTable(
-        engine=engine, flags=flags, shorts=shorts, versions=versions, source=data["source"], **rules
+        engine=engine, negatives=negatives, flags=flags, shorts=shorts, versions=versions, source=data["source"], **rules
     )  # fmt: skip
 
 
@@ -166,6 +173,8 @@ def _flag(name: str, row: Mapping[str, Any], versions: tuple[Version, ...]) -> F
         most=row.get("most"),
         note=row.get("note"),
         uncounted=bool(row.get("uncounted", False)),
+        negative=tuple(row.get("negative", ())),
+        variable=row.get("variable"),
     )
 
 

@@ -1,0 +1,153 @@
+"""llama.cpp's memory: weights, a cache for the whole context at once, compute buffers; what does not fit stays on the host.
+
+Sources: src/llama-kv-cache.cpp, src/llama-kv-cache-iswa.cpp, src/llama-context.cpp, common/fit.cpp. There is no share of the
+card: everything is allocated at start, so the card itself is the budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from trilemma.engines.base import KvPool, StartUp
+from trilemma.engines.beside import beside
+from trilemma.engines.llama_cpp.cards import card_bytes, host_bytes
+from trilemma.engines.llama_cpp.choices import settle
+from trilemma.engines.llama_cpp.facts import for_version
+from trilemma.engines.llama_cpp.placement import LayerBytes
+from trilemma.engines.rank_memory import half_widths, ledger_of
+from trilemma.errors import Caution, InputError
+from trilemma.hardware.accelerator import Accelerator
+from trilemma.hardware.memory import memory_cautions, runtime_total
+from trilemma.models.architecture import Model
+from trilemma.plans import Draft, Layout, ServeOptions
+from trilemma.quantities import GIB, show_gib
+
+
+def start_up(
+    *, model: Model, accelerator: Accelerator, layout: Layout, options: ServeOptions, draft: Draft | None = None,
+    version: str | None = None, free_bytes: float | None = None, capacity_bytes: float | None = None,
+    date: str | None = None,
+) -> StartUp:  # fmt: skip
+    """What llama.cpp puts on the tightest card, and in ``host_bytes`` what stays on the host.
+
+    ``layout.pp`` cards hold layers in turn (``--split-mode layer``), ``layout.tp`` cards share every matrix (``row``). A table
+    of layouts is answered plan by plan: what goes where is decided by whole layers. ``options.context`` is the longest
+    request; without one the engine's own default, which newer builds cut to what fits. Raises `InputError`.
+    """
+    if (
+        layout.is_table
+        or isinstance(options.max_seqs, np.ndarray)
+        or isinstance(options.max_batched_tokens, np.ndarray)
+    ):
+        return _table(
+            model=model, accelerator=accelerator, layout=layout, options=options, draft=draft, version=version,
+            free_bytes=free_bytes, capacity_bytes=capacity_bytes, date=date,
+        )  # fmt: skip
+    facts = for_version(version, date=date)
+    total = runtime_total(accelerator)
+    capacity = total.interval.value if capacity_bytes is None else float(capacity_bytes)
+    if capacity <= 0 or (free_bytes is not None and free_bytes < 0):
+        raise InputError(f"a card of {capacity:.0f} bytes with {free_bytes} free cannot be planned for")
+    free = capacity if free_bytes is None else min(capacity, free_bytes)
+    if int(layout.dp) > 1 or int(layout.cp) > 1:
+        raise InputError(f"--dp {layout.dp}: llama.cpp runs one engine; use --pp for layers in turn or --tp for rows")
+    cards, rows = int(layout.pp), int(layout.tp)
+    pieces = LayerBytes.of(model, options)
+    choices, notes = settle(model, options, facts, pieces, cards, rows, free)
+    every = [card_bytes(index, model, pieces, choices, options, facts, cards, rows) for index in range(cards)]
+    card = max(every, key=lambda one: one.total)
+    host = host_bytes(model, pieces, choices, options, facts)
+    lines = {
+        "weights": np.asarray(card.weights), "vision": np.asarray(card.vision), "kv_cache": np.asarray(card.kv),
+        "state_cache": np.asarray(card.states), "activations": np.asarray(card.activations),
+        "logits": np.asarray(card.logits), "context": np.asarray(card.context),
+    }  # fmt: skip
+    half = half_widths(model, lines, known=facts.known)
+    between = 0.0 if capacity_bytes is not None else (total.interval.high - total.interval.low) / 2
+    left = free - (card.total - card.kv)
+    spread = float(np.sqrt(sum(float(np.square(value)) for value in half.values()) + between**2))
+    need = card.kv
+    per_token = need / max(choices.cells, 1)
+    cautions = [*facts.cautions, *notes]
+    if draft is not None and draft.method not in ("ngram", "mtp"):
+        cautions.append(
+            Caution(code="draft-not-counted", message="the draft model's weights and cache are not counted")
+        )
+    if host > 0.01 * GIB:
+        cautions.append(Caution(code="on-host", message=f"{show_gib(host)} GiB stay in the memory of the host"))
+    fitting = choices.cells if left >= need else int(max(left, 0) / max(per_token, 1e-9)) if need else choices.context
+    return StartUp(
+        ledger=ledger_of(
+            lines, half, formulas=_FORMULAS, outside=("context",), out=lambda value: _number(value),
+            inputs={"version": facts.version, "cells": choices.cells, "slots": choices.slots, "layers": choices.layers,
+                    "micro_batch": choices.micro_batch, "cache": choices.keys.name, "flash_attention": choices.flash},
+        ),
+        capacity_bytes=capacity,
+        budget_bytes=free - card.context,
+        pool=KvPool(
+            available_bytes=left,
+            available_low_bytes=left - spread,
+            available_high_bytes=left + spread,
+            blocks=fitting,
+            block_size=1,
+            tokens=min(fitting, choices.cells),
+            concurrency=min(fitting, choices.cells) / choices.context,
+            need_bytes=need,
+            bytes_per_token_per_gpu=per_token,
+            max_context=min(fitting, choices.context),
+        ),
+        memory_fraction=1.0,
+        context=choices.context,
+        max_seqs=choices.slots,
+        max_batched_tokens=choices.micro_batch,
+        kv_format=choices.keys.name,
+        load_peak_bytes=card.weights + card.vision + card.context,
+        version=facts.version,
+        cautions=(*cautions, *(() if capacity_bytes else memory_cautions(accelerator))),
+        spread_bytes=spread,
+        free_bytes=free_bytes,
+        host_bytes=host,
+    )  # fmt: skip
+
+
+def _table(**question: Any) -> StartUp:
+    """One start-up for each plan of a table, laid beside one another."""
+    layout, options = question["layout"], question["options"]
+    given = (layout.tp, layout.pp, layout.dp, layout.ep, options.max_seqs or 0, options.max_batched_tokens or 0)
+    columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(value)) for value in given))
+    known: dict[tuple[int, ...], StartUp] = {}
+    rows: list[StartUp] = []
+    for row in zip(*(column.tolist() for column in columns), strict=True):
+        if row not in known:
+            one = replace(options, max_seqs=row[4] or None, max_batched_tokens=row[5] or None)
+            plan = Layout(tp=row[0], pp=row[1])
+            known[row] = start_up(**{**question, "layout": plan, "options": one})
+            if row[2] > 1:
+                known[row] = _impossible(known[row])
+        rows.append(known[row])
+    return beside(rows)
+
+
+def _impossible(start: StartUp) -> StartUp:
+    """Replicas are not one engine's: such a plan never starts."""
+    pool = replace(start.pool, available_bytes=-1e15, tokens=0, concurrency=0.0, blocks=0, max_context=0)
+    return replace(start, pool=pool)
+
+
+def _number(value: Any) -> Any:
+    figure = float(np.asarray(value))
+    return int(figure) if figure.is_integer() else figure
+
+
+_FORMULAS = {
+    "weights": ("tensors of the layers on the card, the output matrix on the last", "src/llama-model.cpp"),
+    "vision": ("projector and tower, first card", "tools/mtmd"),
+    "kv_cache": ("layers · cells · bytes a token; kept windows: window · slots + micro-batch", "src/llama-kv-cache-iswa.cpp"),
+    "state_cache": ("slots · states of one sequence, 32 bits", "src/llama-memory-recurrent.cpp"),
+    "activations": ("micro-batch · (cells · mask, hidden, columns), copies for cards that work in turn", "src/llama-context.cpp"),
+    "logits": ("micro-batch · vocabulary · 4, on the card with the output matrix", "src/llama-context.cpp"),
+    "context": ("CUDA context of the process", "data/coefficients/serving_memory.toml"),
+}  # fmt: skip

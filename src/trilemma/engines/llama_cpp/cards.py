@@ -1,0 +1,154 @@
+"""Bytes on each card and on the host, once slots, context and layers are settled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trilemma.engines.layer_cache import layer_caches
+from trilemma.engines.llama_cpp.facts import LlamaCppFacts
+from trilemma.engines.llama_cpp.placement import LayerBytes, layers_of_card, splits
+from trilemma.engines.rank_memory import coefficients
+from trilemma.errors import InputError, UnknownName
+from trilemma.formats import catalogue
+from trilemma.formats.formats import Format
+from trilemma.models.architecture import LatentAttention, Model, RecurrentState, SoftmaxAttention
+from trilemma.plans import ServeOptions
+from trilemma.quantities import GIB, MIB, round_up
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choices:
+    """What a start settles: ``context`` tokens of one slot, ``cells`` of the cache, ``slots``, ``layers`` on cards."""
+
+    context: int
+    cells: int
+    slots: int
+    shared: bool
+    layers: int
+    micro_batch: int
+    keys: Format
+    values: Format
+    flash: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Card:
+    """Bytes on one card."""
+
+    weights: float
+    vision: float
+    kv: float
+    states: float
+    activations: float
+    logits: float
+    context: float
+
+    @property
+    def total(self) -> float:
+        return self.weights + self.vision + self.kv + self.states + self.activations + self.logits + self.context
+
+
+def cells_of(context: int, slots: int, shared: bool, facts: LlamaCppFacts) -> int:
+    """Cells of the cache: one context where slots share it, else a padded one for each slot."""
+    padded = int(round_up(context, facts.context_padding))
+    return padded if shared else padded * slots
+
+
+def cache_format(name: str | None, shown: str) -> Format:
+    """The format of K or V; without one 16-bit floats. Raises `InputError`."""
+    asked = (name or "f16").lower()
+    known = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "auto": "fp16", "fp16": "fp16"}
+    try:
+        return catalogue.get(known.get(asked, asked))
+    except UnknownName:
+        raise InputError(
+            f"{shown} {asked[:60]!r} is not a cache type of llama.cpp; use f16, bf16, q8_0, q5_1, q5_0, iq4_nl, q4_1 or q4_0"
+        ) from None
+
+
+def card_bytes(
+    index: int, model: Model, pieces: LayerBytes, choices: Choices, options: ServeOptions, facts: LlamaCppFacts, cards: int,
+    rows: int,
+) -> Card:  # fmt: skip
+    """Bytes on card ``index``; rows of matrices divide where ``rows`` cards share them, the cache stays on the first."""
+    depth = len(model.layers)
+    if choices.layers == 0:
+        return Card(weights=0, vision=pieces.vision, kv=0, states=0, activations=compute_bytes(model, choices, cards, False),
+                    logits=0, context=context_of_process())  # fmt: skip
+    start, stop, head = layers_of_card(depth, choices.layers, splits(options, cards), index)
+    held = float(np.sum(pieces.layers[start:stop] - pieces.on_host[start:stop])) + (pieces.head if head else 0.0)
+    kv = states = 0.0
+    if options.extra.get("kv-offload", True) is not False:
+        kv, states = cache_bytes(model, choices, facts, options, start, stop)
+    micro = choices.micro_batch
+    logits = micro * float(model.vocab) * coefficients()["llama.cpp"]["logit_bytes"] if head else 0.0
+    return Card(
+        weights=held / rows,
+        vision=pieces.vision if index == 0 and not options.text_only else 0.0,
+        kv=kv,
+        states=states,
+        activations=compute_bytes(model, choices, cards, bool(np.any(pieces.on_host))),
+        logits=logits,
+        context=context_of_process(),
+    )
+
+
+def cache_bytes(
+    model: Model, choices: Choices, facts: LlamaCppFacts, options: ServeOptions, start: int, stop: int
+) -> tuple[float, float]:
+    """(bytes of tokens, bytes of states) of layers ``start`` up to ``stop``; windows keep ``window · slots + micro-batch``."""
+    kv = states = 0.0
+    keeps_windows = facts.windows_kept and not options.extra.get("swa-full")
+    for cache in layer_caches(model.layers, tp=1, kv_format=choices.keys, value_format=choices.values)[start:stop]:
+        cells = choices.cells
+        if cache.span and keeps_windows:
+            each = cache.span * (choices.slots if choices.shared else 1) + choices.micro_batch
+            streams = 1 if choices.shared else choices.slots
+            cells = min(cells, int(round_up(each, facts.context_padding)) * streams)
+        kv += float(cache.full) * choices.cells + float(cache.window) * cells
+        states += float(cache.state) * choices.slots
+    return kv, states
+
+
+def compute_bytes(model: Model, choices: Choices, cards: int, overridden: bool) -> float:
+    """The compute buffer without logits: hidden rows and masks of a micro-batch; scores where attention is not fused.
+
+    Cards that work in turn keep copies of what goes in, unless tensors are kept on the host.
+    """
+    data = coefficients()["llama.cpp"]
+    micro, depth = choices.micro_batch, len(model.layers)
+    cells = choices.cells if choices.shared else choices.cells // max(choices.slots, 1)
+    pipelined = cards > 1 and choices.layers > depth and not overridden
+    copies = data["pipeline_copies"] if pipelined else 1
+    attends = any(not isinstance(mixer, RecurrentState) for mixer in model.mixers)
+    mask = micro * cells * (data["mask_bytes_cast"] if choices.flash else data["mask_bytes"]) * copies if attends else 0
+    hidden = micro * model.hidden * data["hidden_bytes"] * copies
+    widest = max((getattr(layer.ffn, "intermediate", 0) for layer in model.layers if layer.ffn), default=0)
+    top_k = max((getattr(layer.ffn, "top_k", 1) for layer in model.layers if layer.ffn), default=1)
+    inner = micro * max(widest * top_k, model.hidden) * data["hidden_bytes"]
+    heads = max((m.heads for m in model.mixers if isinstance(m, (SoftmaxAttention, LatentAttention))), default=0)
+    scores = 0 if choices.flash else micro * cells * heads * data["score_bytes"]
+    return float(mask + hidden + inner + scores + data["fixed_mib"] * MIB)
+
+
+def context_of_process() -> float:
+    return float(coefficients()["context_gib"]["alone"]) * GIB
+
+
+def host_bytes(
+    model: Model,
+    pieces: LayerBytes,
+    choices: Choices,
+    options: ServeOptions,
+    facts: LlamaCppFacts,
+) -> float:
+    """The embedding, layers and tensors left off the cards, and their cache."""
+    depth = len(model.layers)
+    first = max(depth + 1 - choices.layers, 0)
+    kept = float(np.sum(pieces.layers[:first]) + np.sum(pieces.on_host[first:])) + pieces.embedding
+    kept += pieces.head if choices.layers == 0 else 0.0
+    offloads = options.extra.get("kv-offload", True) is not False
+    kv, states = cache_bytes(model, choices, facts, options, 0, min(first, depth) if offloads else depth)
+    return kept + kv + states

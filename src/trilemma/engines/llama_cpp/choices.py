@@ -1,0 +1,106 @@
+"""Slots, context and layers of a start: as asked for, as the build does by default, or as ``--fit`` makes them fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from trilemma.engines.llama_cpp.cards import Choices, cache_format, card_bytes, cells_of
+from trilemma.engines.llama_cpp.facts import LlamaCppFacts
+from trilemma.engines.llama_cpp.placement import LayerBytes
+from trilemma.errors import Caution, InputError
+from trilemma.formats import catalogue
+from trilemma.models.architecture import Model
+from trilemma.plans import ServeOptions
+from trilemma.quantities import MIB, show_count
+
+#: A model that states no length is taken to be this long.
+_UNSTATED_CONTEXT = 4096
+
+
+def settle(
+    model: Model, options: ServeOptions, facts: LlamaCppFacts, pieces: LayerBytes, cards: int, rows: int, free: float
+) -> tuple[Choices, list[Caution]]:
+    """Slots, context and layers as asked for; where they are not, what ``--fit`` makes of the cards."""
+    extra = options.extra
+    depth = len(model.layers)
+    slots = (
+        int(options.max_seqs) if options.max_seqs is not None and int(options.max_seqs) > 0 else facts.slots["number"]
+    )
+    shared = bool(extra.get("kv-unified", facts.slots["shared"] and options.max_seqs is None))
+    longest = model.max_positions or _UNSTATED_CONTEXT
+    context = options.context or facts.context or longest
+    asked_layers = _layers_asked(extra, depth)
+    layers = asked_layers if asked_layers is not None else depth + 1 if facts.layers_on_card == "all" else 0
+    keys = cache_format(options.kv_dtype, "--cache-type-k")
+    values = cache_format(extra.get("cache-type-v"), "--cache-type-v") if extra.get("cache-type-v") else None
+    given = extra.get("flash-attn")
+    flash = facts.flash_attention if given in (None, "auto") else str(given).lower() in ("on", "true", "1")
+    plan = Choices(
+        context=context, cells=cells_of(context, slots, shared, facts), slots=slots, shared=shared, layers=layers,
+        micro_batch=int(options.max_batched_tokens or facts.micro_batch), keys=keys,
+        values=values or (keys if options.kv_dtype else catalogue.get("fp16")), flash=flash,
+    )  # fmt: skip
+    fits = str(extra.get("fit", "on" if facts.fits_itself else "off")).lower() in ("on", "true", "1")
+    if not fits:
+        return plan, []
+    margin = _margin(extra, facts)
+    notes: list[Caution] = []
+
+    def over(one: Choices) -> bool:
+        return any(
+            card_bytes(index, model, pieces, one, options, facts, cards, rows).total > free - margin
+            for index in range(cards)
+        )
+
+    if options.context is None and over(plan):
+        plan = _shorter(plan, over, facts, int(extra.get("fit-ctx") or facts.fit_least_context), context)
+        message = f"--fit cuts the context from {show_count(context)} to {show_count(plan.context)} tokens"
+        notes.append(Caution(code="context-cut", message=message))
+    if asked_layers is None and facts.layers_on_card == "all" and over(plan):
+        plan, note = _fewer_layers(plan, over, depth)
+        notes.append(note)
+    return plan, notes
+
+
+def _shorter(plan: Choices, over: Any, facts: LlamaCppFacts, least: int, most: int) -> Choices:
+    """The longest context between ``least`` and ``most`` with which the cards hold all, else the least."""
+    low, high = min(least, most), most
+    while high - low > facts.context_padding:
+        middle = (low + high) // 2 // facts.context_padding * facts.context_padding
+        tried = replace(plan, context=middle, cells=cells_of(middle, plan.slots, plan.shared, facts))
+        low, high = (low, middle) if over(tried) else (middle, high)
+        if middle in (0, low) and over(tried):
+            break
+    return replace(plan, context=low, cells=cells_of(low, plan.slots, plan.shared, facts))
+
+
+def _fewer_layers(plan: Choices, over: Any, depth: int) -> tuple[Choices, Caution]:
+    """The most layers on cards with which they hold all (whole layers; the engine also places parts of a mixture's)."""
+    low, high = 0, depth + 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (low, middle - 1) if over(replace(plan, layers=middle)) else (middle, high)
+    message = f"--fit puts {low} of {depth + 1} layers on the cards, the others stay on the host"
+    return replace(plan, layers=low), Caution(code="layers-on-host", message=message)
+
+
+def _margin(extra: Any, facts: LlamaCppFacts) -> float:
+    text = str(extra.get("fit-target") or facts.fit_margin_mib)
+    try:
+        return max(float(part) for part in text.split(",")) * MIB
+    except ValueError:
+        raise InputError(f"--fit-target {text[:60]!r} is not a number of MiB such as 1024") from None
+
+
+def _layers_asked(extra: Any, depth: int) -> int | None:
+    given = extra.get("n-gpu-layers")
+    if given is None or str(given).lower() in ("auto", "-1"):
+        return None
+    if str(given).lower() == "all":
+        return depth + 1
+    try:
+        number = int(str(given))
+    except ValueError:
+        raise InputError(f"--n-gpu-layers {str(given)[:60]!r} is neither a number, auto nor all") from None
+    return depth + 1 if number < 0 else min(number, depth + 1)

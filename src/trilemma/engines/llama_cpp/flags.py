@@ -1,0 +1,10 @@
+"""The flags of llama-server; facts: data/engines/llama_cpp_flags.toml."""
+
+from __future__ import annotations
+
+from trilemma.engines.flags import FlagTable, read_table
+
+
+def table() -> FlagTable:
+    """The shipped table, read once. Underscores of long flags equal hyphens; nothing may be cut short (common/arg.cpp)."""
+    return read_table("llama_cpp_flags.toml", "llama.cpp", opposites=False, dotted=False, abbreviated=False)
