@@ -53,6 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         return check(arguments, engine, own_words)
     command = engines.get(engine).read(own_words)
     model, elsewhere = _model(command.model, arguments.models)
+    command = _on_cards(arguments.gpu, command)
     cluster, named, cautions = _cluster(arguments.gpu, command)
     model = _as_served(model, command)
     free_bytes = None if arguments.free_gib is None else arguments.free_gib * GIB
@@ -89,6 +90,14 @@ def _model(name: str, models_dir: str | None) -> tuple[Model, tuple[Caution, ...
         ) from None
     message = f"{name} is not on this machine; taken by its name as {model.name}"
     return model, (Caution(code="model-elsewhere", message=message),)
+
+
+def _on_cards(gpu: str | None, command: EngineCommand) -> EngineCommand:
+    """A command that takes every card it finds, on the cards that ``--gpu`` counts."""
+    from trilemma.engines.launch import on_every_card
+
+    number = gpu.rpartition(":")[2] if gpu and ":" in gpu else ""
+    return on_every_card(command, int(number)) if number.isdigit() and len(number) < 7 else command
 
 
 def _cluster(gpu: str | None, command: EngineCommand) -> tuple[Cluster, int, tuple[Caution, ...]]:

@@ -57,6 +57,7 @@ PROGRAMS = (
     Program(engine="sglang", words=("-m", "sglang.launch_server")),
     Program(engine="tensorrt-llm", words=("trtllm-serve",)),
     Program(engine="llama.cpp", words=("llama-server",)),
+    Program(engine="transformers-serve", words=("transformers", "serve")),
     Program(engine="megatron", words=("pretrain_gpt.py",), launched=True),
     Program(engine="torchtitan", words=("-m", "torchtitan.train"), launched=True),
     Program(engine="torchtitan", words=("run_train.sh",), launched=True),

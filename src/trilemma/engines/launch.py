@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from trilemma.engines.base import EngineCommand
 from trilemma.engines.command_line import Settings
 from trilemma.engines.commands import image_engine, program_at_start
 from trilemma.engines.flags import FlagTable
@@ -19,6 +20,8 @@ _KEPT = re.compile(
     r"(VLLM|SGLANG|SGL|TRTLLM|TLLM|LLAMA|GGML|CUDA|NVIDIA|HIP|ROCR|ROCM|NCCL|RCCL|PYTORCH|TORCH|FLASHINFER|RAY)_\w+"
 )
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+#: Value of the fact ``gpus`` of a command that takes every card it finds.
+EVERY_CARD = "every"
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 
 
@@ -136,6 +139,16 @@ def check_model_word(model: str) -> str:
     if not model or model.startswith("-") or len(model) > 4096 or any(char in model for char in "\0\n\r"):
         raise InputError(f"{shorten(model)!r} cannot be a model name on a command line; give a hub id or a path")
     return model
+
+
+def on_every_card(command: EngineCommand, gpus: int) -> EngineCommand:
+    """``command`` on ``gpus`` cards where it takes every card that it finds (llama-server without a list of devices)."""
+    if command.facts.get("gpus") != EVERY_CARD or gpus < 2:
+        return command
+    pool = command.plan.pool
+    by_rows = pool.options.extra.get("split-mode") in ("row", "tensor")
+    spread = replace(pool, layout=Layout(tp=gpus) if by_rows else Layout(pp=gpus))
+    return replace(command, plan=replace(command.plan, pools=(spread,)))
 
 
 def share_of_card(value: float, *, shown: str) -> float:

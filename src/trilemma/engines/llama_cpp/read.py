@@ -8,15 +8,12 @@ from typing import Any
 
 from trilemma.engines.base import EngineCommand
 from trilemma.engines.command_line import Settings, read_settings
-from trilemma.engines.launch import flag_cautions, named_model, take_apart, uncounted
+from trilemma.engines.launch import EVERY_CARD, flag_cautions, named_model, take_apart, uncounted
 from trilemma.engines.llama_cpp.facts import for_version
 from trilemma.engines.llama_cpp.flags import table
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.plans import Draft, EngineRef, Layout, Plan, Pool, ServeOptions
 from trilemma.quantities import round_up
-
-#: Value of the fact ``gpus`` for a command that takes every card it finds.
-EVERY_CARD = "every"
 
 
 def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
