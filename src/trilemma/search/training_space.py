@@ -216,19 +216,7 @@ def _families(model: Model, accelerator: Accelerator, workload: TrainingWorkload
     for name in settled.recipes or recipes_of(accelerator, habits.recipes, habits.narrow_recipes):
         for zero in stages:
             for schedule in schedules:
-                base = TrainingPlan(
-                    implementation=settled.implementation,
-                    version=settled.version,
-                    recipe=recipe(name),
-                    optimizer=optimizer(settled.optimizer or habits.optimizer),
-                    sp=settled.sp is not False,
-                    zero=zero,
-                    schedule=schedule,
-                    attention=habits.attention,
-                    compiled=habits.compiled,
-                    loss=habits.loss,
-                    overlap_data=habits.overlap_data,
-                )
+                base = replace(_template(habits, settled, name), zero=zero, schedule=schedule)
                 label = f"{name}, ZeRO-{zero}, {schedule}"
                 if settled.offload is not None:
                     yield Family(template=replace(base, offload=settled.offload), ladder=ladder, name=label)
@@ -237,6 +225,31 @@ def _families(model: Model, accelerator: Accelerator, workload: TrainingWorkload
                 if workload.method == "full":
                     moved = replace(base, offload=Offload(optimizer=1.0))
                     yield Family(template=moved, ladder=ladder[:1], rescue=True, name=f"{label}, optimizer on the host")
+
+
+def _template(habits: _Habits, settled: Settled, name: str) -> TrainingPlan:
+    return TrainingPlan(
+        implementation=settled.implementation,
+        version=settled.version,
+        recipe=recipe(name),
+        optimizer=optimizer(settled.optimizer or habits.optimizer),
+        sp=settled.sp is not False,
+        attention=habits.attention,
+        compiled=habits.compiled,
+        loss=habits.loss,
+        overlap_data=habits.overlap_data,
+    )
+
+
+def usual_plan(model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: Settled) -> TrainingPlan:
+    """The implementation's plainest plan, on one GPU, with what is settled beside layout: ``fit`` starts from it."""
+    habits = _habits(settled.implementation, mixture=_experts(model) > 1, adapters=workload.trains_adapters)
+    names = settled.recipes or recipes_of(accelerator, habits.recipes, ())
+    if len(names) > 1 and settled.recipes:
+        raise InputError(f"--precision {','.join(names)} names {len(names)} recipes; one plan has one")
+    plan = _template(habits, settled, names[0])
+    zero = habits.stages[0] if settled.zero is None else settled.zero
+    return replace(plan, zero=zero, offload=settled.offload or Offload())
 
 
 def recipes_of(accelerator: Accelerator, plain: tuple[str, ...], narrow: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,0 +1,35 @@
+"""``trilemma fit MODEL --train SEQ --global-batch B``: one training plan in full."""
+
+from __future__ import annotations
+
+import argparse
+
+from trilemma.cli.arguments import add_cluster_arguments, add_model_arguments, add_output_arguments, read_cluster
+from trilemma.cli.output import show_estimate
+from trilemma.cli.training_arguments import (
+    add_plan_arguments,
+    add_training_arguments,
+    read_settled,
+    read_training_workload,
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_arguments(parser)
+    add_cluster_arguments(parser)
+    add_training_arguments(parser)
+    add_plan_arguments(parser, settled=False)
+    add_output_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from trilemma.estimate.training import estimate_training
+    from trilemma.models.resolve import load_model
+    from trilemma.search.training_single import single_training_plan
+
+    model = load_model(arguments.model, models_dir=arguments.models)
+    cluster, workload = read_cluster(arguments), read_training_workload(arguments)
+    settled = read_settled(arguments)
+    plan = single_training_plan(model, cluster.accelerator, workload, settled, gpus=cluster.gpus)
+    answer = estimate_training(model=model, cluster=cluster, workload=workload, plan=plan)
+    return show_estimate(answer, as_json=arguments.json, explain=arguments.explain)
