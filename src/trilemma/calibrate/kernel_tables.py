@@ -6,10 +6,11 @@ counted with the reason. Reading needs pyarrow (extra ``calibrate``); nothing el
 
 from __future__ import annotations
 
+import itertools
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -28,7 +29,11 @@ MOST_ROWS = 2 * 10**6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelRows:
-    """Measurements of one kernel: ``shapes`` by the names of the formula's arguments, ``seconds`` beside them."""
+    """Measurements of one kernel: ``shapes`` by the names of the formula's arguments, ``seconds`` beside them.
+
+    ``sources`` names the implementation behind each row, as the table writes it: one engine has several. ``at`` is the place
+    of each row in its table.
+    """
 
     kernel: str
     accelerator: str
@@ -37,6 +42,8 @@ class KernelRows:
     dtype: str
     shapes: Mapping[str, Array]
     seconds: Array
+    sources: Any
+    at: Any
 
     @property
     def name(self) -> str:
@@ -44,11 +51,13 @@ class KernelRows:
 
     def part(self, chosen: Any) -> KernelRows:
         """The rows under the mask or indices ``chosen``."""
-        return KernelRows(
-            kernel=self.kernel, accelerator=self.accelerator, engine=self.engine, version=self.version,
-            dtype=self.dtype, shapes={name: values[chosen] for name, values in self.shapes.items()},
+        return replace(
+            self,
+            shapes={name: values[chosen] for name, values in self.shapes.items()},
             seconds=self.seconds[chosen],
-        )  # fmt: skip
+            sources=self.sources[chosen],
+            at=self.at[chosen],
+        )
 
 
 @dataclass(slots=True)
@@ -58,10 +67,17 @@ class KernelTables:
     groups: list[KernelRows] = field(default_factory=list)
     rows: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
+    left_out_at: dict[int, str] = field(default_factory=dict)
+
+    def leave_out(self, reason: str, at: Any) -> None:
+        """Count the rows at the places ``at`` as left out; the first reason of a row is kept."""
+        self.left_out[reason] += len(at)
+        for place in at.tolist():
+            self.left_out_at.setdefault(place, reason)
 
 
 @dataclass(slots=True)
-class _Columns:
+class Columns:
     """One file's columns by name, as text or numbers, with the rows that are still believed."""
 
     name: str
@@ -80,6 +96,10 @@ class _Columns:
             raise InputError(f"{self.name}: the column {column!r} is missing or holds no numbers")
         return np.full(self.rows, float(default))
 
+    def seconds(self) -> Array:
+        """Tables of the field print milliseconds in ``latency``, our own microseconds in ``latency_us``."""
+        return self.number("latency_us") * 1e-6 if "latency_us" in self.numbers else self.number("latency") * 1e-3
+
 
 def read_kernel_tables(paths: Iterable[str | Path]) -> KernelTables:
     """Read parquet tables of kernel latencies, in the order given.
@@ -89,13 +109,11 @@ def read_kernel_tables(paths: Iterable[str | Path]) -> KernelTables:
     tables = KernelTables()
     found: dict[tuple[str, str, str, str, str], list[KernelRows]] = {}
     for path in paths:
-        for rows in _read(Path(path), tables):
+        for rows in rows_of(read_columns(Path(path)), tables):
             key = (rows.kernel, rows.accelerator, rows.engine, rows.version, rows.dtype)
             found.setdefault(key, []).append(rows)
     for key in sorted(found):
-        joined = _believed(_joined(found[key]), tables)
-        if len(joined.seconds):
-            tables.groups.append(_one_row_a_shape(joined))
+        tables.groups.append(_one_row_a_shape(_joined(found[key])))
     return tables
 
 
@@ -106,28 +124,29 @@ def table_rules() -> Mapping[str, Any]:
     return tomllib.loads(text)
 
 
-def _read(path: Path, tables: KernelTables) -> list[KernelRows]:
-    columns = _columns(path)
+def rows_of(columns: Columns, tables: KernelTables) -> list[KernelRows]:
+    """The groups of one table; what is left out is counted in ``tables``."""
     tables.rows += columns.rows
     ops = _ops(columns)
     found: list[KernelRows] = []
     for op in sorted(set(ops.tolist())):
         if op not in _OPERATORS:
             reason = _NOT_FITTED.get(op, f"operator {shorten(op)!r} has no formula here")
-            tables.left_out[reason] += int((ops == op).sum())
+            tables.leave_out(reason, np.flatnonzero(ops == op))
             continue
         kept = ops == op
         for rule in table_rules()["left_out"]:
             hit = kept & _matches(rule, op, columns)
             if hit.any():
                 named = " ".join(str(rule[key]) for key in ("op", "gpu", "engine", "dtype", "backend") if key in rule)
-                tables.left_out[f"{named}: {rule['why']}"] += int(hit.sum())
+                tables.leave_out(f"{named}: {rule['why']}", np.flatnonzero(hit))
                 kept &= ~hit
         found += _grouped(op, columns, kept, tables)
-    return found
+    return [believed for rows in found if len((believed := _believed(rows, tables)).seconds)]
 
 
-def _columns(path: Path) -> _Columns:
+def read_columns(path: Path) -> Columns:
+    """One parquet file. Raises `InputError` for one that is missing, too large, no parquet or without its columns."""
     shown = shorten(str(path))
     try:
         import pyarrow as pa
@@ -149,24 +168,28 @@ def _columns(path: Path) -> _Columns:
     for name in table.column_names:
         kind = table.schema.field(name).type
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            numbers[name] = np.asarray(table.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=float)
+            numbers[name] = np.asarray(
+                table.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=float
+            )
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
             texts[name] = np.array([value or "" for value in table.column(name).to_pylist()])
-    columns = _Columns(name=shown, texts=texts, numbers=numbers, rows=table.num_rows)
+    columns = Columns(name=shown, texts=texts, numbers=numbers, rows=table.num_rows)
     for needed in ("gpu", "engine"):
         if needed not in texts:
-            raise InputError(f"{shown}: the column {needed!r} is missing; kernel tables name card, engine and latency (ms)")
-    columns.number("latency")
+            raise InputError(
+                f"{shown}: the column {needed!r} is missing; kernel tables name card, engine and latency (ms)"
+            )
+    columns.seconds()
     return columns
 
 
-def _ops(columns: _Columns) -> Any:
+def _ops(columns: Columns) -> Any:
     if "op_name" not in columns.texts:
         raise InputError(f"{columns.name}: the column 'op_name' is missing; it says which kernel a row times")
     return columns.text("op_name")
 
 
-def _matches(rule: Mapping[str, Any], op: str, columns: _Columns) -> Any:
+def _matches(rule: Mapping[str, Any], op: str, columns: Columns) -> Any:
     hit = np.full(columns.rows, True)
     if "op" in rule:
         hit &= rule["op"] in (op, _OPERATORS[op].family)
@@ -178,12 +201,12 @@ def _matches(rule: Mapping[str, Any], op: str, columns: _Columns) -> Any:
     return hit
 
 
-def _grouped(op: str, columns: _Columns, kept: Any, tables: KernelTables) -> list[KernelRows]:
+def _grouped(op: str, columns: Columns, kept: Any, tables: KernelTables) -> list[KernelRows]:
     operator = _OPERATORS[op]
     kernels, dtypes, shapes = operator.read(columns, op)
     gpus, engines = columns.text("gpu"), columns.text("engine")
     versions = columns.text("engine_version")
-    seconds = columns.number("latency") * 1e-3
+    seconds, sources = columns.seconds(), columns.text("kernel_source")
     labels = np.stack([kernels, dtypes, gpus, engines, versions])
     found = []
     for key in sorted({tuple(labels[:, at].tolist()) for at in np.flatnonzero(kept)}):
@@ -192,25 +215,26 @@ def _grouped(op: str, columns: _Columns, kept: Any, tables: KernelTables) -> lis
         card = table_rules()["accelerators"].get(gpu)
         if kernel == "" or dtype not in kernel_formats() or card is None:
             what = f"GPU {shorten(gpu)!r}" if card is None else f"format {shorten(dtype)!r} of {op}"
-            tables.left_out[f"{what} is not known"] += int(mine.sum())
+            tables.leave_out(f"{what} is not known", np.flatnonzero(mine))
             continue
         found.append(
             KernelRows(
                 kernel=kernel, accelerator=card, engine=engine, version=version, dtype=dtype,
                 shapes={name: values[mine] for name, values in shapes.items()}, seconds=seconds[mine],
+                sources=sources[mine], at=np.flatnonzero(mine),
             )
         )  # fmt: skip
     return found
 
 
 def _joined(parts: Sequence[KernelRows]) -> KernelRows:
-    first = parts[0]
-    return KernelRows(
-        kernel=first.kernel, accelerator=first.accelerator, engine=first.engine, version=first.version,
-        dtype=first.dtype,
-        shapes={name: np.concatenate([part.shapes[name] for part in parts]) for name in first.shapes},
+    return replace(
+        parts[0],
+        shapes={name: np.concatenate([part.shapes[name] for part in parts]) for name in parts[0].shapes},
         seconds=np.concatenate([part.seconds for part in parts]),
-    )  # fmt: skip
+        sources=np.concatenate([part.sources for part in parts]),
+        at=np.concatenate([part.at for part in parts]),
+    )
 
 
 def _believed(rows: KernelRows, tables: KernelTables) -> KernelRows:
@@ -221,7 +245,7 @@ def _believed(rows: KernelRows, tables: KernelTables) -> KernelRows:
     sane = np.isfinite(rows.seconds) & (rows.seconds >= rules["least_s"])
     for values in rows.shapes.values():
         sane &= np.isfinite(values) & (values >= 0)
-    tables.left_out["not a positive, finite latency and shape"] += int((~sane).sum())
+    tables.leave_out("not a positive, finite latency and shape", rows.at[~sane])
     rows = rows.part(sane)
     if not len(rows.seconds):
         return rows
@@ -232,25 +256,29 @@ def _believed(rows: KernelRows, tables: KernelTables) -> KernelRows:
         work.n_bytes / rows.seconds > rules["most_bandwidth"] * work.bytes_per_s
     )
     too_fast |= work.flops / rows.seconds > rules["most_compute"] * work.flops_per_s
-    tables.left_out["faster than the bandwidth or the peak of the card"] += int(too_fast.sum())
+    tables.leave_out("faster than the bandwidth or the peak of the card", rows.at[too_fast])
     return rows.part(~too_fast)
 
 
 def _one_row_a_shape(rows: KernelRows) -> KernelRows:
-    """Repeated shapes (other kernels of one engine, repeated runs) as their median."""
-    table = np.stack(list(rows.shapes.values()), axis=1)
+    """Repeated shapes of one implementation (repeated runs) as their median."""
+    names, codes = np.unique(rows.sources, return_inverse=True)
+    table = np.stack([*rows.shapes.values(), np.asarray(codes, dtype=float).reshape(-1)], axis=1)
     unique, at = np.unique(table, axis=0, return_inverse=True)
     at = np.asarray(at).reshape(-1)
     order = np.lexsort((rows.seconds, at))
     starts = np.searchsorted(at[order], np.arange(len(unique) + 1))
-    medians = np.array([np.median(rows.seconds[order[a:b]]) for a, b in zip(starts[:-1], starts[1:], strict=True)])
-    return KernelRows(
-        kernel=rows.kernel, accelerator=rows.accelerator, engine=rows.engine, version=rows.version, dtype=rows.dtype,
-        shapes={name: unique[:, column] for column, name in enumerate(rows.shapes)}, seconds=medians,
-    )  # fmt: skip
+    medians = np.array([np.median(rows.seconds[order[a:b]]) for a, b in itertools.pairwise(starts)])
+    return replace(
+        rows,
+        shapes={name: unique[:, column] for column, name in enumerate(rows.shapes)},
+        seconds=medians,
+        sources=names[unique[:, -1].astype(int)],
+        at=rows.at[order[starts[:-1]]],
+    )
 
 
-Read = Callable[[_Columns, str], tuple[Any, Any, dict[str, Array]]]
+Read = Callable[[Columns, str], tuple[Any, Any, dict[str, Array]]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -262,21 +290,21 @@ class _Operator:
     family: str = ""
 
 
-def _formats(columns: _Columns, column: str) -> Any:
+def _formats(columns: Columns, column: str) -> Any:
     names = table_rules()["formats"]
     texts = columns.text(column)
     return np.array([names.get(text, text) for text in texts.tolist()], dtype=object).astype(str)
 
 
-def _all(columns: _Columns, kernel: str) -> Any:
+def _all(columns: Columns, kernel: str) -> Any:
     return np.full(columns.rows, kernel)
 
 
-def _gemm(columns: _Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
+def _gemm(columns: Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
     return _all(columns, "gemm"), _formats(columns, "gemm_dtype"), {name: columns.number(name) for name in "mnk"}
 
 
-def _decode(columns: _Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
+def _decode(columns: Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
     return _all(columns, "decode_attention"), _cache_formats(columns, ""), {
         "batch": columns.number("batch_size"),
         "context": columns.number("isl") + columns.number("step"),
@@ -285,7 +313,7 @@ def _decode(columns: _Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
     }  # fmt: skip
 
 
-def _prefill(columns: _Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
+def _prefill(columns: Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
     return _all(columns, "prefill_attention"), _cache_formats(columns, "attn_dtype"), {
         "batch": columns.number("batch_size"),
         "tokens": columns.number("isl"),
@@ -295,7 +323,7 @@ def _prefill(columns: _Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
     }  # fmt: skip
 
 
-def _heads(columns: _Columns) -> dict[str, Array]:
+def _heads(columns: Columns) -> dict[str, Array]:
     heads, kv_heads = columns.number("num_heads"), columns.number("num_key_value_heads")
     return {
         "heads": heads,
@@ -304,13 +332,13 @@ def _heads(columns: _Columns) -> dict[str, Array]:
     }
 
 
-def _cache_formats(columns: _Columns, computed: str) -> Any:
+def _cache_formats(columns: Columns, computed: str) -> Any:
     """``bf16`` or ``bf16_kv8`` by how the cache is stored; ``fp8`` where scores are multiplied in FP8 too."""
     stored = np.where(_formats(columns, "kv_cache_dtype") == "fp8", "bf16_kv8", "bf16")
     return np.where(_formats(columns, computed) == "fp8", "fp8", stored) if computed else stored
 
 
-def _mla_decode(columns: _Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
+def _mla_decode(columns: Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
     return _all(columns, "mla_decode"), _cache_formats(columns, ""), {
         "batch": columns.number("batch_size"),
         "context": columns.number("isl") + columns.number("step"),
@@ -318,7 +346,7 @@ def _mla_decode(columns: _Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
     }  # fmt: skip
 
 
-def _mla_prefill(columns: _Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
+def _mla_prefill(columns: Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
     return _all(columns, "mla_prefill"), _cache_formats(columns, "mla_dtype"), {
         "batch": columns.number("batch_size"),
         "tokens": columns.number("isl"),
@@ -327,7 +355,7 @@ def _mla_prefill(columns: _Columns, _: str) -> tuple[Any, Any, dict[str, Array]]
     }  # fmt: skip
 
 
-def _experts(columns: _Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
+def _experts(columns: Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
     skews = {"balanced": 0.0, "uniform": 0.0, "power_law_1.01": 1.01, "power_law_1.2": 1.2}
     plain = np.array(["nongated" in name for name in columns.text("kernel_source").tolist()])
     return _all(columns, "experts"), _formats(columns, "moe_dtype"), {
@@ -343,7 +371,7 @@ def _experts(columns: _Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
     }  # fmt: skip
 
 
-def _state(columns: _Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
+def _state(columns: Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
     sources = columns.text("kernel_source").tolist()
     decodes = (columns.text("phase") == "generation").tolist()
     kernels = np.array(
@@ -364,7 +392,7 @@ def _state(columns: _Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
     }  # fmt: skip
 
 
-def _mamba(columns: _Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
+def _mamba(columns: Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
     """Only the convolution is timed; its channels are those of x, B and C (Dao and Gu 2024, figure 6)."""
     inner = columns.number("nheads") * columns.number("head_dim")
     decodes = columns.text("phase") == "generation"
@@ -378,7 +406,7 @@ def _mamba(columns: _Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
     }  # fmt: skip
 
 
-def _collective(columns: _Columns, op: str) -> tuple[Any, Any, dict[str, Array]]:
+def _collective(columns: Columns, op: str) -> tuple[Any, Any, dict[str, Array]]:
     column = "nccl_dtype" if "nccl_dtype" in columns.texts else "allreduce_dtype"
     element = np.where(columns.text(column) == "int8", 1.0, 2.0)
     kernel = {"alltoall": "all_to_all"}.get(op, op)

@@ -11,6 +11,7 @@ from trilemma.errors import UnknownName
 #: sub-command → (module, one-line summary). A module is imported only when its sub-command runs and offers
 #: ``add_arguments(parser)`` and ``run(arguments) -> exit code``, as the commands of `trilemma.cli.main` do.
 SUB_COMMANDS: dict[str, tuple[str, str]] = {
+    "kernels": ("trilemma.cli.calibrate_kernels", "kernel coefficients from published tables of operator latencies"),
     "serving": ("trilemma.cli.calibrate_serving", "a few benchmark runs of one deployment into a named profile"),
     "serving-table": ("trilemma.cli.calibrate_serving_table", "fit the shipped terms of serving to a measured table"),
     "training": ("trilemma.cli.calibrate_training", "fit the coefficients of training time to a measured table"),

@@ -18,7 +18,8 @@ from trilemma.timing.roofline import peak_flops
 class Parameter:
     """One fitted number of a formula: where a fit starts, the bounds that physics sets, and what it means.
 
-    ``required`` is False for numbers that some tables cannot give.
+    ``required`` is False for numbers that some tables cannot give. ``choices`` are the values of a number that counts
+    alternatives: each is tried, none is between two others.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Parameter:
     high: float
     meaning: str
     required: bool = True
+    choices: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

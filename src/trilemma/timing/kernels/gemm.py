@@ -17,13 +17,20 @@ PARAMETERS = (
     Parameter(name="wave_tail", start=0.7, low=0.0, high=1.0, meaning="share of an unfilled last wave that is paid"),
     Parameter(name="stream_share", start=0.85, low=0.1, high=1.1, meaning="share of bandwidth at which weights stream"),
     Parameter(name="ramp_mb", start=0.5, low=0.0, high=60.0, meaning="megabytes that the start of a stream costs"),
-    Parameter(name="cached_gain", start=1.5, low=1.0, high=6.0, meaning="bandwidth of weights that stay in L2, over memory's"),
+    Parameter(name="cached_gain", start=1.5, low=1.0, high=12.0, meaning="bandwidth of weights that stay in L2, over memory's"),
+    Parameter(name="l2_fraction", start=0.7, low=0.05, high=2.0, meaning="part of L2 in which operands stay warm"),
     Parameter(name="fixed_us", start=3.0, low=0.2, high=60.0, meaning="microseconds of any launch, quantisation included"),
     Parameter(name="overlap_power", start=3.0, low=1.0, high=20.0, meaning="norm that joins arithmetic and streaming"),
     Parameter(name="split_us", start=2.0, low=0.0, high=30.0, meaning="microseconds to add up a product split along k"),
     Parameter(name="chain_us", start=0.1, low=0.0, high=30.0, meaning="microseconds of 1024 steps of k, one after another"),
     Parameter(name="row_ns", start=10.0, low=0.0, high=2000.0, meaning="nanoseconds to quantise one row, per multiprocessor"),
+    Parameter(name="single_row_us", start=0.2, low=0.0, high=60.0, meaning="microseconds more where there is one row"),
     Parameter(name="quantise_passes", start=1.4, low=0.0, high=20.0, meaning="passes that quantising activations costs"),
+    Parameter(
+        name="tile_rule", start=0.0, low=0.0, high=2.0, choices=(0.0, 1.0, 2.0),
+        meaning="how tiles are chosen: 0 searched, 1 and 2 looked up by rows (128 or 64 rows at most in large products)",
+    ),
+    Parameter(name="splits_k", start=1.0, low=0.0, high=1.0, choices=(0.0, 1.0), meaning="1 where k may be split"),
     Parameter(
         name="fused_fixed_us", start=3.0, low=0.2, high=60.0, required=False,
         meaning="fixed_us of the 16-bit product of the same engine: no kernel for quantisation",
@@ -35,6 +42,21 @@ _TILES = (
     (256, 128), (128, 256), (128, 128), (64, 256), (64, 128), (128, 64), (64, 64), (16, 128), (16, 64),
 )  # fmt: skip
 _SPLITS = (1, 2, 4, 8, 16)
+#: How a library chooses: it searches all tiles, or looks one up by the rows of the product (up to 16, 64, 128, 256, more),
+#: as CUTLASS kernels without autotuning do.
+_ROW_EDGES = (16, 64, 128, 256)
+_EVERY = frozenset(_TILES)
+_TILE_RULES: tuple[tuple[frozenset[tuple[int, int]], ...], ...] = (
+    (_EVERY,) * 5,
+    (
+        frozenset({(16, 64), (16, 128)}), frozenset({(64, 64)}), frozenset({(64, 128)}),
+        frozenset({(128, 128)}), frozenset({(128, 128)}),
+    ),
+    (
+        frozenset({(16, 64), (16, 128)}), frozenset({(64, 64)}), frozenset({(64, 64)}),
+        frozenset({(64, 128), (128, 64)}), frozenset({(64, 128), (128, 128)}),
+    ),
+)  # fmt: skip
 _ACTIVATION_BYTES = 2.0
 _ACCUMULATOR_BYTES = 4.0
 #: Benchmarks rotate up to five copies of the weights, which stay cached together when one is below a sixth of L2.
@@ -54,16 +76,25 @@ def gemm_s(c: KernelCoefficients, m: Numbers, n: Numbers, k: Numbers, *, fused_q
     compute_s = _compute_s(c, m, n, k)
     weights = n * k * c.weight_bytes
     rate = c["stream_share"] * c.bytes_per_s
-    gain = np.where(weights < c.l2_bytes / _CACHED_COPIES, c["cached_gain"], 1.0)
-    memory_s = (weights + c["ramp_mb"] * MEGA) / (rate * gain) + _ACTIVATION_BYTES * m * (k + n) / rate
+    activations = _ACTIVATION_BYTES * m * (k + n)
+    weights_s = (weights + c["ramp_mb"] * MEGA) / (rate * _gain(c, _CACHED_COPIES * weights + activations))
+    memory_s = weights_s + activations / (rate * _gain(c, weights + activations))
     fixed_us = c["fixed_us"]
     quantise_s: Any = 0.0
     if fused_quantisation:
         fixed_us = min(fixed_us, c.values.get("fused_fixed_us", fixed_us))
     else:
-        quantise_s = c["quantise_passes"] * (_ACTIVATION_BYTES + c.weight_bytes) * m * k / c.bytes_per_s
-        quantise_s = quantise_s + c["row_ns"] * NANO * m / max(c.multiprocessors, 1.0)
-    return fixed_us * MICRO + rounded_max(compute_s, memory_s, c["overlap_power"]) + quantise_s
+        passes_s = c["quantise_passes"] * (_ACTIVATION_BYTES + c.weight_bytes) * m * k / c.bytes_per_s
+        quantise_s = rounded_max(passes_s, c["row_ns"] * NANO * m / max(c.multiprocessors, 1.0), 2.0)
+    fixed_s = (fixed_us + c["single_row_us"] * (m <= 1)) * MICRO
+    return fixed_s + rounded_max(compute_s, memory_s, c["overlap_power"]) + quantise_s
+
+
+def _gain(c: KernelCoefficients, held: Any) -> Any:
+    """How much faster than memory operands move of which ``held`` bytes compete for L2."""
+    if c.l2_bytes <= 0:
+        return 1.0
+    return 1 + (c["cached_gain"] - 1) / (1 + (held / (c["l2_fraction"] * c.l2_bytes)) ** 4)
 
 
 def _compute_s(c: KernelCoefficients, m: Any, n: Any, k: Any) -> Any:
@@ -71,16 +102,21 @@ def _compute_s(c: KernelCoefficients, m: Any, n: Any, k: Any) -> Any:
     peak = c["compute_share"] * c.flops_per_s
     if c.multiprocessors <= 0:
         return 2 * m * n * (k + c["startup_k"]) / peak
+    allowed = _TILE_RULES[int(c["tile_rule"])]
+    regime = np.searchsorted(_ROW_EDGES, m)
     best: Any = np.inf
     for rows, columns in _TILES:
+        of_regime = np.array([(rows, columns) in tiles for tiles in allowed])
+        if not of_regime.any():
+            continue
         blocks = np.ceil(m / rows) * np.ceil(n / columns)
         rate = peak / c.multiprocessors / (1 + c["tile_loss"] * 64 * (1 / rows + 1 / columns))
-        for parts in _SPLITS:
+        step_s = 2 * rows * columns / rate + c["chain_us"] * MICRO / 1024
+        for parts in _SPLITS if c["splits_k"] else (1,):
             rounds = waves(blocks * parts, c.multiprocessors, c["wave_tail"])
-            steps = k / parts + c["startup_k"]
-            seconds = rounds * steps * (2 * rows * columns / rate + c["chain_us"] * MICRO / 1024)
+            seconds = rounds * (k / parts + c["startup_k"]) * step_s
             if parts > 1:
                 reduced = _ACCUMULATOR_BYTES * m * n * parts / (c["cached_gain"] * c.bytes_per_s)
                 seconds = seconds + c["split_us"] * MICRO + reduced
-            best = np.minimum(best, seconds)
+            best = np.minimum(best, np.where(of_regime[regime], seconds, np.inf))
     return best

@@ -36,8 +36,17 @@ class Rung:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """Which part of a kernel is asked about: width of heads, layers with a window or without, an implementation by name."""
+
+    head_dim: int | None = None
+    windowed: bool = False
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Entry:
-    """One fit of a card's data file."""
+    """One fit of a card's data file, for a part of the rows where ``source``, ``head_dim`` or ``windowed`` are given."""
 
     card: str
     kernel: str
@@ -48,21 +57,47 @@ class _Entry:
     low: float
     high: float
     values: Mapping[str, float]
+    source: str
+    head_dim: int | None
+    windowed: bool | None
+
+    def is_for(self, part: Part) -> bool:
+        return (
+            (self.head_dim is None or self.head_dim == part.head_dim)
+            and (self.windowed is None or self.windowed == part.windowed)
+            and (not self.source or not part.source or self.source == part.source)
+        )
+
+    @property
+    def fineness(self) -> tuple[bool, bool, int]:
+        """Finer fits first, among equals the implementation that was measured most: the engine's usual one."""
+        return self.head_dim is not None, bool(self.source), self.rows
 
 
 def kernel_coefficients(
-    accelerator: Accelerator, engine: str, kernel: str, dtype: str = "bf16"
+    accelerator: Accelerator,
+    engine: str,
+    kernel: str,
+    dtype: str = "bf16",
+    *,
+    head_dim: int | None = None,
+    windowed: bool = False,
+    source: str = "",
 ) -> tuple[KernelCoefficients, Rung]:
     """Coefficients of ``kernel`` in ``engine`` on ``accelerator``, and the rung of the ladder that they stand on.
 
     1. measured on this card with this engine; 2. on this card with another engine; 3. on a card of the same compute
     capability (else generation), its shares under this card's figures; 4. as 1 to 3 for the nearest number format, with
     this format's bytes and units; 5. the spec sheet. Collectives depend on the fabric: rung 3 wants the same kind of link.
+
+    Attention differs by ``head_dim`` and by whether layers are ``windowed``; where that width was not measured, numbers over
+    all widths stand for it. ``source`` asks for one implementation; else the one measured most stands for the engine.
     ``engine`` of a collective may be "nccl". Raises `UnknownName` for an unknown kernel or format.
     """
     parameters_of(kernel)
     wanted = _ENGINES.get(engine.lower(), engine.lower())
-    for rung, entry in _climb(accelerator, wanted, kernel, dtype):
+    part = Part(head_dim=head_dim, windowed=windowed, source=source)
+    for rung, entry in _climb(accelerator, wanted, kernel, dtype, part):
         found = on_card(accelerator, kernel=kernel, engine=entry.engine, dtype=dtype, values=entry.values)
         return found, _rung(rung, entry)
     low, high = _spread(SPEC_SHEET, kernel)
@@ -77,18 +112,20 @@ def measured_cards() -> tuple[str, ...]:
     return tuple(_ladder()["cards"])
 
 
-def _climb(accelerator: Accelerator, engine: str, kernel: str, dtype: str) -> Iterator[tuple[str, _Entry]]:
+def _climb(accelerator: Accelerator, engine: str, kernel: str, dtype: str, part: Part) -> Iterator[tuple[str, _Entry]]:
     for at, name in enumerate((dtype, *kernel_format(dtype).stand_ins)):
-        for rung, entry in _same_format(accelerator, engine, kernel, name):
+        for rung, entry in _same_format(accelerator, engine, kernel, name, part):
             yield (rung if at == 0 else OTHER_FORMAT), entry
 
 
-def _same_format(accelerator: Accelerator, engine: str, kernel: str, dtype: str) -> Iterator[tuple[str, _Entry]]:
-    here = _entries(accelerator.id, kernel, dtype)
+def _same_format(
+    accelerator: Accelerator, engine: str, kernel: str, dtype: str, part: Part
+) -> Iterator[tuple[str, _Entry]]:
+    here = _entries(accelerator.id, kernel, dtype, part)
     yield from ((MEASURED, entry) for entry in here if entry.engine == engine)
     yield from ((OTHER_ENGINE, entry) for entry in here if entry.engine != engine)
     for card in _relatives(accelerator, kernel):
-        there = _entries(card, kernel, dtype)
+        there = _entries(card, kernel, dtype, part)
         for entry in sorted(there, key=lambda entry: entry.engine != engine):
             yield SAME_ARCHITECTURE, entry
 
@@ -115,8 +152,15 @@ def _rung(name: str, entry: _Entry) -> Rung:
         name=name,
         low=low,
         high=high,
-        source=f"{entry.kernel} {entry.dtype} of {entry.engine} {entry.version} on {entry.card}, {entry.rows:,} rows",
+        source=f"{_named(entry)} of {entry.engine} {entry.version} on {entry.card}, {entry.rows:,} rows",
     )
+
+
+def _named(entry: _Entry) -> str:
+    width = (
+        "" if entry.head_dim is None else f" at head width {entry.head_dim}{' with a window' if entry.windowed else ''}"
+    )
+    return f"{entry.kernel} {entry.dtype}{width}{f' ({entry.source})' if entry.source else ''}"
 
 
 def _spread(rung: str, kernel: str) -> tuple[float, float]:
@@ -124,8 +168,12 @@ def _spread(rung: str, kernel: str) -> tuple[float, float]:
     return low, high
 
 
-def _entries(card: str, kernel: str, dtype: str) -> Sequence[_Entry]:
-    return _card_entries(card).get((kernel, dtype), ()) if card in _ladder()["cards"] else ()
+def _entries(card: str, kernel: str, dtype: str, part: Part) -> list[_Entry]:
+    """The fits of one card that are for ``part``, finest first."""
+    if card not in _ladder()["cards"]:
+        return []
+    fits = [entry for entry in _card_entries(card).get((kernel, dtype), ()) if entry.is_for(part)]
+    return sorted(fits, key=lambda entry: entry.fineness, reverse=True)
 
 
 @cache
@@ -136,6 +184,7 @@ def _card_entries(card: str) -> Mapping[tuple[str, str], Sequence[_Entry]]:
         entry = _Entry(
             card=card, kernel=row["kernel"], engine=row["engine"], version=row["version"], dtype=row["dtype"],
             rows=row["rows"], low=row["held_out"]["low"], high=row["held_out"]["high"], values=row["values"],
+            source=row.get("source", ""), head_dim=row.get("head_dim"), windowed=row.get("windowed"),
         )  # fmt: skip
         found.setdefault((entry.kernel, entry.dtype), []).append(entry)
     return found

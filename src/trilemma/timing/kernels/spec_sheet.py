@@ -39,6 +39,7 @@ def _rates(shares: Coefficients, kernel: str, compute: str, weight_bytes: float)
             "compute_share": shares.matmul_share(compute),
             "stream_share": shares.stream_share(8 * weight_bytes),
             "cached_gain": 1.0,
+            "splits_k": 1.0,
         }
     if kernel == "experts":
         return {
@@ -48,8 +49,10 @@ def _rates(shares: Coefficients, kernel: str, compute: str, weight_bytes: float)
             "active_shrink": 1.0,
         }
     rates = {"compute_share": shares.prefill_attention, "stream_share": shares.cache_stream}
-    if kernel in ("decode_attention", "mla_decode"):
+    if kernel in ("decode_attention", "mla_decode", "prefill_attention", "mla_prefill"):
         rates |= {"l2_share": shares.cache_stream, "l2_fraction": 1.0}
+    if kernel in ("decode_attention", "mla_decode"):
+        rates |= {"splits_context": 1.0, "widest_group": 1024.0}
     return rates
 
 

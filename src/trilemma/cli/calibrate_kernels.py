@@ -1,0 +1,93 @@
+"""``trilemma calibrate kernels``: kernel coefficients from published tables of operator latencies."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trilemma.errors import InputError, shorten
+
+if TYPE_CHECKING:
+    from trilemma.calibrate.kernel_tables import KernelTables
+    from trilemma.calibrate.kernels import KernelFits
+
+_YES, _NO = 0, 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "tables", metavar="TABLE.parquet", nargs="+", help="tables of kernel latencies (see docs/calibration.md)"
+    )
+    parser.add_argument("--out", metavar="FOLDER", help="write one data file per accelerator and the ladder there")
+    parser.add_argument(
+        "--only", metavar="KERNEL", action="append", default=[], help="fit only this kernel; repeatable"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print the summary alone")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from trilemma.calibrate.kernel_report import lines, render_lines
+    from trilemma.calibrate.kernel_tables import read_kernel_tables
+    from trilemma.calibrate.kernels import calibrate
+    from trilemma.timing.kernels.formulas import parameters_of
+
+    for kernel in arguments.only:
+        parameters_of(kernel)
+    tables = read_kernel_tables(arguments.tables)
+    if arguments.only:
+        tables.groups = [rows for rows in tables.groups if rows.kernel in arguments.only]
+    if not tables.groups:
+        raise InputError("no row of these tables can be fitted; see trilemma calibrate kernels --help")
+    found = calibrate(tables, progress=_silent if arguments.quiet else _tell)
+    if arguments.out:
+        _write(Path(arguments.out), found, arguments.tables)
+    report = lines((fitted.judged, fitted.ratio) for fitted in found)
+    print(
+        f"{tables.rows:,} rows read, {len(found)} groups fitted; mean error on shapes left out, by accelerator and engine"
+    )
+    print(render_lines(report))
+    print("\nleft out\n" + _left_out(tables))
+    return _YES if all(line.met for line in report) else _NO
+
+
+def _write(folder: Path, found: list[KernelFits], names: list[str]) -> None:
+    from trilemma.calibrate.kernel_tables import table_rules
+    from trilemma.calibrate.kernels import card_document, ladder_document
+
+    rules = table_rules()
+    tables = sorted(Path(name).name for name in names)
+    header = {"schema": 1, "as_of": str(rules["as_of"]), "source": rules["source"], "tables": tables}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for accelerator in sorted({fitted.rows.accelerator for fitted in found}):
+            document = card_document(accelerator, found, header)
+            (folder / f"{accelerator}.json").write_text(_dumps(document), encoding="utf-8")
+        (folder / "ladder.json").write_text(
+            json.dumps(ladder_document(found, header), indent=1) + "\n", encoding="utf-8"
+        )
+    except OSError as error:
+        raise InputError(f"{shorten(str(folder))}: cannot be written: {shorten(str(error))}") from None
+
+
+def _dumps(document: dict[str, object]) -> str:
+    """One fit a line: a change of one fit is a change of one line."""
+    entries = document["kernels"]
+    assert isinstance(entries, list)
+    head = json.dumps({**document, "kernels": []}, indent=1)
+    body = ",\n".join("  " + json.dumps(entry, separators=(",", ":")) for entry in entries)
+    return head.replace('"kernels": []', f'"kernels": [\n{body}\n ]') + "\n"
+
+
+def _left_out(tables: KernelTables) -> str:
+    return "\n".join(f"  {rows:>7,}  {reason}" for reason, rows in sorted(tables.left_out.items()) if rows)
+
+
+def _tell(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def _silent(_: str) -> None:
+    return None
