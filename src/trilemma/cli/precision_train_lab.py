@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         from trilemma.report.train_lab import render_lab
 
-        print(render_lab(result, width=max(screen_width(), 120)))
+        print(render_lab(result, width=max(screen_width(), 160)))
     if arguments.out:
         _write(result, Path(arguments.out))
     return YES

@@ -14,14 +14,14 @@ from trilemma.precision.lab.records import Regime
 from trilemma.precision.lab.verdict import Mitigation, RecipeVerdict, RegimeVerdict
 from trilemma.report.tables import render_table
 
-_MOST_MITIGATIONS = 6
+_MOST_MITIGATIONS = 4
 
 
-def render_lab(result: LabResult, *, width: int = 120) -> str:
+def render_lab(result: LabResult, *, width: int = 160) -> str:
     """The whole answer as plain text, without a final newline."""
     parts = [f"{result.experiment.name}: {result.experiment.says}", f"text: {result.text_source}"]
     for verdict in result.verdicts:
-        parts += ["", _regime_line(verdict), "", _table(verdict, width)]
+        parts += ["", _regime_line(verdict), "", _table(verdict, width), _LEGEND]
         for name in verdict.mitigations:
             parts += ["", *_mitigation_lines(verdict, name)]
     parts += ["", _warning_line(result)]
@@ -60,16 +60,10 @@ def lab_page(result: LabResult, pictures: Sequence[bytes]) -> str:
     return "\n".join(parts)
 
 
-_HEADERS = (
-    "recipe",
-    "outcome",
-    "final loss",
-    "gap to BF16",
-    "± 95 %",
-    "since step",
-    "earliest alarm",
-    "warning",
-    "narrow",
+_HEADERS = ("recipe", "outcome", "final loss", "gap", "± 95 %", "since", "warning", "narrow", "earliest alarm")
+_LEGEND = (
+    "gap: final loss above BF16 of the same seed, mean over seeds; since: first step from which the gap stays beyond noise;\n"
+    "warning: share of the first updates lost, from the first 3 steps; narrow: share of the arithmetic on fewer than 16 bits."
 )
 
 _HEAD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Training lab</title><style>
@@ -80,7 +74,7 @@ text-align:left}</style></head><body>"""
 
 def _table(verdict: RegimeVerdict, width: int) -> str:
     rows = [_row(one) for one in verdict.recipes]
-    return render_table(_HEADERS, rows, align="llrrrrlrr", width=width)
+    return render_table(_HEADERS, rows, align="llrrrrrrl", width=width)
 
 
 def _row(one: RecipeVerdict) -> list[str]:
@@ -93,9 +87,9 @@ def _row(one: RecipeVerdict) -> list[str]:
         "" if reference else _signed(one.gap),
         "" if reference or one.noise is None else f"{one.noise:.2f}",
         "" if one.since_step is None else str(one.since_step),
-        alarm,
         "" if reference else f"{one.warning:.2f}",
         f"{one.low_precision_share:.0%}",
+        alarm,
     ]
 
 
@@ -107,8 +101,7 @@ def _outcome(one: RecipeVerdict) -> str:
         return f"NaN at step {span}{part}"
     if one.outcome == "reference":
         return one.outcome
-    noise = ", inside seed noise" if one.inside_noise else ""
-    return f"{one.outcome}{noise}"
+    return f"{one.outcome}, inside seed noise" if one.inside_noise else one.outcome
 
 
 def _regime_line(verdict: RegimeVerdict) -> str:

@@ -17,12 +17,14 @@ from trilemma.precision.signals import GradientSignals, TensorSignals
 REGIME = Regime(steps=60)
 
 
-def signals(*, underflows: float = 0.0, overflows: float = 0.0, non_finite: float = 0.0) -> TensorSignals:
+def signals(
+    *, sqnr_db: float = 30.0, underflows: float = 0.0, overflows: float = 0.0, non_finite: float = 0.0
+) -> TensorSignals:
     return TensorSignals(
         elements=100,
         amax=1.0,
         mse=0.0,
-        sqnr_db=30.0,
+        sqnr_db=sqnr_db,
         underflows_percent=underflows,
         overflows_percent=overflows,
         non_finite_percent=non_finite,
@@ -119,9 +121,12 @@ def test_alarms_by_signal() -> None:
     assert alarms(probe(0), bounds) == []
     assert [one.signal for one in alarms(probe(0, cosine=0.3), bounds)] == ["gradient cosine to BF16"]
     assert [one.signal for one in alarms(probe(0, ratio=3.0), bounds)] == ["gradient norm ratio to BF16"]
-    loud = probe(0, tensors={("head", "x"): signals(overflows=5.0), ("head", "g"): signals(underflows=99.0)})
+    loud = probe(
+        0, tensors={("head", "x"): signals(overflows=5.0, sqnr_db=9.0), ("head", "g"): signals(underflows=99.0)}
+    )
     assert [one.signal for one in alarms(loud, bounds)] == ["overflows%", "underflows%"]
     assert alarms(loud, bounds)[0].where == "the activation of head"
+    assert alarms(probe(0, tensors={("head", "x"): signals(overflows=0.4)}), bounds) == []
     assert alarms(probe(0, applied=False, cosine=0.0), bounds) == []
     assert [one.value for one in alarms(probe(0, shadow_loss=24.0), bounds)] == [22.0]
     assert [one.signal for one in alarms(probe(0, frozen_percent=99.0), bounds)] == ["frozen update %"]

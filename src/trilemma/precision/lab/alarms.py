@@ -16,11 +16,12 @@ from trilemma.precision.lab.records import Probe, Run
 class Thresholds:
     """Figures beyond which a step raises an alarm; `shipped` reads those of the package, calibrated on the lab alone."""
 
+    overflows_percent_above: float
+    overflowing_sqnr_db_below: float
+    gradient_underflows_percent_above: float
     gradient_cosine_below: float
     gradient_norm_ratio_below: float
     gradient_norm_ratio_above: float
-    gradient_underflows_percent_above: float
-    overflows_percent_above: float
     frozen_update_percent_above: float
     shadow_gap_above: float
 
@@ -88,10 +89,15 @@ def _raised(probe: Probe, thresholds: Thresholds) -> Iterator[Alarm]:
         if signals.non_finite_percent > 0:
             yield alarm(_NON_FINITE, f"the {_ROLES[role]} of {layer}", math.nan, 0)
             break
-    for role, name in _ROLES.items():
-        worst = probe.worst(role, "overflows_percent", lowest=False)
-        if worst is not None and worst[0] > thresholds.overflows_percent_above:
-            yield alarm("overflows%", f"the {name} of {worst[1]}", worst[0], thresholds.overflows_percent_above)
+    for (layer, role), signals in probe.tensors.items():
+        # A share alone says little: a few values just beyond the range cost nothing, a few far beyond it cost the tensor.
+        if (
+            signals.overflows_percent > thresholds.overflows_percent_above
+            and -math.inf < signals.sqnr_db < thresholds.overflowing_sqnr_db_below
+        ):
+            bound = thresholds.overflows_percent_above
+            yield alarm("overflows%", f"the {_ROLES[role]} of {layer}", signals.overflows_percent, bound)
+            break
     worst = probe.worst("g", "underflows_percent", lowest=False)
     if worst is not None and worst[0] > thresholds.gradient_underflows_percent_above:
         bound = thresholds.gradient_underflows_percent_above

@@ -30,7 +30,7 @@ def draw_curves(result: LabResult, verdict: RegimeVerdict) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 8), layout="constrained")
+    figure = Figure(figsize=(13, 9), layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.add_gridspec(2, 2, width_ratios=(2, 1))
     loss, angle, flushed = (
@@ -50,7 +50,7 @@ def draw_curves(result: LabResult, verdict: RegimeVerdict) -> bytes:
     loss.set_yscale("log")
     loss.yaxis.set_major_formatter("{x:g}")
     loss.yaxis.set_minor_formatter("{x:g}")
-    loss.legend(fontsize=8, ncols=2, loc="upper right", framealpha=0.9)
+    figure.legend(*loss.get_legend_handles_labels(), fontsize=8, ncols=4, loc="outside lower center")
     _finish(angle, "cosine of the gradient to BF16 on the same weights", "cosine")
     _finish(flushed, "underflows% of output gradients, worst layer", "%")
     figure.suptitle(
@@ -81,7 +81,7 @@ def _draw_loss(axes: Any, runs: list[Run], verdict: RegimeVerdict, style: dict[s
         for stopped in runs:
             if stopped.stopped_at is not None:
                 before = [loss for loss in stopped.losses if math.isfinite(loss)]
-                height = before[-1] if before else verdict.of(REFERENCE).final_loss
+                height = before[-1] if before else stopped.probes[-1].shadow_loss
                 axes.plot(stopped.stopped_at, height, "x", color=style["color"], markersize=8, markeredgewidth=2)
         return
     curves = np.array([_smooth(list(run.losses)) for run in runs])

@@ -19,6 +19,8 @@ Tensor: TypeAlias = torch.Tensor
 #: (arXiv:2412.19437, section 3.3) and Transformer Engine's Float8BlockScaling for "block"; OCP MX v1.0 for "mx";
 #: Transformer Engine's NVFP4BlockScaling for "nvfp4".
 _BLOCKS = {"block": ((1, 128), (128, 128)), "mx": ((1, 32), (1, 32)), "nvfp4": ((1, 16), (16, 16))}
+#: Scales are FP32: a larger one is infinite, and Transformer Engine then scales by 1.
+_LARGEST_SCALE = 2.0**127
 _SMALLEST_NORMAL_E4M3 = 2.0**-6
 
 
@@ -50,7 +52,7 @@ class AmaxHistory:
         if not (0 < amax < math.inf):
             return 1.0
         scale = largest / amax / 2.0**margin
-        return scale if math.isfinite(scale) else 1.0
+        return scale if scale < _LARGEST_SCALE else 1.0
 
     def add(self, amax: float) -> None:
         self.seen.append(amax)
@@ -70,7 +72,7 @@ def current_scale(values: Tensor, name: str) -> float:
     """The scale that brings the largest magnitude of ``values`` onto the largest number of the format."""
     amax = largest_magnitude(values)
     scale = largest_value(name) / amax if amax > 0 else math.inf
-    return scale if 0 < scale < math.inf else 1.0
+    return scale if 0 < scale < _LARGEST_SCALE else 1.0
 
 
 def largest_magnitude(values: Tensor) -> float:
@@ -92,9 +94,11 @@ def keep_in_blocks(
         case "nvfp4":
             scale = _two_level_scale(amax, name)
         case _:
-            scale = torch.where(amax > 0, amax / largest_value(name), torch.ones_like(amax))
+            # Tiny gradients must not make a scale of zero, which would turn their blocks into NaN.
+            scale = torch.where(amax > 0, (amax / largest_value(name)).clamp_min(2.0**-126), torch.ones_like(amax))
     kept = cast(blocks / scale, name, overflow=recipe.overflow, generator=generator) * scale
-    limit = (scale * largest_value(name)).expand_as(blocks)
+    # A quotient is rounded: an amax that fills its range exactly must not count as beyond it.
+    limit = (scale * (largest_value(name) * (1 + 2.0**-22))).expand_as(blocks)
     return Kept(values=_join(kept, height, width), limit=_join(limit, height, width))
 
 

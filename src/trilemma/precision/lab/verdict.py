@@ -132,15 +132,7 @@ def _judge_regime(regime: Regime, runs: Sequence[Run], thresholds: Thresholds) -
         _judge_recipe(recipe, mine, gaps[recipe], references, spread, thresholds) for recipe, mine in by_recipe.items()
     ]
     ordered = tuple(sorted(verdicts, key=_order))
-    mitigations = {
-        bad.recipe.name: tuple(
-            Mitigation(verdict=better, changes=bad.recipe.differs_from(better.recipe))
-            for better in ordered
-            if better.recipe.low_precision and _order(better) < _order(bad) and _milder(better, bad)
-        )
-        for bad in ordered
-        if bad.failed
-    }
+    mitigations = {bad.recipe.name: _mitigations(bad, ordered) for bad in ordered if bad.failed}
     return RegimeVerdict(
         regime=regime, recipes=ordered, seed_noise=None if spread is None else spread[0], mitigations=mitigations
     )
@@ -153,10 +145,23 @@ def _order(verdict: RecipeVerdict) -> tuple[int, float]:
     return 0, verdict.final_loss
 
 
-def _milder(better: RecipeVerdict, bad: RecipeVerdict) -> bool:
-    return (
-        not better.failed or FAILED.index(better.outcome) > FAILED.index(bad.outcome) or better.outcome == bad.outcome
+def _mitigations(bad: RecipeVerdict, ordered: Sequence[RecipeVerdict]) -> tuple[Mitigation, ...]:
+    """Low-precision recipes that did better than ``bad``: those that mend it by fewest changes, then the rest by result."""
+    better = [
+        Mitigation(verdict=one, changes=bad.recipe.differs_from(one.recipe))
+        for one in ordered[: ordered.index(bad)]
+        if one.recipe.low_precision and (not one.failed or one.outcome != bad.outcome or _clearly_better(one, bad))
+    ]
+    return tuple(
+        sorted(better, key=lambda one: (one.verdict.failed, len(one.changes) if not one.verdict.failed else 0))
     )
+
+
+def _clearly_better(one: RecipeVerdict, bad: RecipeVerdict) -> bool:
+    """Of two that fail alike: stops later, or ends lower by more than noise."""
+    if bad.stops:
+        return min(one.stops.values()) > min(bad.stops.values())
+    return bad.final_loss - one.final_loss > (bad.noise or 0.0)
 
 
 def _judge_recipe(
