@@ -80,10 +80,9 @@ def _layout(settings: Settings, world: int, layers: int) -> tuple[Layout, int | 
     }  # fmt: skip
     if shard in (-1, 0):
         shard = replicas(world, given=given)
-    elif replicas(world, given={**given, f"{prefix}data_parallel_shard_degree": shard}) != 1:
-        product = tp * pp * cp * replicate * shard
+    elif tp * pp * cp * replicate * shard != world:
         raise InputError(
-            f"torchtitan's degrees multiply to {product}, not to the {world} GPUs; leave"
+            f"torchtitan's degrees multiply to {tp * pp * cp * replicate * shard}, not to the {world} GPUs; leave"
             " --parallelism.data_parallel_shard_degree at -1 to take the rest"
         )
     ep = settings.whole("parallelism.expert_parallel_degree", default=1)
@@ -195,9 +194,9 @@ def _recipe(settings: Settings) -> TrainingRecipe:
         return base
     if matmul not in _MATMUL:
         raise InputError(f"recipe {shorten(matmul)!r} of low precision is not known; use {', '.join(_MATMUL)}")
-    fp8 = recipe("fsdp-fp8")
     kind = _MATMUL[matmul]
-    return fp8 if not narrow and kind == fp8.matmul else replace(base, name=f"{base.name}-{kind}", matmul=kind)
+    narrowed = base if narrow else recipe("fsdp-fp8")
+    return narrowed if kind == narrowed.matmul else replace(narrowed, name=f"{base.name}-{kind}", matmul=kind)
 
 
 def _optimizer(settings: Settings, cautions: list[Caution]) -> Optimizer:
