@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -81,6 +81,7 @@ def settle(
         )
     )
     every = [*(known.points if known is not None else ()), *points]
+    error = float(np.median([abs(score.error) for score in scores]))
     kept = known or Profile(
         name=name, engine=bench.engine, accelerator=cluster.accelerator.id, precision=bench.precision, offsets={},
         before=error, after=error,
@@ -91,18 +92,12 @@ def settle(
         found = serving_profile.calibrate(whole, terms, name=name, points=every)
         if found.better:
             return Settlement(scores=scores, profile=found.profile, fitted=True)
-    return Settlement(scores=scores, profile=_with_points(kept, every), fitted=False)
+    return Settlement(scores=scores, profile=replace(kept, points=tuple(every)), fitted=False)
 
 
 def _known(name: str) -> Profile | None:
     serving_profile.check_name(name)
     return serving_profile.load(name) if (serving_profile.folder() / f"{name}.json").is_file() else None
-
-
-def _with_points(profile: Profile, points: Sequence[Point]) -> Profile:
-    from dataclasses import replace
-
-    return replace(profile, points=tuple(points))
 
 
 def _score(

@@ -22,6 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the scores; exit 0 where every figure of the predicted load lies inside its bounds, else 1."""
+    from dataclasses import asdict
+
     from trilemma.calibrate.bench_files import read_points
     from trilemma.calibrate.prediction import read_prediction
     from trilemma.calibrate.serving_profile import save
@@ -35,23 +37,16 @@ def run(arguments: argparse.Namespace) -> int:
     name = arguments.name or f"{prediction.plan.engine.name}-{prediction.accelerator}".lower()[:64]
     found = settle(prediction, points, name=name, terms=serving_terms.shipped(), models_dir=arguments.models)
     path = save(found.profile)
-    rows = [
-        {
-            "figure": score.figure, "isl": score.isl, "osl": score.osl, "concurrency": score.concurrency,
-            "predicted": score.predicted, "measured": score.measured, "error": score.error, "inside": score.inside,
-        }
-        for score in found.scores
-    ]  # fmt: skip
     if arguments.json:
+        rows = [asdict(score) | {"error": score.error, "inside": score.inside} for score in found.scores]
         print(dumps({"schema": "trilemma/settlement@1", "scores": rows, "profile": str(path), "fitted": found.fitted}))
     else:
         cells = [
             [
-                row["figure"], f"{row['isl']:.0f}/{row['osl']:.0f}", f"{row['concurrency']:.0f}", f"{row['predicted']:.4g}",
-                f"{row['measured']:.4g}", f"{row['error']:+.1%}",
-                {True: "yes", False: "no", None: "-"}[row["inside"]],  # type: ignore[index]
+                score.figure, f"{score.isl:.0f}/{score.osl:.0f}", f"{score.concurrency:.0f}", f"{score.predicted:.4g}",
+                f"{score.measured:.4g}", f"{score.error:+.1%}", {True: "yes", False: "no", None: "-"}[score.inside],
             ]
-            for row in rows
+            for score in found.scores
         ]  # fmt: skip
         headers = ["figure", "lengths", "at once", "predicted", "measured", "error", "inside 90 %"]
         print(render_table(headers, cells, align="llrrrrl", width=110))
