@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trilemma.cli.arguments import (
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from trilemma.estimate.estimate import Estimate
     from trilemma.hardware.cluster import Cluster
     from trilemma.models.architecture import Model
+    from trilemma.plans.training import TrainingPlan
+    from trilemma.search.techniques import Technique
     from trilemma.search.training import TrainingSearch
     from trilemma.search.training_space import Settled
     from trilemma.workloads import TrainingWorkload
@@ -81,7 +82,7 @@ def _show(
     from trilemma.search.techniques import techniques
     from trilemma.timing.training_step import training_step
 
-    rows = ()
+    rows: tuple[Technique, ...] = ()
     if search.plans:
         best = search.plans[0].plan
         rows = techniques(model, cluster, best, workload, training_step(model, cluster, best, workload))
@@ -98,8 +99,7 @@ def _show(
         print(f"\n{title}\n\n{render_estimate(shown, explain=arguments.explain, width=width)}")
 
 
-def _estimate(model: Model, cluster: Cluster, workload: TrainingWorkload, plan: object) -> Estimate:
+def _estimate(model: Model, cluster: Cluster, workload: TrainingWorkload, plan: TrainingPlan) -> Estimate:
     from trilemma.estimate.training import estimate_training
 
-    sized = replace(cluster)
-    return estimate_training(model=model, cluster=sized, workload=workload, plan=plan)  # type: ignore[arg-type]
+    return estimate_training(model=model, cluster=cluster, workload=workload, plan=plan)

@@ -17,11 +17,12 @@ from trilemma.report.text import bar
 from trilemma.search.techniques import Technique
 from trilemma.search.training import FoundPlan, TrainingSearch
 from trilemma.search.training_questions import Gain, LeastGpus, WaterfallStep
+from trilemma.search.training_table import SURE
 from trilemma.workloads import TrainingWorkload
 
 _HEADERS = (
-    "#", "layout", "micro-batch", "ZeRO", "recompute", "recipe", "schedule", "step s", "tok/s/GPU", "MFU", "$/M tok",
-    "memory per GPU", "bound by",
+    "#", "layout", "batch", "ZeRO", "recompute", "recipe", "step s", "tok/s/GPU", "MFU", "$/M tok", "memory per GPU", "sure",
+    "bound by",
 )  # fmt: skip
 _BAR_CELLS = 8
 _MOST_REASONS = 10
@@ -85,9 +86,10 @@ def render_training_plans(
     if not best:
         return "\n".join([*parts, "", "NO PLAN FITS", "", *_losers(search), *_least(least)])
     rows = [_row(rank, one, estimate, search) for rank, (one, estimate) in enumerate(best, 1)]
-    parts += ["", *render_table(_HEADERS, rows, align="rlrllllrrrrll", width=width).splitlines()]
+    parts += ["", *render_table(_HEADERS, rows, align="rlrlllrrrrlrl").splitlines()]
+    parts += _notes(best[0][1], search, width)
     parts += ["", *_front(search, estimates)]
-    parts += ["", *_techniques(techniques, width), "", *_waterfall(waterfall), "", *_gains(gains), *_least(least)]
+    parts += ["", *_techniques(techniques), "", *_waterfall(waterfall), "", *_gains(gains), *_least(least)]
     parts += ["", *_losers(search), "", *_cautions(best[0][1], width)]
     return "\n".join(line.rstrip() for line in parts)
 
@@ -111,6 +113,11 @@ def recompute_words(recompute: Recompute) -> str:
     return recompute.mode if recompute.layers is None else f"full, {recompute.layers} layers"
 
 
+def seconds(value: float) -> str:
+    """Three digits or more, never fewer than two after the point below a hundred."""
+    return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+
+
 def _row(rank: int, one: FoundPlan, estimate: Estimate, search: TrainingSearch) -> list[str]:
     plan = one.plan
     share = one.device_bytes / search.capacity_bytes
@@ -124,14 +131,28 @@ def _row(rank: int, one: FoundPlan, estimate: Estimate, search: TrainingSearch) 
         f"{plan.zero}{offload}",
         recompute_words(plan.recompute),
         plan.recipe.name,
-        plan.schedule,
-        f"{one.step_s:,.3g}",
+        seconds(one.step_s),
         f"{rate.value:,.0f}" if rate else "–",
         f"{one.mfu:.1%}",
         f"${dollars.value:,.3g}" if dollars else "–",
         f"▕{bar(share, _BAR_CELLS)}▏{share:4.0%}",
+        f"{estimate.verdict.probability:.0%}",
         estimate.bottleneck.resource.replace("_", " ") if estimate.bottleneck else "–",
     ]
+
+
+def _notes(estimate: Estimate, search: TrainingSearch, width: int) -> list[str]:
+    """What the table's columns mean, and what was passed over."""
+    peak = estimate.extras.get("training_step", {}).get("mfu_peak", "bf16")
+    text = f"MFU counts causal attention once, against the dense {peak} peak; batch is the micro-batch, sure the chance to fit."
+    if search.faster_but_unsure:
+        text += (
+            f" {show_count(search.faster_but_unsure)} faster plans are less than {SURE:.0%} sure to fit and not ranked."
+        )
+    if estimate.speed is not None and estimate.speed.step_s is not None:
+        step = estimate.speed.step_s.interval
+        text += f" #1 takes {seconds(step.low)} to {seconds(step.high)} s with 90 % probability."
+    return textwrap.wrap(text, width)
 
 
 def _front(search: TrainingSearch, estimates: Sequence[Estimate]) -> Iterator[str]:
@@ -141,24 +162,24 @@ def _front(search: TrainingSearch, estimates: Sequence[Estimate]) -> Iterator[st
         dollars = estimate.usd_per_million_tokens
         cost = f"  ${dollars.value:,.3g}/M tok" if dollars else ""
         yield (
-            f"  {one.step_s:9,.3g} s  {one.device_bytes / GIB:7,.1f} GiB{cost}  {layout_words(one.plan)}, micro-batch"
+            f"  {seconds(one.step_s):>9} s  {one.device_bytes / GIB:7,.1f} GiB{cost}  {layout_words(one.plan)}, micro-batch"
             f" {one.plan.micro_batch}, ZeRO-{one.plan.zero}, recompute {recompute_words(one.plan.recompute)},"
             f" {one.plan.recipe.name}"
         )
 
 
-def _techniques(rows: Sequence[Technique], width: int) -> Iterator[str]:
+def _techniques(rows: Sequence[Technique]) -> Iterator[str]:
     yield "techniques of #1"
     cells = [
         [
             row.name, row.cuts, row.collective, row.per_step, row.runs_on,
-            "–" if row.exposed_s is None else f"{row.exposed_s:,.3g}",
-            "–" if row.hidden_s is None else f"{row.hidden_s:,.3g}",
+            "–" if row.exposed_s is None else f"{row.exposed_s:.3f}",
+            "–" if row.hidden_s is None else f"{row.hidden_s:.3f}",
         ]
         for row in rows
     ]  # fmt: skip
     headers = ("technique", "cuts", "collective", "how often in a step", "runs on", "exposed s", "hidden s")
-    yield from render_table(headers, cells, align="lllllrr", width=width).splitlines()
+    yield from render_table(headers, cells, align="lllllrr").splitlines()
 
 
 def _waterfall(steps: Sequence[WaterfallStep]) -> Iterator[str]:
@@ -171,7 +192,7 @@ def _waterfall(steps: Sequence[WaterfallStep]) -> Iterator[str]:
     for step in steps:
         change = "" if before is None else f"{step.step_s / before - 1:+.1%}"
         memory = f"{step.device_bytes / GIB:,.1f}" + ("" if step.fits else " does not fit")
-        rows.append([step.change, f"{step.step_s:,.3g}", change, memory, bar(step.step_s / steps[0].step_s, 24)])
+        rows.append([step.change, seconds(step.step_s), change, memory, bar(step.step_s / steps[0].step_s, 24)])
         before = step.step_s
     yield from render_table(["change", "step s", "", "GiB", ""], rows, align="lrrll").splitlines()
 
@@ -179,7 +200,7 @@ def _waterfall(steps: Sequence[WaterfallStep]) -> Iterator[str]:
 def _gains(gains: Sequence[Gain]) -> Iterator[str]:
     yield "what 10 % more would buy"
     for gain in gains:
-        yield f"  {gain.resource:<24} {gain.gain:6.1%} less time ({gain.step_s:,.3g} s)"
+        yield f"  {gain.resource:<24} {gain.gain:6.1%} less time ({seconds(gain.step_s)} s)"
 
 
 def _least(least: LeastGpus | None) -> Iterator[str]:

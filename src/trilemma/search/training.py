@@ -51,6 +51,13 @@ class TrainingSearch:
     table: TrainingTable
     capacity_bytes: float
 
+    @property
+    def faster_but_unsure(self) -> int:
+        """Plans that are faster than the best and whose chance of fitting is below the bar of a recommendation."""
+        if not self.plans or not self.table.sure[self.plans[0].row]:
+            return 0
+        return int(((self.table.step_s < self.plans[0].step_s) & ~self.table.sure).sum())
+
 
 def search_training(
     model: Model, cluster: Cluster, workload: TrainingWorkload, *, settled: Settled | None = None, top: int = 5

@@ -153,7 +153,14 @@ def _layouts(model: Model, workload: TrainingWorkload, gpus: int, settled: Settl
     layers, experts = len(model.layers), _experts(model)
     if settled.implementation not in CUTTING:
         # Asked degrees stay, so that the rule that forbids them is named.
-        settled = replace(settled, **{name: getattr(settled, name) or 1 for name in ("tp", "pp", "vpp", "ep", "cp")})
+        settled = replace(
+            settled,
+            tp=settled.tp or 1,
+            pp=settled.pp or 1,
+            vpp=settled.vpp or 1,
+            ep=settled.ep or 1,
+            cp=settled.cp or 1,
+        )
     for pp in _open(settled.pp, _divisors(gpus)):
         if gpus % pp or pp > layers:
             continue

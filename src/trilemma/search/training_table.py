@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trilemma.hardware.cluster import Cluster
-from trilemma.memory.training import training_memory
+from trilemma.memory.training import TrainingMemory, training_memory
 from trilemma.models.architecture import Model
 from trilemma.plans.training import TrainingPlan
 from trilemma.search.training_space import Family, Rows, Space, joined, legal, rows_of_schedule
 from trilemma.timing.training_step import training_step
 from trilemma.workloads import TrainingWorkload
 
+#: A plan that is recommended should hold: three chances of four, and the standard deviations that this takes.
+SURE = 0.75
+_SURE_DEVIATIONS = 0.674
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingTable:
-    """Plans that fit: ``choice`` indexes ``templates``; seconds of a step, bytes of the worst rank, MFU.
+    """Plans that fit: ``choice`` indexes ``templates``; seconds of a step, bytes of the worst rank, MFU; ``sure`` those whose
+    chance of fitting is at least `SURE`.
 
     ``searched`` counts plans before any rule, ``legal`` those that obey the rules, ``rejected`` the others by why.
     ``device_bytes`` beyond the card are kept apart: ``nearest_bytes`` is the least need of those that do not fit.
@@ -32,6 +38,7 @@ class TrainingTable:
     step_s: NDArray[np.float64]
     device_bytes: NDArray[np.float64]
     mfu: NDArray[np.float64]
+    sure: NDArray[np.bool_]
     searched: int
     legal: int
     rejected: Counter[str]
@@ -69,7 +76,10 @@ def training_table(
     on. Raises `InputError` for a card without the figures that timing needs.
     """
     found = _Found(
-        templates=[], parts=[], columns={"choice": [], "step_s": [], "device_bytes": [], "mfu": []}, rejected=Counter()
+        templates=[],
+        parts=[],
+        columns={"choice": [], "step_s": [], "device_bytes": [], "mfu": [], "sure": []},
+        rejected=Counter(),
     )
     homeless: dict[str, Rows] = {}
     for family in space.families:
@@ -95,6 +105,7 @@ def training_table(
         step_s=columns["step_s"],
         device_bytes=columns["device_bytes"],
         mfu=columns["mfu"],
+        sure=columns["sure"].astype(bool),
         searched=found.searched,
         legal=found.legal,
         rejected=found.rejected,
@@ -116,6 +127,7 @@ def _price(
         memory = training_memory(model, cluster, rows.plan(template), workload)
         need = np.broadcast_to(np.asarray(memory.device_bytes, dtype=float), (len(rows),))
         fits = need <= capacity_bytes
+        sure = np.broadcast_to(need + _margin(memory) <= capacity_bytes, fits.shape)[fits]
         lost = int((~fits).sum())
         if lost:
             left = len(family.ladder) - step
@@ -131,14 +143,22 @@ def _price(
         rows, need = rows.take(fits), need[fits]
         if not len(rows):
             break
-        step_time = training_step(model, cluster, rows.plan(template), workload)
+        moved = {name: np.broadcast_to(value, fits.shape)[fits] for name, value in memory.moved_bytes.items()}
+        step_time = training_step(model, cluster, rows.plan(template), workload, moved_bytes=moved or None)
         found.columns["choice"].append(np.full(len(rows), float(len(found.templates))))
         found.columns["step_s"].append(np.broadcast_to(step_time.step_s, need.shape))
         found.columns["device_bytes"].append(need)
+        found.columns["sure"].append(sure.astype(float))
         found.columns["mfu"].append(np.broadcast_to(step_time.mfu, need.shape))
         found.templates.append(template)
         found.parts.append(rows)
     return homeless
+
+
+def _margin(memory: TrainingMemory) -> Any:
+    """Bytes that have to stay free for a chance of `SURE`, with the interval of reserved bytes taken as normal."""
+    half_width = (1.0 + 1.5) / 2 * memory.spread * np.asarray(memory.reserved_bytes)
+    return _SURE_DEVIATIONS * half_width / 1.645
 
 
 def _nearest(
@@ -158,15 +178,15 @@ def _words(mode: object) -> str:
 
 
 def order_of(table: TrainingTable) -> NDArray[np.int64]:
-    """Rows from the fastest on; of equally fast ones the one that takes less memory first."""
-    return np.lexsort((table.device_bytes, np.round(table.step_s, 9)))
+    """Rows from the fastest on, those that are sure to fit before the others; of equally fast ones the smaller first."""
+    return np.lexsort((table.device_bytes, np.round(table.step_s, 9), ~table.sure))
 
 
 def best_of_each(table: TrainingTable, ranked: Sequence[int] | NDArray[np.int64], *, most: int) -> list[int]:
-    """The first of ``ranked`` for each way to cut the model (tp, pp, cp, ep), so that variants do not fill the list."""
+    """The first of ``ranked`` for each way to cut the model (tp, pp, ep), so that variants do not fill the list."""
     seen: set[tuple[int, ...]] = set()
     kept: list[int] = []
-    columns = [table.rows.columns[name] for name in ("tp", "pp", "cp", "ep")]
+    columns = [table.rows.columns[name] for name in ("tp", "pp", "ep")]
     for at in ranked:
         key = tuple(int(column[at]) for column in columns)
         if key in seen:
