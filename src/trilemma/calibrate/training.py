@@ -31,11 +31,13 @@ _STEP = 1e-5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """One measured step: what was run, how long it took in seconds, and the source whose rows it counts among."""
+    """One measured step: what was run, how long it took in seconds, the source whose rows it counts among, and how much
+    it counts (1 where source and layout are complete)."""
 
     question: TrainingQuestion
     measured_s: float
     source: str
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +63,7 @@ class Design:
     def __init__(self, samples: Sequence[Sample]) -> None:
         self.measured = np.log([sample.measured_s for sample in samples])
         self.sources = np.array([sample.source for sample in samples])
+        self.trust = np.array([sample.weight for sample in samples])
         prepared = [_prepare(sample.question) for sample in samples]
         self.names = tuple(sorted({name for _, terms, _ in prepared for _, names in terms.values() for name in names}))
         self.terms = [terms for _, terms, _ in prepared]
@@ -109,9 +112,9 @@ class Design:
         return sorted(inside - outside)
 
     def weights(self) -> Array:
-        """Rows of a source with many weigh less each: with the square root of how many there are, over 40."""
+        """How much each row counts: its own weight, and less each in sources with more than forty (with the square root)."""
         _, inverse, counts = np.unique(self.sources, return_inverse=True, return_counts=True)
-        return np.minimum(1.0, np.sqrt(40 / counts[inverse]))
+        return np.asarray(self.trust * np.minimum(1.0, np.sqrt(40 / counts[inverse])))
 
 
 def _log_step(batch: _Batch, logs: Array) -> Array:

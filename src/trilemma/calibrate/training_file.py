@@ -25,6 +25,8 @@ _FEWEST = 20
 _FOLDS = 5
 #: Marks of rows that contradict themselves or their neighbours: judged like any other, never fitted.
 _ANOMALOUS = "anomaly"
+#: Runs whose batches had to be assumed say nothing of efficiency.
+_GUESSED = "batch"
 
 
 def fit_table(path: str | Path, *, where: Sequence[str] = (), models_dir: str | None = None) -> str:
@@ -56,7 +58,9 @@ def read_samples(rows: Sequence[Row], models_dir: str | None = None) -> list[Sam
             continue
         try:
             question = read_training_question(row, models_dir)
-            samples.append(sample_of(question, measured_speed(row, question)))
+            sample = sample_of(question, measured_speed(row, question))
+            if sample.weight and not any(_GUESSED in note for note in question.assumed):
+                samples.append(sample)
         except (UnusableRow, InputError):
             continue
     return samples

@@ -70,6 +70,7 @@ class Latency:
 class SpeedEstimate:
     """Seconds and rates; a figure that does not apply is None. ``lines`` are the exposed parts of one step, in seconds.
 
+    ``comm_fraction`` and ``bubble_fraction`` are exposed parts of a training step; ``hfu`` counts recompute too.
     ``itl_s`` is the gap between two tokens (same mean as ``tpot_s``), ``request_s`` the time from sending to the last token.
     """
 
@@ -81,6 +82,9 @@ class SpeedEstimate:
     output_tokens_per_s: Interval | None = None
     tokens_per_s_per_gpu: Interval | None = None
     mfu: Interval | None = None
+    hfu: Interval | None = None
+    comm_fraction: Interval | None = None
+    bubble_fraction: Interval | None = None
     batch: float | None = None
     lines: Mapping[str, float] = field(default_factory=dict)
 

@@ -112,7 +112,7 @@ def rate_terms(setting: Setting) -> dict[str, Terms]:
     return {
         "linear": (low, narrow),
         "plain": (bf16, ("matmul.bf16", f"generation.{generation}.bf16", *general)),
-        "expert": (low, (*narrow, "experts.bf16" if kernel == "bf16" else "experts.low")),
+        "expert": (low, (*narrow, f"experts.{'bf16' if kernel == 'bf16' else 'low'}", f"grouped.{framework}")),
         "attention": (bf16, (f"attention.{generation}.{setting.attention}", general[0])),
         "narrow": (1.0, ("attention.narrow",)),
         "scan": (bf16, ("scan",)),

@@ -21,6 +21,8 @@ from trilemma.timing.training_operators import TrainingWork
 from trilemma.workloads import TrainingWorkload
 
 _HALF_BYTES = 2
+#: Schedules that run one micro-batch's forward beside another's backward (DeepSeek-V3 report, section 3.2.1).
+_DUAL = ("dualpipe", "dualpipev")
 #: Bytes that unfused attention moves per score in one forward pass: written, scaled and masked, soft-maxed, dropped out, read.
 _SCORE_BYTES = 14
 #: Backward of attention over its forward: fused kernels compute the scores again (Dao 2023: 2.5); unfused ones keep them.
@@ -120,7 +122,7 @@ def training_loads(
     """Everything that a step of ``plan`` asks for. ``layout`` fields and ``micro_batch`` may be arrays (plans,).
 
     ``overlap_expert``: expert exchange runs beside another chunk's computation where stages hold several chunks
-    (Megatron-LM ``--overlap-moe-expert-parallel-comm``, which needs interleaving).
+    (Megatron-LM ``--overlap-moe-expert-parallel-comm``, which needs interleaving). DualPipe always does.
     """
     layout = plan.layout
     tp, cp = _float(layout.tp), _float(layout.cp)
@@ -146,7 +148,7 @@ def training_loads(
         attention=attention.times(share),
         attention_narrow=narrow * share,
         scan=scan * share,
-        pointwise=rows * (stream + inside) * _HALF_BYTES * share,
+        pointwise=rows * (stream + inside) * _HALF_BYTES * share + _dequantised(work, workload, tp, layout.ep, etp) * share,
         logits=work.heads * rows * work.vocab / tp * _HALF_BYTES,
         casts=_casts(work, plan, rows, tp) * share,
         launches=work.kernels * share,
@@ -154,7 +156,7 @@ def training_loads(
         tensor_calls=joins * share * (tp > 1),
         experts_exchange=_scaled(exchange, share),
         expert_calls=work.expert_joins * share * (_float(layout.ep) > 1),
-        expert_overlap=overlap_expert * (_float(layout.vpp) > 1),
+        expert_overlap=np.where(plan.schedule in _DUAL, 1.0, overlap_expert * (_float(layout.vpp) > 1)),
         context=_scaled(_context(work, plan, rows, tp, fabric), share),
         pipeline=_pipeline(work, plan, rows, tp, fabric),
         micro_batches=_float(plan.micro_batches(workload)),
@@ -200,6 +202,18 @@ def _products(products: tuple[Products, ...], rows: Any, tp: Any) -> Work:
 def _activations(products: tuple[Products, ...], rows: Any, tp: Any) -> Any:
     """Bytes of activations that meet matrices in one forward pass."""
     return sum((p.work(rows, tp).bytes - p.bytes * p.share(tp) for p in products), start=0.0 * rows)
+
+
+#: Bytes per weight of a base held in 4 bits each time it is multiplied: read packed, written and read in 16 bits.
+_DEQUANTISED_BYTES = 4.5
+
+
+def _dequantised(work: TrainingWork, workload: TrainingWorkload, tp: Any, ep: Numbers, etp: Any) -> Any:
+    """Bytes that a quantised base costs beside its products in one forward pass (Dettmers et al. 2023, section 3)."""
+    if workload.method != "qlora":
+        return 0.0 * tp
+    held = work.dense_elements / tp + work.expert_elements / (_float(ep) * etp)
+    return held * _DEQUANTISED_BYTES
 
 
 def _casts(work: TrainingWork, plan: TrainingPlan, rows: Any, tp: Any) -> Any:

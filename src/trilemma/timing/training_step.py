@@ -15,7 +15,7 @@ from trilemma.quantities import Numbers
 from trilemma.timing.attention import Work
 from trilemma.timing.flops_conventions import model_flops_per_token
 from trilemma.timing.roofline import operator_time_s, peak_flops
-from trilemma.timing.schedules import bubble_s
+from trilemma.timing.schedules import V_SHAPED, bubble_s
 from trilemma.timing.training_coefficients import Framework, Setting, rates
 from trilemma.timing.training_collectives import Fabric, Volume
 from trilemma.timing.training_loads import Loads, Passes, training_loads
@@ -26,7 +26,7 @@ from trilemma.workloads import TrainingWorkload
 STEP_LINES = (
     "linear", "experts", "attention", "scan", "elementwise", "quantisation", "logits", "recompute", "launches",
     "tensor_parallel", "expert_exchange", "context_parallel", "pipeline_exchange", "sharded_weights", "data_parallel",
-    "bubble", "optimizer", "offload", "stragglers", "step",
+    "bubble", "optimizer", "offload", "stragglers", "step", "loading",
 )  # fmt: skip
 #: Which resource each line spends.
 _RESOURCE = {
@@ -35,8 +35,10 @@ _RESOURCE = {
     "tensor_parallel": "interconnect", "expert_exchange": "interconnect", "context_parallel": "interconnect",
     "pipeline_exchange": "interconnect", "sharded_weights": "interconnect", "data_parallel": "interconnect",
     "bubble": "compute", "optimizer": "memory_bandwidth", "offload": "interconnect", "stragglers": "interconnect",
-    "step": "host",
+    "step": "host", "loading": "host",
 }  # fmt: skip
+#: Schedules that put the first and the last stage on one rank, so that the logits are shared with a stage without them.
+_BOTH_ENDS = (*V_SHAPED, "dualpipe")
 COMMUNICATION = (
     "tensor_parallel", "expert_exchange", "context_parallel", "pipeline_exchange", "sharded_weights", "data_parallel",
 )  # fmt: skip
@@ -66,12 +68,12 @@ class StepTime:
 
     @property
     def communication_fraction(self) -> Any:
-        """Exposed communication over the step."""
+        """Exposed collectives over the step."""
         return sum(self.lines[name] for name in COMMUNICATION) / self.step_s
 
     @property
     def hidden_communication_fraction(self) -> Any:
-        return sum(self.hidden.values(), start=0.0 * self.step_s) / self.step_s
+        return sum((self.hidden[name] for name in COMMUNICATION if name in self.hidden), 0.0 * self.step_s) / self.step_s
 
     @property
     def bubble_fraction(self) -> Any:
@@ -94,11 +96,16 @@ def training_step(
     era: str = "",
     mtp: bool = True,
     convention: str = "causal",
+    moved_bytes: Mapping[str, Numbers] | None = None,
+    loading_s: Numbers = 0.0,
 ) -> StepTime:
     """Predict the step of ``plan``; numbers of the plan may be arrays (plans,), its choices are scalars.
 
     ``framework`` and ``era`` name whose fitted coefficients hold (default: the newest of the plan's implementation); ``mtp``
-    trains multi-token-prediction layers where the model has them. Raises `InputError` for unknown conventions or schedules
+    trains multi-token-prediction layers where the model has them. ``moved_bytes`` are bytes over the host link in one step for
+    "activations" and "weights" (beside computation) and "optimizer" (after it), as `memory.training` counts them; without them
+    an offloaded optimizer is counted here and nothing else. ``loading_s`` is what the loader takes for the batch of one step
+    on one rank: loaders run ahead, so only what exceeds the step shows. Raises `InputError` for unknown conventions or schedules
     and for cards without a stated peak.
     """
     work = training_work(model, mtp=mtp)
@@ -107,8 +114,10 @@ def training_step(
     loads = training_loads(work, plan, workload, fabric, overlap_expert=setting.framework.overlap_expert)
     lines, hidden, passes = step_lines(
         loads, rates(setting), schedule=plan.schedule, layout_pp=plan.layout.pp, layout_vpp=plan.layout.vpp,
-        gpus=plan.layout.gpus, overlap_data=setting.overlap_data,
+        gpus=plan.layout.gpus, overlap_data=setting.overlap_data, moved_bytes=moved_bytes,
     )  # fmt: skip
+    step = sum(lines.values())
+    lines["loading"] = np.maximum(np.asarray(loading_s, dtype=float) - step, 0.0)
     return _summary(work, plan, workload, cluster, loads, lines, hidden, passes, convention, model.tied_embeddings)
 
 
@@ -121,6 +130,7 @@ def step_lines(
     layout_vpp: Numbers,
     gpus: Numbers,
     overlap_data: bool | Any,
+    moved_bytes: Mapping[str, Numbers] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """(exposed lines, hidden seconds, seconds by pass): the whole formula of a step, from counts and rates.
 
@@ -137,9 +147,12 @@ def step_lines(
     comm, beside = _communication(loads, rate, done, stage)
     on_layers = sum(stage.values()) + sum(comm.values())
     last = on_layers * loads.last_share + head
+    if schedule in _BOTH_ENDS:
+        last = (on_layers + last) / 2
     is_last = (pp > 1) & (last > on_layers)
-    scale = np.where(is_last, loads.last_share, 1.0)
-    with_head = np.where(pp > 1, is_last, True)
+    part = (1.0 + loads.last_share) / 2 if schedule in _BOTH_ENDS else loads.last_share
+    scale = np.where(is_last, part, 1.0)
+    with_head = np.where(pp > 1, is_last, True) * np.where((pp > 1) & (schedule in _BOTH_ENDS), 0.5, 1.0)
     slow = on_layers * scale + head * with_head
     count, soft = loads.micro_batches, 1.0 / rate["software"]
     lines = {name: value * scale * count * soft for name, value in {**stage, **comm}.items()}
@@ -160,16 +173,20 @@ def step_lines(
     window = slow * overlap_data
     lines["data_parallel"] = (_joined(window, data, power) - window) * soft
     lines["optimizer"] = loads.optimizer / rate["optimizer"] * soft
-    lines["offload"] = loads.offload / rate["host"]
+    beside_bytes = sum((np.asarray(moved_bytes[n], dtype=float) for n in moved_bytes if n != "optimizer"), 0.0) if moved_bytes else 0.0
+    after_bytes = loads.offload if moved_bytes is None else moved_bytes.get("optimizer", 0.0)
+    moving = beside_bytes / rate["host"] + 0.0 * busy
+    lines["offload"] = _joined(busy, moving, power) - busy + after_bytes / rate["host"]
     lines["step"] = rate["step"] + 0.0 * slow
     far = np.log2(np.maximum(np.asarray(gpus, dtype=float) / 8, 1.0))
     lines["stragglers"] = rate["straggle"] * far * busy * soft
     hidden = {
         "sharded_weights": sharding * soft - lines["sharded_weights"],
         "data_parallel": data * soft - lines["data_parallel"],
+        "offload": moving - (_joined(busy, moving, power) - busy),
         **{name: value * scale * count * soft for name, value in beside.items()},
     }
-    ordered = {name: lines[name] for name in STEP_LINES}
+    ordered = {name: lines[name] for name in STEP_LINES if name in lines}
     return ordered, hidden, {name: value * soft for name, value in passes.items()}
 
 

@@ -1,0 +1,269 @@
+"""One training plan in full: memory of the worst rank, seconds a step, whether it fits, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from trilemma.errors import Caution, InputError
+from trilemma.estimate.estimate import Bottleneck, Estimate, Latency, MemoryEstimate, Resource, SpeedEstimate, Verdict
+from trilemma.hardware.cluster import Cluster
+from trilemma.intervals import Interval
+from trilemma.memory.training import TrainingMemory, training_memory
+from trilemma.models.architecture import ExpertFfn, Model
+from trilemma.models.parameters import count
+from trilemma.plans.training import TrainingPlan
+from trilemma.plans.training_document import training_plan_to_document, training_workload_to_document
+from trilemma.quantities import show_gib
+from trilemma.timing.training_coefficients import Framework, Setting, framework_of, unknown_terms
+from trilemma.timing.training_collectives import Fabric
+from trilemma.timing.training_intervals import step_spread
+from trilemma.timing.training_run import Failures, training_run
+from trilemma.timing.training_step import StepTime, training_step
+from trilemma.workloads import TrainingWorkload
+
+#: Standard deviations in half of a central 90 % interval.
+_HALF_90 = 1.645
+
+
+def estimate_training(
+    *,
+    model: Model,
+    cluster: Cluster,
+    workload: TrainingWorkload,
+    plan: TrainingPlan,
+    framework: Framework | None = None,
+    era: str = "",
+    convention: str = "causal",
+    failures: Failures | None = None,
+    loading_s: float = 0.0,
+) -> Estimate:
+    """What ``plan`` costs for ``workload``: ledger, verdict, step time by line, throughput, MFU, price and power.
+
+    The verdict compares reserved bytes and what lies outside the allocator with the card's runtime total. ``workload.tokens``
+    adds the length of the run, under ``failures`` where these are given. Raises `InputError` for layouts that cannot be.
+    """
+    check_training_layout(model, cluster, plan, workload)
+    memory = training_memory(model, cluster, plan, workload)
+    step = training_step(
+        model, cluster, plan, workload, framework=framework, era=era, convention=convention,
+        moved_bytes=memory.moved_bytes or None, loading_s=loading_s,
+    )  # fmt: skip
+    capacity = cluster.accelerator.runtime_total()
+    verdict = _verdict(memory, capacity)
+    mixture = any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers)
+    chosen = framework or framework_of(plan)
+    low, high = step_spread(chosen, cluster.accelerator, mixture=mixture)
+    speed = _speed(step, low, high)
+    hour = cluster.accelerator.usd_per_hour.scaled(cluster.gpus) if cluster.accelerator.usd_per_hour else None
+    tdp = cluster.accelerator.tdp_w
+    watts = tdp.value * cluster.gpus if tdp else None
+    per_s = float(step.tokens_per_s_per_gpu) * cluster.gpus
+    setting = Setting.of(plan, cluster.accelerator, Fabric.of(cluster), mixture=mixture, framework=chosen, era=era)
+    return Estimate(
+        inputs=_inputs(model, cluster, workload, plan),
+        verdict=verdict,
+        memory=_memory(memory, capacity),
+        speed=speed,
+        bottleneck=_bottleneck(step),
+        usd_per_hour=hour,
+        usd_per_million_tokens=_per_million(hour, per_s, low, high),
+        watts=watts,
+        joules_per_token=watts / per_s if watts else None,
+        warnings=(*memory.cautions, *cluster.cautions, *_cautions(model, setting)),
+        ranks=_ranks(memory),
+        extras={
+            "training_step": _lines(step),
+            **_run(workload, step, low, high, cluster, memory, failures),
+        },
+    )
+
+
+def check_training_layout(model: Model, cluster: Cluster, plan: TrainingPlan, workload: TrainingWorkload) -> None:
+    """Raises `InputError`, naming the value and what would be right, for a layout that no framework runs."""
+    layout = plan.layout
+    if layout.is_table:
+        raise InputError("an estimate is of one plan; give numbers, not tables of them")
+    tp, pp, dp, cp, ep = (int(one) for one in (layout.tp, layout.pp, layout.dp, layout.cp, layout.ep))
+    if tp * pp * dp * cp != cluster.gpus:
+        raise InputError(
+            f"--tp {tp} x --pp {pp} x --dp {dp} x --cp {cp} is {tp * pp * dp * cp} GPUs, but there are {cluster.gpus}; give"
+            f" --dp {max(cluster.gpus // max(tp * pp * cp, 1), 1)} or change the others"
+        )
+    layers = len(model.layers)
+    if pp * int(layout.vpp) > layers + 2:
+        raise InputError(
+            f"--pp {pp} x --vpp {layout.vpp} is more stages than the {layers} layers of {model.name}; give at most {layers}"
+        )
+    if (tp * dp * cp) % ep:
+        raise InputError(f"--ep {ep} does not divide the {tp * dp * cp} ranks of a stage (tp x dp x cp); give a divisor")
+    micro = int(plan.micro_batch) * dp
+    if workload.global_batch % micro:
+        raise InputError(
+            f"--micro-batch {plan.micro_batch} x --dp {dp} does not divide --global-batch {workload.global_batch}; give a"
+            f" multiple of {micro}, such as {max(workload.global_batch // micro, 1) * micro}"
+        )
+
+
+def _verdict(memory: TrainingMemory, capacity: Interval) -> Verdict:
+    """Does the peak stay under what the runtime reports? The chance treats both intervals as normal."""
+    need = float(memory.device_bytes)
+    reserved = memory.reserved
+    spread = float(np.hypot((reserved.high - reserved.low) / 2, (capacity.high - capacity.low) / 2)) / _HALF_90
+    left = capacity.value - need
+    chance = _normal(left / spread) if spread > 0 else float(left >= 0)
+    if left >= 0:
+        return Verdict(
+            stage="ok", probability=chance, reason=f"{show_gib(left)} GiB of {show_gib(capacity.value)} GiB left at the peak"
+        )
+    return Verdict(
+        stage="oom_runtime",
+        probability=1 - chance,
+        reason=f"the peak needs {show_gib(need)} GiB, {show_gib(-left)} GiB more than the card has",
+    )
+
+
+def _normal(z: float) -> float:
+    from math import erf, sqrt
+
+    return 0.5 * (1 + erf(z / sqrt(2)))
+
+
+def _memory(memory: TrainingMemory, capacity: Interval) -> MemoryEstimate:
+    outside = float(memory.outside_bytes)
+    reserved = memory.reserved
+    return MemoryEstimate(
+        capacity_bytes=int(capacity.value),
+        usable_bytes=int(capacity.value - outside),
+        total=Interval(
+            value=float(memory.device_bytes), low=reserved.low + outside, high=max(reserved.high + outside, float(memory.device_bytes))
+        ),
+        ledger=memory.ledger,
+    )
+
+
+def _speed(step: StepTime, low: float, high: float) -> SpeedEstimate:
+    def slower(value: Any) -> Interval:
+        one = float(value)
+        return Interval(value=one, low=one * low, high=one * high)
+
+    def faster(value: Any) -> Interval:
+        one = float(value)
+        return Interval(value=one, low=one / high, high=one / low)
+
+    return SpeedEstimate(
+        step_s=Latency(interval=slower(step.step_s)),
+        tokens_per_s_per_gpu=faster(step.tokens_per_s_per_gpu),
+        mfu=faster(step.mfu),
+        hfu=faster(step.hfu),
+        comm_fraction=Interval.exact(float(step.communication_fraction)),
+        bubble_fraction=Interval.exact(float(step.bubble_fraction)),
+        lines={name: float(value) for name, value in step.lines.items() if float(value) > 0},
+    )
+
+
+def _lines(step: StepTime) -> dict[str, Any]:
+    """What stands beside the lines: hidden seconds, seconds by pass, and how FLOPs are counted."""
+    return {
+        "hidden_s": {name: float(value) for name, value in step.hidden.items() if float(value) > 0},
+        "hidden_comm_fraction": float(step.hidden_communication_fraction),
+        "micro_batch_s": {name: float(value) for name, value in step.passes.items()},
+        "flops_convention": step.convention,
+        "flops_per_token": step.flops_per_token,
+        "mfu_peak": step.peak_format,
+    }
+
+
+def _bottleneck(step: StepTime) -> Bottleneck:
+    resource = cast(Resource, str(step.bottleneck()))
+    share = float(step.resources[resource] / step.step_s)
+    line = max(step.lines, key=lambda name: float(step.lines[name]))
+    part = float(step.lines[line] / step.step_s)
+    return Bottleneck(
+        resource=resource,
+        detail=f"{share:.0%} of the step; the largest line is {line.replace('_', ' ')} ({part:.0%})",
+    )
+
+
+def _per_million(hour: Interval | None, tokens_per_s: float, low: float, high: float) -> Interval | None:
+    if hour is None:
+        return None
+    value = hour.value / 3600 / tokens_per_s * 1e6
+    return Interval(
+        value=value, low=min(hour.low / 3600 / tokens_per_s * 1e6 * low, value),
+        high=max(hour.high / 3600 / tokens_per_s * 1e6 * high, value),
+    )  # fmt: skip
+
+
+def _cautions(model: Model, setting: Setting) -> tuple[Caution, ...]:
+    found = [Caution(code="model-assumption", message=text) for text in model.assumptions]
+    unknown = unknown_terms(setting)
+    if unknown:
+        text = f"no measured run told the speed of {', '.join(unknown)}: shared coefficients and a wide interval are used"
+        found.append(Caution(code="training-speed-unmeasured", message=text))
+    return tuple(found)
+
+
+def _ranks(memory: TrainingMemory) -> tuple[Mapping[str, Any], ...]:
+    return tuple(
+        {
+            "pool": "train",
+            "stage": rank.stage,
+            "layers": rank.layers,
+            "in_flight": float(rank.in_flight),
+            "memory": {line.name: float(line.bytes) for line in rank.ledger},
+        }
+        for rank in memory.ranks
+    )
+
+
+def _run(
+    workload: TrainingWorkload, step: StepTime, low: float, high: float, cluster: Cluster, memory: TrainingMemory,
+    failures: Failures | None,
+) -> dict[str, Any]:  # fmt: skip
+    if workload.tokens is None:
+        return {}
+    value = float(step.step_s)
+    held = sum(float(line.bytes) for line in memory.ledger if line.name in ("weights", "master_weights", "optimizer"))
+    pcie = cluster.accelerator.pcie_bytes_per_s
+    stall = held / pcie.value if pcie else held / 25e9
+    run = training_run(
+        tokens=workload.tokens, tokens_per_step=workload.seq * workload.global_batch,
+        step=Interval(value=value, low=value * low, high=value * high), gpus=cluster.gpus, stall_s=stall, failures=failures,
+    )  # fmt: skip
+    return {
+        "training_run": {
+            "days": {"value": run.days.value, "low": run.days.low, "high": run.days.high},
+            "steps": run.steps,
+            "checkpoint_every_steps": run.checkpoint_steps,
+            "checkpoint_stall_s": stall,
+            "lost_share": run.lost_share,
+            "interruptions": run.interruptions,
+        }
+    }
+
+
+def _inputs(model: Model, cluster: Cluster, workload: TrainingWorkload, plan: TrainingPlan) -> dict[str, Any]:
+    """The question in full, defaults filled in."""
+    parameters = count(model)
+    return {
+        "model": {
+            "name": model.name,
+            "family": model.family,
+            "parameters": parameters.total,
+            "active_parameters": parameters.active,
+            "layers": len(model.layers),
+            "source": model.source,
+        },
+        "cluster": {
+            "accelerator": cluster.accelerator.id,
+            "gpus": cluster.gpus,
+            "gpus_per_node": cluster.gpus_per_node,
+            "nodes": cluster.nodes,
+        },
+        "workload": training_workload_to_document(workload),
+        "plan": training_plan_to_document(plan),
+        "engine": {"name": plan.implementation, "version": plan.version or ""},
+    }

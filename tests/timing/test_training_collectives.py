@@ -1,0 +1,57 @@
+"""Bytes that groups move near and far, by where their ranks lie."""
+
+import numpy as np
+import pytest
+
+from trilemma.hardware.catalogue import find
+from trilemma.hardware.cluster import Cluster
+from trilemma.timing.training_collectives import Fabric, exchanged, gathered, members_near, passed_on
+
+
+def test_a_group_inside_a_domain_moves_n_minus_one_nths() -> None:
+    near, far = gathered(800.0, 8, 1, 8)
+    assert (float(near), float(far)) == (700.0, 0.0)
+
+
+def test_beyond_a_domain_its_members_share_the_ports() -> None:
+    near, far = gathered(1600.0, 16, 1, 8)
+    assert float(near) == 1500.0
+    assert float(far) == 800.0 / 8
+    _, alone = gathered(1600.0, 16, 8, 8)  # every eighth rank: one member a domain
+    assert float(alone) == 1500.0
+
+
+def test_strided_groups_have_fewer_members_near() -> None:
+    assert members_near(np.array([16, 16, 16]), np.array([1, 4, 16]), 8).tolist() == [8, 2, 1]
+
+
+def test_tokens_cross_once_into_each_domain() -> None:
+    """All copies of a token that go to one domain cross together, so eight copies cost less than eight crossings."""
+    _, plain = exchanged(800.0, 32, 1, 8)
+    _, together = exchanged(800.0, 32, 1, 8, copies=8)
+    assert float(plain) == pytest.approx(600.0)
+    assert float(together) == pytest.approx(800 / 8 * 4 * (1 - 0.75**8) * 0.75)
+
+
+def test_a_rack_is_one_domain_of_64_and_a_board_of_8() -> None:
+    rack = Fabric.of(Cluster.of(find("gb200"), 256))
+    board = Fabric.of(Cluster.of(find("b200-sxm"), 256))
+    assert (rack.near_ranks, board.near_ranks) == (64, 8)
+    assert rack.near_bytes_per_s == board.near_bytes_per_s == 900e9
+
+
+def test_pcie_boxes_and_office_networks_have_slow_wires() -> None:
+    box = Fabric.of(Cluster.of(find("rtx-4090"), 8, gpus_per_node=4))
+    assert not box.linked
+    assert box.near_ranks == 4
+    assert box.near_bytes_per_s < 40e9
+    assert box.far_bytes_per_s < 2e9
+    narrow = Fabric.of(Cluster.of(find("h100-sxm"), 64), oversubscription=4)
+    assert narrow.far_bytes_per_s == Fabric.of(Cluster.of(find("h100-sxm"), 64)).far_bytes_per_s / 4
+
+
+def test_stages_far_apart_hand_on_over_the_network() -> None:
+    near, far = passed_on(100.0, np.array([4, 8, 64]), 512, 8)
+    assert near.tolist() == [50.0, 0.0, 0.0]
+    assert far.tolist() == [50.0, 100.0, 100.0]
+    assert passed_on(100.0, 4, 8, 8)[1] == 0.0
