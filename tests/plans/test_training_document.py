@@ -29,6 +29,7 @@ def test_plan_survives_json(name: str) -> None:
             offload=Offload(optimizer=0.5),
             pipeline_layers=(9, 11),
             shard_group=8,
+            overlap_data=True,
         )
         assert training_plan_from_document(json.loads(json.dumps(training_plan_to_document(plan)))) == plan
 

@@ -105,7 +105,7 @@ def _value(value: Any, hint: Any, where: str) -> Any:
         if not isinstance(value, list) or len(value) > _MOST_ENTRIES:
             raise _wrong(value, where, "a list")
         return tuple(_text(one, where) if text.startswith("tuple[str") else _whole(one, where) for one in value)
-    if hint is bool:
+    if text.startswith(("bool", "<class 'bool'>")):
         if not isinstance(value, bool):
             raise _wrong(value, where, "true or false")
         return value
