@@ -245,6 +245,13 @@ def _run(
     }
 
 
+def _summary(plan: TrainingPlan) -> str:
+    """A plan in some words: ``TP4 PP8 VPP5 DP16 · fp8 · ZeRO-1``."""
+    degrees = {name: int(getattr(plan.layout, name)) for name in ("tp", "pp", "vpp", "cp", "ep", "dp")}
+    layout = " ".join(f"{name.upper()}{degree}" for name, degree in degrees.items() if degree > 1) or "one GPU"
+    return " · ".join((layout, plan.recipe.name, *((f"ZeRO-{plan.zero}",) if plan.zero else ())))
+
+
 def _inputs(model: Model, cluster: Cluster, workload: TrainingWorkload, plan: TrainingPlan) -> dict[str, Any]:
     """The question in full, defaults filled in."""
     parameters = count(model)
@@ -258,12 +265,12 @@ def _inputs(model: Model, cluster: Cluster, workload: TrainingWorkload, plan: Tr
             "source": model.source,
         },
         "cluster": {
-            "accelerator": cluster.accelerator.id,
+            "accelerator": {"id": cluster.accelerator.id, "name": cluster.accelerator.name},
             "gpus": cluster.gpus,
             "gpus_per_node": cluster.gpus_per_node,
             "nodes": cluster.nodes,
         },
         "workload": training_workload_to_document(workload),
-        "plan": training_plan_to_document(plan),
+        "plan": {**training_plan_to_document(plan), "summary": _summary(plan)},
         "engine": {"name": plan.implementation, "version": plan.version or ""},
     }
