@@ -15,11 +15,16 @@ if TYPE_CHECKING:
 _ENGINES = {
     "vllm": ("trilemma.engines.vllm", "Vllm"),
     "sglang": ("trilemma.engines.sglang", "Sglang"),
+    "tensorrt-llm": ("trilemma.engines.tensorrt_llm", "TensorrtLlm"),
     "llama.cpp": ("trilemma.engines.llama_cpp", "LlamaCpp"),
+    "transformers-serve": ("trilemma.engines.transformers_serve", "TransformersServe"),
 }
 _ALIASES = {
     "vllm-openai": "vllm",
     "vllm-v1": "vllm",
+    "transformers": "transformers-serve",
+    "trtllm": "tensorrt-llm",
+    "tensorrt_llm": "tensorrt-llm",
     "llama-cpp": "llama.cpp",
     "llamacpp": "llama.cpp",
     "llama-server": "llama.cpp",
@@ -31,11 +36,16 @@ def readable() -> tuple[str, ...]:
     return tuple(_ENGINES)
 
 
+def canonical(name: str) -> str:
+    """The registered name of an engine that ``name`` or an alias of it means; unknown names as they are."""
+    key = name.strip().lower()
+    return _ALIASES.get(key, key)
+
+
 @cache
 def get(name: str) -> Engine:
     """The engine called ``name`` (case aside). Raises `UnknownName` with near names."""
-    key = name.strip().lower()
-    key = _ALIASES.get(key, key)
+    key = canonical(name)
     if key not in _ENGINES:
         raise UnknownName("engine", name, _ENGINES, hint=f"engines known: {', '.join(_ENGINES)}")
     module, cls = _ENGINES[key]

@@ -86,7 +86,7 @@ def start_up(
                     "micro_batch": choices.micro_batch, "cache": choices.keys.name, "flash_attention": choices.flash},
         ),
         capacity_bytes=capacity,
-        budget_bytes=free - card.context,
+        budget_bytes=card.total - card.context,
         pool=KvPool(
             available_bytes=left,
             available_low_bytes=left - spread,

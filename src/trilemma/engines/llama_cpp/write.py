@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from trilemma.engines import canonical
 from trilemma.engines.flags import Flag, words_of
 from trilemma.engines.launch import check_model_word
 from trilemma.engines.llama_cpp.cards import cells_of
@@ -38,7 +39,7 @@ def arguments(plan: Plan) -> list[str]:
 
 def settings(plan: Plan) -> list[tuple[Flag, Any]]:
     """The flags that state the plan with their values, in the order written. Raises `InputError` as `write` does."""
-    if plan.engine.name != "llama.cpp":
+    if canonical(plan.engine.name) != "llama.cpp":
         raise InputError(
             f"the plan is for {shorten(plan.engine.name)}; llama-server runs plans whose engine is llama.cpp"
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from trilemma.engines import canonical
 from trilemma.engines.flags import Flag, words_of
 from trilemma.engines.launch import check_model_word
 from trilemma.engines.sglang.flags import table
@@ -36,7 +37,7 @@ def arguments(plan: Plan) -> list[str]:
 
 def settings(plan: Plan) -> list[tuple[Flag, Any]]:
     """The flags that state the plan with their values, in the order written. Raises `InputError` as `write` does."""
-    if plan.engine.name != "sglang":
+    if canonical(plan.engine.name) != "sglang":
         raise InputError(f"the plan is for {shorten(plan.engine.name)}; SGLang runs plans whose engine is sglang")
     pool = plan.pool
     if pool.role == "train":

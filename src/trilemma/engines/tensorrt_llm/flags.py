@@ -1,0 +1,24 @@
+"""The flags of trtllm-serve and the keys of its YAML; facts: data/engines/tensorrt_llm_flags.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from trilemma.engines.flags import FlagTable, read_table
+
+_FILE = "tensorrt_llm_flags.toml"
+
+
+def table() -> FlagTable:
+    """The shipped table, read once. Underscores and hyphens are the same here; nothing may be cut short (click)."""
+    return read_table(_FILE, "TensorRT-LLM", opposites=False, dotted=False, abbreviated=False)
+
+
+@cache
+def keys() -> Mapping[str, str]:
+    """Key of the YAML (dots reach into mappings) → flag that says the same."""
+    text = files("trilemma.data").joinpath("engines", _FILE).read_text(encoding="utf-8")
+    return dict(tomllib.loads(text)["keys"])
