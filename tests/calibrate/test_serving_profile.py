@@ -83,7 +83,9 @@ def test_names_stay_inside_the_folder(name: str):
         serving_profile.load(name)
 
 
-@pytest.mark.parametrize("change", [{"schema": "other"}, {"offsets": {"kernel": 50.0}}, {"offsets": {"x": 1}}, {"a": 1}])
+@pytest.mark.parametrize(
+    "change", [{"schema": "other"}, {"offsets": {"kernel": 50.0}}, {"offsets": {"x": 1}}, {"a": 1}]
+)
 def test_a_broken_profile_is_refused(change: dict[str, object]):
     points = points_under({"kernel": 1.5})
     path = serving_profile.save(
@@ -105,7 +107,17 @@ def test_calibrate_then_fit_with_the_profile(tmp_path: Path, capsys: pytest.Capt
     table = tmp_path / "measured.csv"
     lines = [f"{p.isl},{p.osl},{p.concurrency},{p.ttft_ms},{p.tpot_ms}" for p in points]
     table.write_text("isl,osl,concurrency,ttft_ms,tpot_ms\n" + "\n".join(lines))
-    words = ["calibrate", "serving", str(table), "--model", "llama-3.1-70b-fp8", "--gpu", "h200-sxm:4", "--name", "mine"]
+    words = [
+        "calibrate",
+        "serving",
+        str(table),
+        "--model",
+        "llama-3.1-70b-fp8",
+        "--gpu",
+        "h200-sxm:4",
+        "--name",
+        "mine",
+    ]
     assert main(words) == 0
     assert "after" in capsys.readouterr().out
     measured = next(p.tpot_ms for p in points if (p.isl, p.concurrency) == (1024, 16))

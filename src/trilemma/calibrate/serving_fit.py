@@ -200,9 +200,7 @@ class _Problem:
         (Schur complement), block by block."""
         terms, split = len(self.terms), self.shared_blocks * len(self.terms)
         blocks = self.count - self.shared_blocks
-        own = np.stack(
-            [system[at : at + terms, at : at + terms] for at in range(split, split + blocks * terms, terms)]
-        )
+        own = np.stack([system[at : at + terms, at : at + terms] for at in range(split, split + blocks * terms, terms)])
         across = system[:split, split:].reshape(split, blocks, terms).transpose(1, 0, 2)
         below = right[split:].reshape(blocks, terms, 1)
         inverse = np.linalg.inv(own)

@@ -16,8 +16,7 @@ from trilemma.intervals import Interval
 from trilemma.models.architecture import Model
 from trilemma.plans import Plan
 from trilemma.quantities import show_count
-from trilemma.timing import serving_terms
-from trilemma.timing import Machine, ServingSpeed, concurrency_for_rate, model_work, serving_speed
+from trilemma.timing import Machine, ServingSpeed, concurrency_for_rate, model_work, serving_speed, serving_terms
 from trilemma.timing.intervals import speed_spread
 from trilemma.timing.speculation import Speculation
 from trilemma.workloads import Serving

@@ -26,8 +26,8 @@ class ServingSpeed:
 
     ``running`` sequences of one attention replica decode at once: the requests offered to it, or what its cache holds.
     ``gap`` is the time between two tokens as a reader sees it (ITL), ``request`` from sending to the last token; P50 and
-    P99 are closed forms (`queueing`). ``lines`` sum to ``tpot_s``; ``resources`` too. ``mfu`` counts ``2 · active parameters`` FLOPs per token, prompts
-    included, attention to past tokens left out, against the dense BF16 peak.
+    P99 are closed forms (`queueing`). ``lines`` sum to ``tpot_s``; ``resources`` too. ``mfu`` counts ``2 · active
+    parameters`` FLOPs per token, prompts included, attention to past tokens left out, against the dense BF16 peak.
     """
 
     ttft_s: Numbers
@@ -78,9 +78,8 @@ def serving_speed(
     requests arrive at ``rate`` a second no more tokens are made than they ask for.
     Decode steps pay for the prefills of others: ``TPOT = step + (B − 1)/OSL · prefill``, since while one request makes
     OSL tokens each of the other ``B − 1`` is prefilled once. With ``pp`` stages a prefill holds each for its share only.
-    ``TTFT = request + prefill + steps waited · step +
-    (B − 1) · (queue · prefill + per request) + waiting for a slot``; where requests wait, a slot that is free is filled
-    at once. ``speculation`` lets a step verify drafted tokens.
+    ``TTFT = request + prefill + steps waited · step + (B − 1) · (queue · prefill + per request) + waiting for a slot``;
+    where requests wait, a slot that is free is filled at once. ``speculation`` lets a step verify drafted tokens.
     """
     load = _load(layout, concurrency=concurrency, isl=isl, osl=osl, slots=slots, prefix_hit=prefix_hit)
     host = machine.coefficients

@@ -65,7 +65,7 @@ def judge(
         document = {}
     looked_up = interpolated(questions, groups)
     judgements = [
-        _judged(row, question, predicted[at], bounds[at], looked_up[at], terms)
+        _judged(row, question, predicted[at], bounds[at], looked_up[at])
         for at, (row, question) in enumerate(zip(rows, questions, strict=True))
     ]
     return judgements, document
@@ -95,7 +95,7 @@ def _bounds(benches: Sequence[Bench], questions: Sequence[SpeedQuestion | str], 
     found = np.full((len(questions), 2), np.nan)
     for bench in benches:
         first = questions[int(bench.at[0])]
-        assert isinstance(first, SpeedQuestion)  # noqa: PT018
+        assert isinstance(first, SpeedQuestion)
         known = terms.measured(bench.engine, bench.machine.accelerator, bench.precision)
         for at, figure in zip(bench.at, bench.quantity, strict=True):
             spread = terms.spread(
@@ -124,9 +124,7 @@ def _bounds_without(
     return found
 
 
-def _judged(
-    row: Row, question: SpeedQuestion | str, predicted: float, bounds: Array, looked_up: float, terms: ServingTerms
-) -> Judgement:
+def _judged(row: Row, question: SpeedQuestion | str, predicted: float, bounds: Array, looked_up: float) -> Judgement:
     if isinstance(question, str):
         return Judgement(row_id=row.id, cells=row.cells, skipped=question)
     if not np.isfinite(predicted):
@@ -142,7 +140,7 @@ def _judged(
     return Judgement(
         row_id=row.id,
         cells={column: _resolved(row, question, column) for column in row.cells},
-        classes=_classes(row, question, terms),
+        classes=_classes(row, question),
         comparisons=tuple(comparisons),
         config=repr(
             (question.model.name, question.accelerator.id, question.engine, layout, lengths, question.concurrency)
@@ -153,7 +151,7 @@ def _judged(
     )
 
 
-def _classes(row: Row, question: SpeedQuestion, terms: ServingTerms) -> dict[str, str]:
+def _classes(row: Row, question: SpeedQuestion) -> dict[str, str]:
     family = "moe" if family_of(question.model) == "mixture" else "dense"
     tier = row.text("tier") or "not stated"
     return {

@@ -19,7 +19,7 @@ from trilemma.validate.tables import Row, UnusableRow
 #: What a figure measures: latency or throughput of a load, throughput with every request queued, or one bare phase.
 Kind = Literal["load", "queued", "decode", "prefill"]
 
-#: Metric → (column name of the unit factor to seconds or tokens/s, lower bound, upper bound).
+#: Metric → (lowest, highest) value that can be.
 METRICS = {
     "ttft_ms": (1e-3, 1e8),
     "tpot_ms": (1e-4, 1e6),
@@ -74,7 +74,7 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
     concurrency, queued = _load(row)
     isl, osl = _lengths(row, metric)
     model, precision = _model(row, models_dir, assumed)
-    accelerator = _card(row, layout, assumed)
+    accelerator = _card(row, assumed)
     kind: Kind = "queued" if queued else "load"
     if metric == "prefill_tok_s":
         kind = "prefill"
@@ -227,7 +227,7 @@ def _own(model: Model) -> str:
     return quantization.weight_format.name if quantization and quantization.weight_format else "bf16"
 
 
-def _card(row: Row, layout: Layout, assumed: list[str]) -> Accelerator:
+def _card(row: Row, assumed: list[str]) -> Accelerator:
     name = row.text("gpu")[:300]
     if not name:
         raise UnusableRow("names no GPU")

@@ -79,7 +79,7 @@ def residuals_of(
     found = []
     for bench in benches:
         first = questions[int(bench.at[0])]
-        assert isinstance(first, SpeedQuestion)  # noqa: PT018
+        assert isinstance(first, SpeedQuestion)
         family = family_of(first.model)
         for at, figure, measured in zip(bench.at, bench.quantity, bench.measured, strict=True):
             if np.isfinite(predicted[at]) and not (leave_out is not None and leave_out[at]):

@@ -1,0 +1,154 @@
+"""Serving terms as shipped: what they may hold, what they change, and how they reach deployments nobody measured."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from timing_cases import BF16, FP8, card, cluster, llama_70b, mixture
+
+from trilemma.calibrate.serving_document import to_toml
+from trilemma.hardware.catalogue import all_accelerators, find
+from trilemma.plans import Layout
+from trilemma.timing import Machine, model_work, serving_speed
+from trilemma.timing.coefficients import SCALED_BY, scaled
+from trilemma.timing.intervals import speed_spread
+from trilemma.timing.serving_terms import (
+    LEVELS,
+    ServingTerms,
+    Spread,
+    from_document,
+    keys_of,
+    memory_class,
+    precision_of,
+    priors,
+    shipped,
+    using,
+)
+
+ENGINES = {"vllm", "sglang", "tensorrt-llm", "llama.cpp"}
+
+
+def test_every_term_scales_something_and_has_a_prior():
+    assert set(priors().terms) == set(SCALED_BY)
+    doubled = scaled(Machine.of(cluster()).coefficients, dict.fromkeys(SCALED_BY, 2.0))
+    plain = Machine.of(cluster()).coefficients
+    for names in SCALED_BY.values():
+        for name in names:
+            one, two = getattr(plain, name), getattr(doubled, name)
+            assert two == {key: 2 * share for key, share in one.items()} if isinstance(one, dict) else two == 2 * one
+
+
+def test_keys_are_engines_cards_and_precisions_never_models():
+    cards = {one.id for one in all_accelerators()}
+    kinds = {memory_class(one) for one in all_accelerators()}
+    assert len(shipped().offsets) == len(LEVELS)
+    assert set(shipped().offsets[0]) == {"all"}
+    assert set(shipped().offsets[1]) <= ENGINES
+    assert set(shipped().offsets[2]) <= cards
+    for key in shipped().offsets[3]:
+        engine, kind, bits, computed = key.split(" ")
+        assert (engine in ENGINES, kind in kinds, bits.endswith("-bit"), computed.isalnum()) == (True,) * 4
+    for key in shipped().offsets[4]:
+        engine, accelerator, bits, _ = key.split(" ")
+        assert (engine in ENGINES, accelerator in cards, bits.endswith("-bit")) == (True,) * 3
+
+
+def test_multipliers_stay_within_what_hardware_allows():
+    for engine in ENGINES:
+        for accelerator in all_accelerators():
+            factors = shipped().factors(engine, accelerator, "8-bit fp8")
+            assert all(1 / 60 < factor < 60 for factor in factors.values())
+
+
+def test_a_deployment_that_nobody_measured_has_what_it_shares():
+    terms = ServingTerms(
+        offsets=({"all": {"step": 0.1}}, {"vllm": {"step": 0.2}}, {}, {}, {"vllm x 8-bit fp8": {"step": 1}})
+    )
+    assert terms.factors("vllm", find("h200-sxm"), "8-bit fp8")["step"] == pytest.approx(math.exp(0.3))
+    assert terms.factors("other", find("h200-sxm"), "8-bit fp8")["step"] == pytest.approx(math.exp(0.1))
+    assert not terms.measured("vllm", find("h200-sxm"), "8-bit fp8")
+
+
+def test_levels_of_one_deployment():
+    assert keys_of("vllm", find("h200-sxm"), "8-bit fp8") == (
+        "all", "vllm", "nvidia-h200-sxm", "vllm hbm 8-bit fp8", "vllm nvidia-h200-sxm 8-bit fp8",
+    )  # fmt: skip
+    assert memory_class(find("rtx-4090")) == "gddr"
+    assert memory_class(find("m2-ultra")) == "apple"
+
+
+def test_precision_is_that_of_most_weights():
+    assert precision_of(model_work(llama_70b(), card())) == "16-bit bf16"
+    assert precision_of(model_work(llama_70b(FP8), card())) == "8-bit fp8"
+    assert precision_of(model_work(mixture(), card())) == "16-bit bf16"
+
+
+def test_a_document_says_the_same_again():
+    import tomllib
+
+    terms = replace(shipped(), spreads=shipped().spreads[:3])
+    again = from_document(tomllib.loads(to_toml(terms, priors(), as_of="2026-11-29", made_by="a test")))
+    for one, other in zip(again.offsets, terms.offsets, strict=True):
+        assert set(one) == set(other)
+        for key in one:
+            assert one[key] == pytest.approx(other[key], abs=1e-4)
+    assert again.spreads == terms.spreads
+
+
+def test_the_narrowest_class_with_rows_answers():
+    def spread(family: str, engine: str, precision: str) -> Spread:
+        return Spread(
+            figure="tpot", family=family, measured=True, engine=engine, precision=precision, low=0.9, high=1.1, rows=1
+        )
+
+    rows = (
+        spread("dense", "vllm", "8-bit fp8"),
+        spread("dense", "vllm", ""),
+        spread("dense", "", ""),
+        spread("", "", ""),
+    )
+    terms = ServingTerms(offsets=({},) * 5, spreads=rows)
+    asked = {"engine": "vllm", "measured": True}
+    assert terms.spread("tpot", family="dense", precision="8-bit fp8", **asked) is rows[0]
+    assert terms.spread("tpot", family="dense", precision="4-bit bf16", **asked) is rows[1]
+    assert terms.spread("tpot", family="dense", engine="sglang", precision="", measured=True) is rows[2]
+    assert terms.spread("tpot", family="mixture", precision="8-bit fp8", **asked) is rows[3]
+    assert terms.spread("ttft", family="dense", precision="8-bit fp8", **asked) is None
+
+
+def test_shipped_error_bars_hold_the_prediction_and_widen_where_nothing_was_measured():
+    for one in shipped().spreads:
+        assert one.low < 1 < one.high
+    for figure in ("tpot", "ttft"):
+        for family in ("dense", "mixture"):
+            known, other = (
+                shipped().spread(figure, family=family, engine="", precision="", measured=measured)
+                for measured in (True, False)
+            )
+            assert known is not None
+            assert other is not None
+            assert other.high / other.low > known.high / known.low
+
+
+def test_a_card_that_nobody_measured_keeps_the_widest_bounds():
+    odd = card(capability=99.0)
+    work = model_work(llama_70b(), odd)
+    machine = Machine.serving(cluster(odd), work=work, engine="vllm")
+    assert speed_spread(machine, llama_70b())["tpot"] == speed_spread(Machine.of(cluster(odd)), llama_70b())["tpot"]
+
+
+def test_terms_in_use_reach_every_estimate():
+    work = model_work(llama_70b(FP8), find("h200-sxm"))
+    load = {"concurrency": 8, "isl": 512, "osl": 128, "kv_format": BF16}
+
+    def tpot() -> float:
+        machine = Machine.serving(cluster(find("h200-sxm"), gpus=8), work=work, engine="vllm")
+        return float(serving_speed(work, machine, Layout(tp=8), **load).tpot_s)
+
+    before = tpot()
+    slower = ({"all": {**shipped().offsets[0]["all"], "kernel": 2.0}}, *shipped().offsets[1:])
+    with using(replace(shipped(), offsets=slower)):
+        assert tpot() > before
+    assert tpot() == before
