@@ -42,7 +42,7 @@ def bench_of(points: Sequence[Point], *, model: Model, cluster: Cluster, plan: P
     return Bench(
         work=work,
         machine=Machine.of(cluster),
-        engine=plan.engine.name,
+        engine=engines.canonical(plan.engine.name),
         precision=precision_of(work),
         kv_format=catalogue.get(start.kv_format),
         layout=Layout(**degrees),

@@ -132,9 +132,11 @@ def _explanation(cluster: Cluster, result: SearchResult) -> tuple[str, ...]:
 
     if not result.plans:
         return ()
+    from trilemma.engines import canonical
+
     best = result.plans[0]
     work = model_work(best.precision.model, cluster.accelerator)
-    return speed_explanation(work, Machine.serving(cluster, work=work, engine=best.plan.engine.name))
+    return speed_explanation(work, Machine.serving(cluster, work=work, engine=canonical(best.plan.engine.name)))
 
 
 def _nearest(model: Model, cluster: Cluster, workload: Serving, fixed: Fixed, engine: EngineRef) -> Estimate:

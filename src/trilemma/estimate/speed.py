@@ -7,6 +7,7 @@ from typing import cast
 
 import numpy as np
 
+from trilemma import engines
 from trilemma.engines.base import StartUp
 from trilemma.errors import Caution
 from trilemma.estimate.estimate import Bottleneck, Latency, Resource, SpeedEstimate
@@ -41,7 +42,7 @@ def plan_speed(start: StartUp, *, model: Model, cluster: Cluster, workload: Serv
     isl, osl = load.isl or ASSUMED_ISL, load.osl or ASSUMED_OSL
     layout, kv_format = plan.pool.layout, catalogue.get(start.kv_format)
     work = model_work(model, cluster.accelerator)
-    machine = Machine.serving(cluster, work=work, engine=plan.engine.name)
+    machine = Machine.serving(cluster, work=work, engine=engines.canonical(plan.engine.name))
     speculation, unstated = _speculation(plan)
     held = slots(start, length=isl + osl)
     concurrency = load.concurrency

@@ -150,7 +150,7 @@ def _choice_rows(
     held = np.broadcast_to(slots(start, length=isl + osl), good.shape)[good]
     used = np.broadcast_to(start.ledger.total() / start.capacity_bytes, good.shape)[good]
     work = model_work(choice.precision.model, cluster.accelerator)
-    machine = Machine.serving(cluster, work=work, engine=question.engine.name)
+    machine = Machine.serving(cluster, work=work, engine=engines.canonical(question.engine.name))
     kv_format = catalogue.get(start.kv_format)
     load: dict[str, Any] = {"isl": isl, "osl": osl, "kv_format": kv_format, "prefix_hit": workload.prefix_hit}
     if workload.rate is not None:
