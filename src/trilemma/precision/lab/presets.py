@@ -95,7 +95,7 @@ _ALL = (
             "nvfp4-plain",
             "nvfp4",
         ),
-        regimes=(Regime(steps=160),),
+        regimes=(Regime(),),
     ),
     Experiment(
         name="storage",
