@@ -1,0 +1,80 @@
+"""One training plan in full, and layouts that cannot be."""
+
+import pytest
+
+from trilemma.errors import InputError
+from trilemma.estimate.training import estimate_training
+from trilemma.hardware.catalogue import find
+from trilemma.hardware.cluster import Cluster
+from trilemma.models.resolve import load_model
+from trilemma.plans import Layout, TrainingPlan, recipe
+from trilemma.timing.training_run import Failures
+from trilemma.workloads import TrainingWorkload
+
+MODEL = load_model("llama-3.1-70b")
+CLUSTER = Cluster.of(find("h100-sxm"), 512)
+LOAD = TrainingWorkload(seq=8192, global_batch=512, tokens=1e12)
+
+
+def plan(**layout: int) -> TrainingPlan:
+    return TrainingPlan(layout=Layout(**{"tp": 4, "pp": 8, "dp": 16, **layout}), recipe=recipe("bf16-bf16-grads"))
+
+
+def test_a_plan_in_full() -> None:
+    found = estimate_training(model=MODEL, cluster=CLUSTER, workload=LOAD, plan=plan(), failures=Failures())
+    assert found.fits
+    speed = found.speed
+    assert speed is not None
+    assert speed.step_s is not None
+    assert sum(speed.lines.values()) == pytest.approx(speed.step_s.interval.value)
+    for interval in (speed.mfu, speed.hfu, speed.tokens_per_s_per_gpu, speed.comm_fraction, speed.bubble_fraction):
+        assert interval is not None
+        assert interval.low <= interval.value <= interval.high
+    assert found.extras["training_step"]["flops_convention"] == "causal"
+    assert found.usd_per_hour is not None
+    assert found.usd_per_million_tokens is not None
+    per_s = speed.tokens_per_s_per_gpu.value * 512  # type: ignore[union-attr]
+    assert found.usd_per_million_tokens.value == pytest.approx(found.usd_per_hour.value / 3600 / per_s * 1e6)
+    assert found.joules_per_token == pytest.approx(512 * 700 / per_s)
+    run = found.extras["training_run"]
+    assert run["days"]["low"] < run["days"]["value"] < run["days"]["high"]
+    assert run["checkpoint_every_steps"] > 1
+
+
+def test_what_does_not_fit_dies_as_it_runs() -> None:
+    found = estimate_training(
+        model=MODEL, cluster=Cluster.of(find("h100-sxm"), 8), workload=LOAD, plan=plan(tp=8, pp=1, dp=1)
+    )
+    assert found.verdict.stage == "oom_runtime"
+    assert found.verdict.probability > 0.9
+    assert "more than the card has" in found.verdict.reason
+
+
+def test_unmeasured_cards_say_so_and_widen() -> None:
+    cluster = Cluster.of(find("rtx-4090"), 8)
+    small, load = load_model("llama-3.2-1b"), TrainingWorkload(seq=2048, global_batch=16)
+    layout = TrainingPlan(layout=Layout(dp=8))
+    rare = estimate_training(model=small, cluster=cluster, workload=load, plan=layout)
+    usual = estimate_training(model=small, cluster=Cluster.of(find("h100-sxm"), 8), workload=load, plan=layout)
+    assert any(caution.code == "training-speed-unmeasured" for caution in rare.warnings)
+
+    def width(found: object) -> float:
+        interval = found.speed.step_s.interval  # type: ignore[attr-defined]
+        return float((interval.high - interval.low) / interval.value)
+
+    assert width(rare) > 2 * width(usual)
+
+
+@pytest.mark.parametrize(
+    ("changes", "micro_batch", "why"),
+    [
+        ({"dp": 8}, 1, r"256 GPUs, but there are 512; give --dp 16"),
+        ({}, 3, r"does not divide --global-batch 512; give a multiple of 48"),
+        ({"ep": 3}, 1, r"--ep 3 does not divide the 64 ranks"),
+        ({"pp": 128, "dp": 1}, 1, r"more stages than the 80 layers"),
+    ],
+)
+def test_layouts_that_cannot_be_name_the_fix(changes: dict[str, int], micro_batch: int, why: str) -> None:
+    asked = TrainingPlan(layout=plan(**changes).layout, micro_batch=micro_batch)
+    with pytest.raises(InputError, match=why):
+        estimate_training(model=MODEL, cluster=CLUSTER, workload=LOAD, plan=asked)
