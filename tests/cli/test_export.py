@@ -199,7 +199,7 @@ def broken(*path: str, value: Any) -> dict[str, Any]:
         (broken("inputs", "model", "name", value="--evil"), "model name"),
         (broken("inputs", "model", "name", value="a\nb"), "model name"),
         (broken("inputs", "plan", value={}), "lacks engine, pools"),
-        (broken("inputs", "plan", "engine", value={"name": "sglang"}), "engine is vllm"),
+        (broken("inputs", "plan", "engine", value={"name": "nope"}), "unknown engine"),
         (broken("inputs", "engine", value=[]), "inputs.engine"),
         (broken("inputs", "engine", "version", value="../../x"), None),
         (broken("inputs", "plan", "engine", value={"name": "vllm", "version": "latest"}), "not a version"),

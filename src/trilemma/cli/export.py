@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trilemma.plans import Plan
 
 _MOST_BYTES = 64 * 2**20
-_ENGINES = ("vllm",)
+_ENGINES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")
 #: Frameworks that files of training plans are written for.
 _FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "accelerate")
 _ESTIMATE, _PLANS = "trilemma/estimate@1", "trilemma/plans@1"
@@ -43,8 +43,14 @@ def run(arguments: argparse.Namespace) -> int:
 
         contents = files(estimate, to=arguments.to, path=arguments.document)
     else:
-        contents = _files(estimate, arguments.document)
-        contents |= _prediction(estimate)
+        contents, translated = _files(estimate, arguments.document, arguments.to)
+        if translated is None:
+            contents |= _prediction(estimate)
+        else:
+            print(
+                f"trilemma: the plan was judged for {translated}; judge what is written with trilemma check",
+                file=sys.stderr,
+            )
     for path in _write(contents, Path(arguments.output), force=arguments.force):
         print(path)
     if estimate.get("fits") is False:
@@ -91,8 +97,10 @@ def _chosen(document: Mapping[str, Any], number: int, path: str) -> Mapping[str,
     return chosen
 
 
-def _files(estimate: Mapping[str, Any], path: str) -> dict[str, str]:
-    from trilemma.engines.vllm.deploy import deployment
+def _files(estimate: Mapping[str, Any], path: str, engine: str) -> tuple[dict[str, str], str | None]:
+    """The files for ``engine``, and the engine that the plan was made for where that is another one."""
+    from trilemma.engines import canonical, deployer
+    from trilemma.engines.translation import for_engine
     from trilemma.plans.document import plan_from_document
 
     inputs = _object(estimate.get("inputs"), "inputs", path)
@@ -105,14 +113,16 @@ def _files(estimate: Mapping[str, Any], path: str) -> dict[str, str]:
     cluster = _object(inputs.get("cluster", {}), "inputs.cluster", path)
     per_node = cluster.get("gpus_per_node")
     one_node = isinstance(per_node, bool) or not isinstance(per_node, int) or gpus <= per_node
-    return deployment(
+    other = canonical(plan.engine.name) if canonical(plan.engine.name) != engine else None
+    files = deployer(engine)(
         model=_served_name(name),
-        plan=plan,
-        version=version if isinstance(version, str) else None,
+        plan=for_engine(plan, engine),
+        version=version if isinstance(version, str) and other is None else None,
         gpus=gpus,
         one_node=one_node,
         maker=_maker(cluster),
     )
+    return files, other
 
 
 def _prediction(estimate: Mapping[str, Any]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
@@ -50,3 +51,9 @@ def get(name: str) -> Engine:
         raise UnknownName("engine", name, _ENGINES, hint=f"engines known: {', '.join(_ENGINES)}")
     module, cls = _ENGINES[key]
     return cast("Engine", getattr(importlib.import_module(module), cls)())
+
+
+def deployer(name: str) -> Callable[..., dict[str, str]]:
+    """``deployment`` of the engine called ``name``: the files that start a plan on it."""
+    module, _ = _ENGINES[canonical(name)]
+    return cast("Callable[..., dict[str, str]]", importlib.import_module(f"{module}.deploy").deployment)

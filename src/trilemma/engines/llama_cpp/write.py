@@ -9,7 +9,7 @@ import numpy as np
 from trilemma.engines import canonical
 from trilemma.engines.flags import Flag, words_of
 from trilemma.engines.launch import check_model_word
-from trilemma.engines.llama_cpp.cards import cells_of
+from trilemma.engines.llama_cpp.cards import cache_format, cells_of
 from trilemma.engines.llama_cpp.facts import for_version
 from trilemma.engines.llama_cpp.flags import table
 from trilemma.errors import InputError, shorten
@@ -72,6 +72,7 @@ def _layout(layout: Layout) -> dict[str, Any]:
 
 def _options(options: ServeOptions, version: str | None) -> dict[str, Any]:
     facts = for_version(version)
+    cache_format(options.kv_dtype, "the cache format")
     slots = None if options.max_seqs is None else _whole(options.max_seqs, "max_seqs")
     shared = bool(options.extra.get("kv-unified", facts.slots["shared"] and slots is None))
     number = slots or int(facts.slots["number"])
