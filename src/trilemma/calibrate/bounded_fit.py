@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -18,23 +18,22 @@ def fit_log_ratio(
     predict: Callable[[Array], Array],
     measured: Array,
     *,
-    starts: Sequence[Array],
+    start: Array,
     low: Array,
     high: Array,
-    iterations: int = 60,
+    iterations: int = 40,
 ) -> tuple[Array, float]:
     """Values within ``low … high`` that minimise a robust sum over ``log(predict(values) / measured)``, and the mean cost.
 
     Levenberg-Marquardt (Marquardt 1963) with forward differences, steps cut at the bounds, and the soft-L1 loss
-    ``√(1 + (r/0.1)²) − 1``. The best of ``starts`` (the first on ties), so that equal input gives equal output.
+    ``√(1 + (r/0.1)²) − 1``.
     """
     log_measured = np.log(measured)
 
     def residuals(values: Array) -> Array:
         return np.asarray(np.log(np.maximum(predict(values), _LEAST_SECONDS)) - log_measured, dtype=float)
 
-    found = [_descend(residuals, np.clip(start, low, high), low, high, iterations) for start in starts]
-    values, cost = min(found, key=lambda pair: pair[1])
+    values, cost = _descend(residuals, np.clip(start, low, high), low, high, iterations)
     return values, cost / len(measured)
 
 
@@ -66,8 +65,8 @@ def _descend(
                 damping = max(damping / 4, 1e-9)
                 break
             damping *= 4
-        slow = slow + 1 if before - cost < 1e-4 * before else 0
-        if slow >= 3 or cost == before:
+        slow = slow + 1 if before - cost < 5e-4 * before else 0
+        if slow >= 2 or cost == before:
             break
     return values, cost
 

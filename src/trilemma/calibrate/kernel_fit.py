@@ -20,7 +20,7 @@ from trilemma.timing.kernels.formulas import COLLECTIVES, parameters_of
 #: A part with fewer rows keeps the numbers of the whole that it belongs to.
 FEWEST_ROWS = 40
 #: A fit looks at so many rows at most, drawn by seed; more change nothing but the time.
-_MOST_ROWS = 1000
+_MOST_ROWS = 800
 _SEED = 20261129
 #: Numbers that a part takes over from its implementation: few of its rows tell anything about them.
 _INHERITED = ("widest_group", "head_us")
@@ -52,14 +52,14 @@ def fit_kernel(rows: KernelRows) -> list[Fit]:
     """Fits of one group, the general one first, then those of its parts."""
     if rows.kernel in COLLECTIVES:
         return [Fit(values=_collective(rows), rows=len(rows.seconds))]
-    whole = _fit(rows, parameters_of(rows.kernel), ())
+    whole = _fit(rows, parameters_of(rows.kernel), None)
     fits = [Fit(values=whole, rows=len(rows.seconds))]
     for source in sorted(set(rows.sources.tolist())):
         mine = rows.part(rows.sources == source)
         if len(mine.seconds) < FEWEST_ROWS:
             continue
         alone = len(mine.seconds) == len(rows.seconds)
-        values = whole if alone else _fit(mine, parameters_of(rows.kernel), (whole,))
+        values = whole if alone else _fit(mine, parameters_of(rows.kernel), whole)
         fits.append(Fit(values=values, rows=len(mine.seconds), source=source))
         fits += _by_heads(mine, source, values)
     return fits
@@ -117,7 +117,7 @@ def _by_heads(rows: KernelRows, source: str, values: Mapping[str, float]) -> Ite
         fit = Fit(values=values, rows=0, source=source, head_dim=int(head_dim), windowed=windowed)
         mine = rows.part(fit.covers(rows))
         if len(mine.seconds) >= FEWEST_ROWS:
-            yield replace(fit, values=_fit(mine, kept, (values,)), rows=len(mine.seconds))
+            yield replace(fit, values=_fit(mine, kept, values), rows=len(mine.seconds))
 
 
 def _collective(rows: KernelRows) -> dict[str, float]:
@@ -125,39 +125,47 @@ def _collective(rows: KernelRows) -> dict[str, float]:
     for ranks in RANKS:
         mine = rows.part(rows.shapes["ranks"] == ranks)
         if len(mine.seconds) >= 8:
-            values |= _fit(mine, parameters_for(ranks), ())
+            values |= _fit(mine, parameters_for(ranks), None)
     return values
 
 
-def _fit(rows: KernelRows, parameters: Sequence[Parameter], starts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def _fit(rows: KernelRows, parameters: Sequence[Parameter], above: Mapping[str, float] | None) -> dict[str, float]:
+    """Values for ``rows``, from the starts of the parameters or from the values ``above``, those of the whole.
+
+    Numbers that count alternatives are tried one after another, each kept where it does better.
+    """
     if len(rows.seconds) > _MOST_ROWS:
         chosen = np.random.default_rng(_SEED).choice(len(rows.seconds), _MOST_ROWS, replace=False)
         rows = rows.part(np.sort(chosen))
-    counted = [p for p in parameters if p.choices]
     smooth = [p for p in parameters if not p.choices and (p.required or rows.kernel in COLLECTIVES)]
-    first = np.array([p.start for p in smooth])
-    all_starts = [first, *(np.array([start.get(p.name, p.start) for p in smooth]) for start in starts)]
-    found = [
-        _smooth_fit(rows, smooth, all_starts, dict(zip((p.name for p in counted), choice, strict=True)))
-        for choice in itertools.product(*(p.choices for p in counted))
-    ]
-    return min(found, key=lambda pair: pair[1])[0]
+    counted = [p for p in parameters if p.choices]
+    start = {p.name: above[p.name] if above is not None and p.name in above else p.start for p in parameters}
+    picked = {p.name: start[p.name] for p in counted}
+    best, cost = _smooth_fit(rows, smooth, start, picked)
+    for parameter in counted:
+        for choice in parameter.choices:
+            if choice != picked[parameter.name]:
+                values, tried = _smooth_fit(rows, smooth, best, {**picked, parameter.name: choice})
+                if tried < cost:
+                    best, cost = values, tried
+        picked[parameter.name] = best[parameter.name]
+    return best
 
 
 def _smooth_fit(
-    rows: KernelRows, smooth: Sequence[Parameter], starts: Sequence[Array], chosen: Mapping[str, float]
+    rows: KernelRows, smooth: Sequence[Parameter], start: Mapping[str, float], picked: Mapping[str, float]
 ) -> tuple[dict[str, float], float]:
     model, base, names = model_of(rows.kernel), blank(rows, {}), [p.name for p in smooth]
 
     def seconds(values: Array) -> Array:
-        named = {**chosen, **dict(zip(names, values.tolist(), strict=True))}
+        named = {**picked, **dict(zip(names, values.tolist(), strict=True))}
         return np.asarray(model.seconds(replace(base, values=named), rows), dtype=float)
 
     values, cost = fit_log_ratio(
         seconds,
         rows.seconds,
-        starts=starts,
+        start=np.array([start[name] for name in names]),
         low=np.array([p.low for p in smooth]),
         high=np.array([p.high for p in smooth]),
     )
-    return {**chosen, **dict(zip(names, values.tolist(), strict=True))}, cost
+    return {**picked, **dict(zip(names, values.tolist(), strict=True))}, cost

@@ -108,7 +108,7 @@ def _state_prefill_s(c: KernelCoefficients, rows: KernelRows) -> Any:
 
 
 def _convolution_s(c: KernelCoefficients, rows: KernelRows) -> Any:
-    return linear_state.convolution_s(c, rows.shapes["batch"] * rows.shapes["tokens"], rows.shapes["channels"])
+    return linear_state.convolution_s(c, *_shapes(rows, "batch", "tokens", "channels"))
 
 
 def _collective_s(c: KernelCoefficients, rows: KernelRows) -> Any:
@@ -158,6 +158,9 @@ _MODELS: Mapping[str, KernelModel] = {
     "experts": KernelModel(seconds=_experts_s, work=_experts_work, unit=("hidden", "inter", "top_k", "experts")),
     "state_decode": KernelModel(seconds=_state_decode_s, work=_nothing, unit=("batch", "heads")),
     "state_prefill": KernelModel(seconds=_state_prefill_s, work=_nothing, unit=("batch", "heads")),
-    "convolution": KernelModel(seconds=_convolution_s, work=_nothing, unit=("batch", "channels")),
+    **dict.fromkeys(
+        ("convolution", "mamba_convolution"),
+        KernelModel(seconds=_convolution_s, work=_nothing, unit=("batch", "channels")),
+    ),
     **dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "all_to_all"), _COLLECTIVE),
 }  # fmt: skip

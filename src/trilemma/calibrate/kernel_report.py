@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from trilemma.calibrate.kernel_tables import KernelRows, table_rules
+from trilemma.calibrate.kernel_columns import table_rules
+from trilemma.calibrate.kernel_tables import KernelRows
 from trilemma.quantities import Array
 from trilemma.report.tables import render_table
 

@@ -82,7 +82,8 @@ def rung_spreads(found: Sequence[KernelFits]) -> dict[str, dict[str, list[float]
     above: Mapping[str, list[float]] = {}
     for rung in (OTHER_ENGINE, SAME_ARCHITECTURE, OTHER_FORMAT, SPEC_SHEET):
         known = {k: _factors(ratios[rung, k]) for k in PARAMETERS if (rung, k) in ratios}
-        widest = [min(low for low, _ in known.values()), max(high for _, high in known.values())]
+        bounds = [*known.values(), *above.values(), [1.0, 1.0]]
+        widest = [min(low for low, _ in bounds), max(high for _, high in bounds)]
         spreads[rung] = {}
         for kernel in PARAMETERS:
             low, high = known.get(kernel, widest)

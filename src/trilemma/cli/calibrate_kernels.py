@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _write(folder: Path, found: list[KernelFits], names: list[str]) -> None:
-    from trilemma.calibrate.kernel_tables import table_rules
+    from trilemma.calibrate.kernel_columns import table_rules
     from trilemma.calibrate.kernels import card_document, ladder_document
 
     rules = table_rules()

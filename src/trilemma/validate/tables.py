@@ -61,9 +61,11 @@ KINDS: tuple[TableKind, ...] = (
         columns=frozenset({"model", "gpu", "measured_metric", "value"}),
         module="trilemma.validate.training",
     ),
-    TableKind(name="kernels", columns=frozenset({"gpu", "op", "dtype", "latency_us"})),
-    TableKind(name="kernels", columns=frozenset({"latency", "framework"})),
-    TableKind(name="kernels", columns=frozenset({"latency", "message_size"})),
+    TableKind(
+        name="kernels", columns=frozenset({"gpu", "op", "dtype", "latency_us"}), module="trilemma.validate.kernels"
+    ),
+    TableKind(name="kernels", columns=frozenset({"latency", "framework"}), module="trilemma.validate.kernels"),
+    TableKind(name="kernels", columns=frozenset({"latency", "message_size"}), module="trilemma.validate.kernels"),
 )
 
 
@@ -131,12 +133,14 @@ class Table:
 
 
 def read_table(path: str | Path) -> Table:
-    """Read a measured table (CSV, UTF-8, a header line).
+    """Read a measured table (CSV, UTF-8, a header line; or parquet, by its suffix).
 
     Raises `InputError` for a file that is missing, larger than 64 MiB, not UTF-8, holds NUL bytes, has a header with
     missing, doubled or unknown columns, or more than a million rows.
     """
     path = Path(path)
+    if path.suffix == ".parquet":
+        return _read_parquet(path)
     text = _bounded_text(path)
     reader = csv.reader(io.StringIO(text, newline=""))
     try:
@@ -146,6 +150,20 @@ def read_table(path: str | Path) -> Table:
     except csv.Error as error:
         raise InputError(f"{shorten(str(path))}: line {reader.line_num} is not CSV: {error}") from None
     return Table(name=path.name, kind=kind, columns=columns, rows=tuple(rows), broken=tuple(broken))
+
+
+def _read_parquet(path: Path) -> Table:
+    from trilemma.validate.parquet_rows import parquet_cells
+
+    if path.is_file() and path.stat().st_size > MOST_BYTES:
+        raise InputError(f"{shorten(str(path))}: larger than {MOST_BYTES >> 20} MiB; split the table")
+    columns, values = parquet_cells(path, most_rows=MOST_ROWS, most_columns=MOST_COLUMNS)
+    kind = recognise(columns, path)
+    rows = tuple(
+        Row(id=f"row {line}", line=line, cells={c: v for c, v in zip(columns, cells, strict=True) if v})
+        for line, cells in enumerate(values, start=1)
+    )
+    return Table(name=path.name, kind=kind, columns=columns, rows=rows)
 
 
 def recognise(columns: Sequence[str], path: Path) -> TableKind:

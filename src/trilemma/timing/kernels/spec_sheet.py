@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.timing.coefficients import Coefficients, coefficients_for
 from trilemma.timing.kernels.collectives import RANKS
@@ -18,22 +20,24 @@ def spec_sheet_kernel(accelerator: Accelerator, kernel: str, dtype: str) -> Kern
     """
     shares = coefficients_for(accelerator)
     stored = kernel_format(dtype)
-    neutral = {parameter.name: 0.0 for parameter in parameters_of(kernel)}
+    neutral = {parameter.name: 0.0 for parameter in parameters_of(kernel) if parameter.required}
+    values: dict[str, Any]
     if kernel in COLLECTIVES:
         values = _collective(shares, kernel, linked=accelerator.link is not None)
     else:
         values = neutral | {"overlap_power": shares.overlap_power, "fixed_us": _fixed_us(shares, kernel)}
         values |= _rates(shares, kernel, stored.compute, stored.weight_bytes)
-    return on_card(accelerator, kernel=kernel, engine="spec sheet", dtype=dtype, values=values)
+    numbers = {name: float(value) for name, value in values.items()}
+    return on_card(accelerator, kernel=kernel, engine="spec sheet", dtype=dtype, values=numbers)
 
 
-def _fixed_us(shares: Coefficients, kernel: str) -> float:
-    if kernel in ("gemm", "convolution"):
+def _fixed_us(shares: Coefficients, kernel: str) -> Any:
+    if kernel in ("gemm", "convolution", "mamba_convolution"):
         return shares.kernel_s * _MICRO
     return (shares.experts_kernel_s if kernel == "experts" else shares.attention_kernel_s) * _MICRO
 
 
-def _rates(shares: Coefficients, kernel: str, compute: str, weight_bytes: float) -> dict[str, float]:
+def _rates(shares: Coefficients, kernel: str, compute: str, weight_bytes: float) -> dict[str, Any]:
     if kernel == "gemm":
         return {
             "compute_share": shares.matmul_share(compute),
@@ -56,7 +60,7 @@ def _rates(shares: Coefficients, kernel: str, compute: str, weight_bytes: float)
     return rates
 
 
-def _collective(shares: Coefficients, kernel: str, *, linked: bool) -> dict[str, float]:
+def _collective(shares: Coefficients, kernel: str, *, linked: bool) -> dict[str, Any]:
     if kernel == "all_reduce" and linked:
         floor_s = shares.one_shot_latency_s
     else:
