@@ -104,6 +104,15 @@ def test_one_seed_tells_no_noise() -> None:
     assert not verdict.of("current").inside_noise
 
 
+def test_a_reference_that_stops_is_no_measure() -> None:
+    runs = [run("bf16", 0, 2.0, stopped_at=10), run("current", 0, 2.0), run("naive", 0, 9.0)]
+    (verdict,) = judge(runs)
+    assert verdict.of("bf16").stops == {0: 10}
+    assert verdict.of("naive").outcome == "blown up"
+    assert verdict.of("naive").since_step is None
+    assert math.isnan(verdict.of("current").gap)
+
+
 def test_gaps_need_a_reference() -> None:
     with pytest.raises(InputError, match="bf16"):
         judge([run("current", 0, 2.0)])

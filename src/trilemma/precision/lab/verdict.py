@@ -193,7 +193,7 @@ def _judge_recipe(
     since = None
     if stops:
         since = min(stops.values())
-    elif outcome in FAILED:
+    elif outcome in FAILED and all(one.stopped_at is None for one in references.values()):
         since = _since(runs, references, bar)
     return RecipeVerdict(
         recipe=recipe,
