@@ -81,6 +81,9 @@ class SpeedDocument(TypedDict):
     request_ms: NotRequired[FigureDocument]
     tokens_per_s_per_gpu: NotRequired[FigureDocument]
     mfu: NotRequired[FigureDocument]
+    hfu: NotRequired[FigureDocument]
+    comm_fraction: NotRequired[FigureDocument]
+    bubble_fraction: NotRequired[FigureDocument]
     batch: NotRequired[float]
     lines: NotRequired[list[SpeedLine]]
 
@@ -152,12 +155,27 @@ class EstimateDocument(TypedDict):
     command: NotRequired[str]
     start_up: NotRequired[dict[str, Any]]
     measured: NotRequired[list[ComparisonDocument]]
+    training_step: NotRequired[dict[str, Any]]
+    training_run: NotRequired[dict[str, Any]]
     warnings: list[CautionDocument]
 
 
 class Rejected(TypedDict):
     why: str
     count: int
+
+
+class GainDocument(TypedDict):
+    resource: str
+    step_s: float
+    gain: float
+
+
+class WaterfallDocument(TypedDict):
+    change: str
+    step_s: float
+    device_bytes: int
+    fits: bool
 
 
 class PlansDocument(TypedDict):
@@ -169,6 +187,11 @@ class PlansDocument(TypedDict):
     fitting: int
     seconds: float
     rejected: list[Rejected]
+    sensitivity: NotRequired[list[GainDocument]]
+    waterfall: NotRequired[list[WaterfallDocument]]
+    least_gpus: NotRequired[dict[str, Any]]
+    techniques: NotRequired[list[dict[str, Any]]]
+    nearest: NotRequired[dict[str, Any]]
 
 
 #: Schema file → the type it is made from.

@@ -143,6 +143,9 @@ def _speed(speed: SpeedEstimate) -> dict[str, Any]:
             "request_ms": _latency(speed.request_s, 1e3),
             "tokens_per_s_per_gpu": _interval(speed.tokens_per_s_per_gpu),
             "mfu": _interval(speed.mfu),
+            "hfu": _interval(speed.hfu),
+            "comm_fraction": _interval(speed.comm_fraction),
+            "bubble_fraction": _interval(speed.bubble_fraction),
             "batch": None if speed.batch is None else _rounded(speed.batch),
             "lines": [{"name": name, "seconds": _rounded(seconds)} for name, seconds in speed.lines.items()] or None,
         }

@@ -11,6 +11,7 @@ from trilemma.intervals import Interval
 from trilemma.memory.ledger import Line
 from trilemma.quantities import GIB, show_count, show_gib
 from trilemma.report.tables import render_table
+from trilemma.report.training import training_speed
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
@@ -159,7 +160,7 @@ def _speed(estimate: Estimate) -> list[str]:
     speed = estimate.speed
     if speed is None:
         return []
-    lines = []
+    lines = list(training_speed(estimate))
     if speed.ttft_s and speed.tpot_s:
         lines.append(
             f"speed      first token {_ms(speed.ttft_s)}, then {_ms(speed.tpot_s)} per token at batch {speed.batch:,.0f}"
@@ -186,11 +187,15 @@ def _money(estimate: Estimate) -> list[str]:
     lines = [f"cost       ${hour.value:,.2f} per hour for the plan ({_range(hour, 1)})"]
     if estimate.usd_per_million_tokens is not None:
         token = estimate.usd_per_million_tokens
-        lines.append(f"           ${token.value:,.3g} per million output tokens ({_range(token, 1, 3)})")
+        lines.append(f"           ${token.value:,.3g} per million {_tokens(estimate)}s ({_range(token, 1, 3)})")
     if estimate.watts is not None:
-        energy = f", {estimate.joules_per_token:,.3g} J per output token" if estimate.joules_per_token else ""
+        energy = f", {estimate.joules_per_token:,.3g} J per {_tokens(estimate)}" if estimate.joules_per_token else ""
         lines.append(f"power      up to {show_count(estimate.watts)} W{energy}")
     return lines
+
+
+def _tokens(estimate: Estimate) -> str:
+    return "trained token" if "training_step" in estimate.extras else "output token"
 
 
 def _remedies(estimate: Estimate, width: int) -> Iterator[str]:

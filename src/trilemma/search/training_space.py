@@ -190,7 +190,7 @@ class _Habits:
     attention: Attention = "sdpa"
     compiled: bool = False
     loss: Loss = "full"
-    overlap_data: bool | None = None
+    overlap: bool | None = None
 
 
 def _habits(implementation: Implementation, *, mixture: bool, adapters: bool) -> _Habits:
@@ -199,7 +199,7 @@ def _habits(implementation: Implementation, *, mixture: bool, adapters: bool) ->
     if implementation == "megatron":
         return _Habits(
             ladder=_MIXTURE_LADDER if mixture else RECOMPUTE_LADDER, stages=(1, 2, 3), recipes=("bf16",),
-            narrow_recipes=("fp8", "mxfp8"), optimizer="adamw", attention="flash", overlap_data=True,
+            narrow_recipes=("fp8", "mxfp8"), optimizer="adamw", attention="flash", overlap=True,
         )  # fmt: skip
     if implementation == "torchtitan":
         return _Habits(
@@ -244,7 +244,8 @@ def _template(habits: _Habits, settled: Settled, name: str) -> TrainingPlan:
         attention=habits.attention,
         compiled=habits.compiled,
         loss=habits.loss,
-        overlap_data=habits.overlap_data,
+        overlap_tensor=habits.overlap,
+        overlap_data=habits.overlap,
     )
 
 

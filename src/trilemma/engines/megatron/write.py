@@ -42,7 +42,7 @@ def write(*, model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> li
     words += ["--micro-batch-size", str(plan.micro_batch), "--global-batch-size", str(workload.global_batch)]
     words += ["--seq-length", str(workload.seq)]
     words += [*_state(plan), *_recipe(plan), *_recompute(plan), *_offload(plan, model)]
-    words += ["--tp-comm-overlap"] if plan.overlap_tensor else []
+    words += ["--tp-comm-overlap"] if plan.overlap_tensor and layout.tp > 1 else []
     words += ["--attention-backend", "unfused" if plan.attention == "eager" else "flash"]
     if plan.loss == "fused":
         words += ["--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl", "linear"]

@@ -1,0 +1,73 @@
+"""The speed of a training plan for people: step, throughput, where the seconds go, how long the run takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trilemma.estimate.estimate import Estimate
+from trilemma.intervals import Interval
+from trilemma.quantities import show_count
+
+_CELLS = 24
+#: Lines below this share of the step are summed up.
+_LEAST_SHARE = 0.005
+
+
+def training_speed(estimate: Estimate) -> Iterator[str]:
+    """Lines of the section; empty where the estimate is not one of training."""
+    speed, step = estimate.speed, estimate.extras.get("training_step")
+    if step is None or speed is None or speed.step_s is None:
+        return
+    interval = speed.step_s.interval
+    yield f"step       {_seconds(interval.value)} s ({_seconds(interval.low)} – {_seconds(interval.high)})"
+    rate = speed.tokens_per_s_per_gpu
+    if rate is not None:
+        gpus = int(estimate.inputs["cluster"]["gpus"])
+        yield (
+            f"           {show_count(rate.value)} tokens/s per GPU ({show_count(rate.low)} – {show_count(rate.high)}),"
+            f" {show_count(rate.value * gpus)} in all"
+        )
+    if speed.mfu is not None:
+        hfu = f", HFU {speed.hfu.value:.1%}" if speed.hfu is not None else ""
+        counted = f"{step['flops_convention']} attention, dense {step['mfu_peak']} peak"
+        yield f"           MFU {speed.mfu.value:.1%}{hfu} ({counted})"
+    shares = (("communication exposed", speed.comm_fraction), ("bubble", speed.bubble_fraction))
+    told = [f"{name} {share.value:.1%}" for name, share in shares if isinstance(share, Interval)]
+    if step.get("hidden_comm_fraction"):
+        told.insert(1, f"hidden {step['hidden_comm_fraction']:.1%}")
+    yield f"           of the step: {', '.join(told)}"
+    yield from _where(estimate, interval.value)
+    yield from _run(estimate)
+
+
+def _where(estimate: Estimate, total: float) -> Iterator[str]:
+    lines = estimate.speed.lines if estimate.speed else {}
+    small = 0.0
+    for name, seconds in lines.items():
+        if seconds < _LEAST_SHARE * total:
+            small += seconds
+            continue
+        yield _part(name.replace("_", " "), seconds, total)
+    if small > 0:
+        yield _part("the rest", small, total)
+
+
+def _part(name: str, seconds: float, total: float) -> str:
+    from trilemma.report.text import bar
+
+    share = seconds / total
+    return f"           {name:<18} {_seconds(seconds):>8} s  {bar(share, _CELLS)} {share:4.0%}"
+
+
+def _run(estimate: Estimate) -> Iterator[str]:
+    run = estimate.extras.get("training_run")
+    if run is None:
+        return
+    days = run["days"]
+    yield f"run        {days['value']:,.1f} days ({days['low']:,.1f} – {days['high']:,.1f}), {show_count(run['steps'])} steps"
+    every = show_count(run["checkpoint_every_steps"])
+    yield f"           a checkpoint every {every} steps; {run['lost_share']:.1%} of the time lost"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:,.3f}" if value < 10 else f"{value:,.1f}"
