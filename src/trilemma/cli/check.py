@@ -52,10 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
 
         return check(arguments, engine, own_words)
     command = engines.get(engine).read(own_words)
-    model, elsewhere = _model(command.model, arguments.models)
-    command = _on_cards(arguments.gpu, command)
-    cluster, named, cautions = _cluster(arguments.gpu, command)
-    model = _as_served(model, command)
+    model, elsewhere = model_of(command.model, arguments.models)
+    command = on_cards(arguments.gpu, command)
+    cluster, named, cautions = cluster_of(arguments.gpu, command)
+    model = served_model(model, command)
     free_bytes = None if arguments.free_gib is None else arguments.free_gib * GIB
     answer = check_command(command, model=model, cluster=cluster, free_bytes=free_bytes, log=arguments.log)
     if arguments.log is None:
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
 
 
-def _model(name: str, models_dir: str | None) -> tuple[Model, tuple[Caution, ...]]:
+def model_of(name: str, models_dir: str | None) -> tuple[Model, tuple[Caution, ...]]:
     """The model that a command names; a folder of the machine where it will run is known here by its name alone."""
     from trilemma.models.resolve import load_model
 
@@ -92,7 +92,7 @@ def _model(name: str, models_dir: str | None) -> tuple[Model, tuple[Caution, ...
     return model, (Caution(code="model-elsewhere", message=message),)
 
 
-def _on_cards(gpu: str | None, command: EngineCommand) -> EngineCommand:
+def on_cards(gpu: str | None, command: EngineCommand) -> EngineCommand:
     """A command that takes every card it finds, on the cards that ``--gpu`` counts."""
     from trilemma.engines.launch import on_every_card
 
@@ -100,7 +100,7 @@ def _on_cards(gpu: str | None, command: EngineCommand) -> EngineCommand:
     return on_every_card(command, int(number)) if number.isdigit() and len(number) < 7 else command
 
 
-def _cluster(gpu: str | None, command: EngineCommand) -> tuple[Cluster, int, tuple[Caution, ...]]:
+def cluster_of(gpu: str | None, command: EngineCommand) -> tuple[Cluster, int, tuple[Caution, ...]]:
     """The cards that the command occupies: as many as its layout takes, of those named; and how many are named."""
     from trilemma.hardware.catalogue import parse_gpu_argument
     from trilemma.hardware.cluster import Cluster
@@ -122,7 +122,7 @@ def _cluster(gpu: str | None, command: EngineCommand) -> tuple[Cluster, int, tup
     return cluster, max(named, needed), cautions
 
 
-def _as_served(model: Model, command: EngineCommand) -> Model:
+def served_model(model: Model, command: EngineCommand) -> Model:
     """The model as the command loads it: a 16-bit checkpoint that ``--quantization`` quantises while loading."""
     from trilemma.models.quantized import requantize
 

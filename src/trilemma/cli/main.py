@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("trilemma.cli.plan", "search all layouts for the best plans"),
     "compare": ("trilemma.cli.compare", "GPUs side by side for one job"),
     "export": ("trilemma.cli.export", "turn a plan into files and commands that an engine accepts"),
+    "upgrade": ("trilemma.cli.upgrade", "what another version of the engine changes for a command"),
     "validate": ("trilemma.cli.validate", "predicted against measured, error by class"),
     "precision": ("trilemma.cli.precision", "low precision in training and in weights: what fails, why, what mends it"),
     "measure": ("trilemma.cli.measure", "measure on this machine and print it beside what is predicted"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trilemma.engines.base import EngineCommand, Stage, StartUp
 from trilemma.plans import Draft, Layout, Plan, ServeOptions
 
 if TYPE_CHECKING:
+    from trilemma.engines.flags import FlagTable
     from trilemma.hardware.accelerator import Accelerator
     from trilemma.models.architecture import Model
 
@@ -59,14 +60,27 @@ class Vllm:
 
         return feasible_fraction(start)
 
-    def read(self, argv: Sequence[str]) -> EngineCommand:
+    def read(self, argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
         """See `trilemma.engines.vllm.read.read`."""
         from trilemma.engines.vllm.read import read
 
-        return read(argv)
+        return read(argv, version=version)
 
     def write(self, *, model: str, plan: Plan) -> list[str]:
         """See `trilemma.engines.vllm.write.write`."""
         from trilemma.engines.vllm.write import write
 
         return write(model=model, plan=plan)
+
+    def flags(self) -> FlagTable:
+        """See `trilemma.engines.vllm.flags.table`."""
+        from trilemma.engines.vllm.flags import table
+
+        return table()
+
+    def facts(self, version: str | None) -> dict[str, tuple[Any, str]]:
+        """Fact → (value, source) at ``version``."""
+        from trilemma.engines.vllm.facts import for_version
+
+        facts = for_version(version)
+        return {name: (getattr(facts, name), source) for name, source in facts.sources.items()}

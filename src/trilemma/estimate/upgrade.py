@@ -1,0 +1,173 @@
+"""What an engine upgrade changes for one command: its flags, the engine's rules, the options in force, the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from typing import Any, Protocol, cast
+
+from trilemma import engines
+from trilemma.engines.base import Engine, EngineCommand, StartUp
+from trilemma.engines.flags import FlagTable
+from trilemma.errors import Caution, InputError
+from trilemma.estimate.estimate import Estimate
+from trilemma.estimate.layouts import check_context, check_layout
+from trilemma.estimate.serving import from_start_up, rescaled
+from trilemma.hardware.cluster import Cluster
+from trilemma.models.architecture import Model
+from trilemma.workloads import Serving
+
+#: Codes of cautions by which a version refuses a flag.
+REFUSED = ("removed-flag", "newer-flag", "unknown-flag")
+#: Options in force that are told when they change: field of a start-up → words.
+_OPTIONS = {
+    "memory_fraction": "memory fraction", "context": "longest request", "max_seqs": "most sequences",
+    "max_batched_tokens": "most tokens in a step", "kv_format": "cache format",
+}  # fmt: skip
+
+
+class Versioned(Protocol):
+    """An engine whose rules and flags are known by version, so that two versions can be set side by side."""
+
+    def read(self, argv: Sequence[str], *, version: str | None = None) -> EngineCommand: ...
+
+    def flags(self) -> FlagTable: ...
+
+    def facts(self, version: str | None) -> Mapping[str, tuple[Any, str]]: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """One thing that differs: ``name``, what it was and is, and where that is known from."""
+
+    name: str
+    before: Any
+    after: Any
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upgrade:
+    """A command under two versions of its engine.
+
+    ``refused`` are flags of the command that the new version does not take, ``command`` is what to run instead: renamed flags
+    under their new names, gone ones left out. ``rules`` are changed facts of the engine, ``options`` changed defaults of this
+    command, ``before`` and ``after`` the estimates.
+    """
+
+    engine: str
+    old: str
+    new: str
+    before: Estimate
+    after: Estimate
+    refused: tuple[Caution, ...]
+    renamed: tuple[Change, ...]
+    rules: tuple[Change, ...]
+    options: tuple[Change, ...]
+    command: str
+
+    @property
+    def harmless(self) -> bool:
+        """Whether the command goes on as it stands: every flag is taken and the plan starts."""
+        return not self.refused and self.after.fits
+
+
+def upgrade(
+    words: Sequence[str],
+    *,
+    engine: str,
+    old: str,
+    new: str,
+    model: Model,
+    cluster: Cluster,
+    free_bytes: float | None = None,
+) -> Upgrade:
+    """The command ``words`` (as `trilemma.engines.commands.extract` gives them) under version ``old`` and ``new``.
+
+    Raises `InputError` for an engine whose versions are not told apart and for versions that are none.
+    """
+    serving = engines.get(engine)
+    if not all(hasattr(serving, name) for name in ("flags", "facts")):
+        raise InputError(f"versions of {engine} are not told apart yet")
+    versioned = cast(Versioned, serving)
+    table = versioned.flags()
+    table.at(old), table.at(new)
+    then = versioned.read(words, version=old)
+    moved, renamed = _renamed(words, table, new)
+    as_is = versioned.read(words, version=new)
+    now = versioned.read(moved, version=new)
+    known = {caution.message for caution in then.cautions}
+    refused = tuple(c for c in as_is.cautions if c.code in REFUSED and c.message not in known)
+    before = _start(serving, then, old, model, cluster, free_bytes)
+    after = _start(serving, now, new, model, cluster, free_bytes)
+    first = _estimate(before, serving, then, old, model, cluster)
+    second = _estimate(after, serving, now, new, model, cluster)
+    return Upgrade(
+        engine=table.engine,
+        old=before.version,
+        new=after.version,
+        before=first,
+        after=second,
+        refused=refused,
+        renamed=renamed,
+        rules=_rules(versioned, old, new),
+        options=tuple(
+            Change(name=words_, before=getattr(before, name), after=getattr(after, name))
+            for name, words_ in _OPTIONS.items()
+            if getattr(before, name) != getattr(after, name)
+        ),
+        command=str(second.extras["command"]),
+    )
+
+
+def _renamed(words: Sequence[str], table: FlagTable, new: str) -> tuple[list[str], tuple[Change, ...]]:
+    """``words`` with flags that ``new`` calls otherwise under their new names."""
+    at = table.at(new)
+    moved, changes = [], []
+    for word in words:
+        head, sign, value = word.partition("=")
+        given = table.lookup(head) if head.startswith("-") and len(head) > 1 else None
+        flag = given.flag if given is not None else None
+        after = table.flags.get(flag.renamed_to) if flag is not None and flag.renamed_to else None
+        if flag is None or after is None or not flag.gone_at(at) or not after.exists_at(at) or after.kind != flag.kind:
+            moved.append(word)
+            continue
+        moved.append(f"--{after.name}{sign}{value}")
+        changes.append(Change(name=f"--{flag.name}", before=f"--{flag.name}", after=f"--{after.name}"))
+    return moved, tuple(changes)
+
+
+def _start(
+    engine: Engine, command: EngineCommand, version: str, model: Model, cluster: Cluster, free_bytes: float | None
+) -> StartUp:
+    pool = command.plan.pool
+    check_layout(model, pool.layout)
+    check_context(model, pool.options.context, rescaled=rescaled(pool))
+    return engine.start_up(
+        model=model, accelerator=cluster.accelerator, layout=pool.layout, options=pool.options, draft=pool.draft,
+        version=version, free_bytes=free_bytes,
+    )  # fmt: skip
+
+
+def _estimate(
+    start: StartUp, engine: Engine, command: EngineCommand, version: str, model: Model, cluster: Cluster
+) -> Estimate:
+    plan = replace(command.plan, engine=replace(command.plan.engine, version=version))
+    answer = from_start_up(
+        start, engine=engine, model=model, cluster=cluster, workload=Serving(), plan=plan, served_as=command.model
+    )
+    return replace(answer, warnings=(*command.cautions, *answer.warnings))
+
+
+def _rules(engine: Versioned, old: str, new: str) -> tuple[Change, ...]:
+    """Facts of the engine that differ, with the source of the newer one."""
+    before, after = engine.facts(old), engine.facts(new)
+    return tuple(
+        Change(name=name, before=_plain(before[name][0]), after=_plain(value), source=source)
+        for name, (value, source) in after.items()
+        if name in before and before[name][0] != value
+    )
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
