@@ -62,6 +62,19 @@ def test_predicted_within_one_percent_of_counted(config: dict[str, object], opti
     assert abs(check.error) <= 0.01
 
 
+@pytest.mark.parametrize(
+    ("name", "attention"),
+    [
+        ("gpt2", "sdpa"), ("gpt-neox-20b", "sdpa"), ("phi-4", "sdpa"), ("gemma-3-4b", "sdpa"), ("gemma-2-9b", "eager"),
+        ("olmo-2-13b", "sdpa"), ("command-r", "sdpa"), ("deepseek-v2-lite", "sdpa"), ("deepseek-v3", "sdpa"),
+        ("starcoder2-7b", "eager"), ("qwen3-30b-a3b", "eager"), ("granite-3.3-8b", "sdpa"),
+    ],
+)  # fmt: skip
+def test_families_of_the_catalogue_made_small(name: str, attention: str) -> None:
+    check = check_activations(catalogue.config(name), attention=attention, seq=128)  # type: ignore[arg-type]
+    assert abs(check.error) <= 0.01
+
+
 @pytest.mark.parametrize(("name", "measured"), [("llama-3-8b", 57_124_487_180), ("llama-3-70b", 265_299_329_036)])
 def test_whole_models_without_data(name: str, measured: int) -> None:
     check = check_activations(catalogue.config(name), fake=True, micro_batch=1, seq=8192)

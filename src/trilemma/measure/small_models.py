@@ -66,9 +66,8 @@ def _fit_lists(small: dict[str, Any], layers: int) -> None:
     for key, value in list(small.items()):
         if isinstance(value, list) and key in ("layer_types", "mlp_layer_types", "no_rope_layers"):
             small[key] = value[:layers]
-    for key in ("n_group", "topk_group"):
-        if isinstance(small.get(key), int):
-            small[key] = 1
+    if "n_routed_experts" in small:  # few experts make one group
+        small.update(n_group=1, topk_group=1)
     if isinstance(small.get("first_k_dense_replace"), int):
         small["first_k_dense_replace"] = min(small["first_k_dense_replace"], max(layers - 1, 0))
 

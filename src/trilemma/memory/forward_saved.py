@@ -32,16 +32,18 @@ def forward_saved(model: Model, plan: TrainingPlan, *, seq: int) -> tuple[SavedR
 
     Beside decoder layers: token ids and labels (8 bytes a token each), rotary tables of the first layer (cosine and sine in
     the format of activations, once a sequence position), the last norm, the input of the output matrix and FP32
-    log-probabilities, from which the loss is taken.
+    log-probabilities, from which the loss is taken. Latent attention under sdpa is counted as a CPU runs it.
     """
-    traits = modelling_traits(implementation_facts(plan.implementation)["modelling"])
+    traits = modelling_traits(implementation_facts(plan.implementation)["modelling"], model.family)
+    latent = any(isinstance(mixer, LatentAttention) for mixer in model.mixers)
+    attention = "math" if latent and plan.attention == "sdpa" else plan.attention
     fmt = catalogue.get(plan.recipe.activations)
     tokens = int(plan.micro_batch) * seq
     shards = Shards(tokens=tokens, seq=seq, tp=1, sp=False)
     found, order = kinds(model)
     rows: list[SavedRow] = [SavedRow(place="embedding", name="token_ids", bytes=8.0 * tokens)]
     for kind, facts in enumerate(found):
-        every = trained_tensors(layer_tensors(facts, traits, attention=plan.attention), None)
+        every = trained_tensors(layer_tensors(facts, traits, attention=attention), None)
         for tensor in kept_tensors(every, facts, plan.recompute, compiled=plan.compiled):
             size = float(tensor_bytes(tensor, shards, activation_bits=fmt.bits))
             rows.append(SavedRow(place=f"layer kind {kind}", name=tensor.name, bytes=size, layers=order.count(kind)))
@@ -53,6 +55,8 @@ def forward_saved(model: Model, plan: TrainingPlan, *, seq: int) -> tuple[SavedR
         SavedRow(place="head", name=tensor.name, bytes=float(tensor_bytes(tensor, shards, activation_bits=fmt.bits)))
         for tensor in normalisation("final_norm", model.hidden, traits, layer_norm=layer_norm)
     )
+    if traits.soft_cap:
+        rows.append(SavedRow(place="head", name="capped_logits", bytes=tokens * model.vocab * fmt.bits / 8))
     rows += [
         SavedRow(place="head", name="output_input", bytes=tokens * model.hidden * fmt.bits / 8),
         SavedRow(place="loss", name="log_probabilities", bytes=4.0 * tokens * model.vocab),

@@ -48,7 +48,10 @@ class SavedTensor:
 
 
 def layer_tensors(facts: LayerFacts, traits: Traits, *, attention: str) -> tuple[SavedTensor, ...]:
-    """What one decoder layer keeps without any recompute. ``attention``: flash, sdpa or eager."""
+    """What one decoder layer keeps without any recompute.
+
+    ``attention``: flash, sdpa, eager, or math (what sdpa falls back to on CPU for heads of two widths).
+    """
     found: list[SavedTensor] = []
     mixer, ffn = facts.mixer, facts.ffn
     if mixer is not None:
@@ -65,7 +68,8 @@ def layer_tensors(facts: LayerFacts, traits: Traits, *, attention: str) -> tuple
     if ffn is not None:
         # Halves side by side share one norm and so one input.
         if mixer is None or facts.norms > 1:
-            found += _norm("post_norm", facts, traits, roles=facts.ffn_roles)
+            second = _norm("post_norm", facts, traits, roles=facts.ffn_roles)
+            found += [one for one in second if not (traits.shared_norm_input and one.name == "post_norm.input")]
         if isinstance(ffn, DenseFfn):
             found += _dense(ffn.intermediate, ffn.gated, traits, role="ffn", part="mlp")
         else:
@@ -114,9 +118,17 @@ def normalisation(
             ),
         ]
     return [
-        SavedTensor(name=f"{name}.fp32_input", width=total, bits=32, cut=cut, units=units),
+        SavedTensor(name=f"{name}.fp32_input", width=total * traits.norm_copies, bits=32, cut=cut, units=units),
         SavedTensor(name=f"{name}.statistics", width=rows, bits=32, cut=cut, units=units),
-        SavedTensor(name=f"{name}.normalised", width=total, needed_by=("norm",), cut=cut, units=units, pointwise=True),
+        SavedTensor(
+            name=f"{name}.normalised",
+            width=total,
+            bits=32 if traits.wide_norm else None,
+            needed_by=("norm",),
+            cut=cut,
+            units=units,
+            pointwise=True,
+        ),
     ]
 
 
@@ -126,6 +138,10 @@ def _softmax_attention(mixer: SoftmaxAttention, facts: LayerFacts, traits: Trait
     if facts.qk_norm:
         found += normalisation("q_norm", mixer.k_dim, traits, layer_norm=False, rows=heads, cut="units", units=heads)
         found += normalisation("k_norm", mixer.k_dim, traits, layer_norm=False, rows=kv, cut="units", units=kv)
+    if traits.fused_qkv:
+        raw = (heads + kv) * mixer.k_dim
+        found.append(SavedTensor(name="query_key_unrotated", width=raw, cut="units", units=kv))
+        found.append(SavedTensor(name="output_input", width=heads * mixer.v_dim, cut="units", units=heads))
     # Eager attention multiplies against K and V repeated for every query head.
     held = heads if attention == "eager" else kv
     found += [
@@ -143,7 +159,7 @@ def _attention_core(heads: int, out: int, attention: str, traits: Traits, *, rol
     probabilities and their copy in the format of activations.
     """
     output = SavedTensor(name="attention_output", width=out, cut="units", units=heads, op=True, fp8=True)
-    if attention != "eager":
+    if attention in ("flash", "sdpa"):
         lse = SavedTensor(
             name="log_sum_exp", width=heads, bits=32, cut="units", units=heads, parts=("core_attn",), op=True
         )
@@ -155,10 +171,13 @@ def _attention_core(heads: int, out: int, attention: str, traits: Traits, *, rol
         )
         return [output, probabilities]
     pair = {"cut": "units", "units": heads, "per": "pair", "parts": ("core_attn",)}
+    copied = [] if attention == "math" else [SavedTensor(name="probabilities", width=heads, copy=True, **pair)]  # type: ignore[arg-type]
+    capped = [SavedTensor(name="capped_scores", width=heads, **pair)] if traits.soft_cap else []  # type: ignore[arg-type]
     return [
+        *capped,
         SavedTensor(name="output_input", width=out, cut="units", units=heads, needed_by=(role,)),
         SavedTensor(name="probabilities_fp32", width=heads, bits=32, **pair),  # type: ignore[arg-type]
-        SavedTensor(name="probabilities", width=heads, copy=True, **pair),  # type: ignore[arg-type]
+        *copied,
     ]
 
 
@@ -166,6 +185,8 @@ def _latent_attention(mixer: LatentAttention, facts: LayerFacts, traits: Traits,
     """MLA unpacked into heads, as it is trained (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
     heads, qk = mixer.heads, mixer.nope_dim + mixer.rope_dim
     up = ("mla_up_proj",)
+    # Without a kernel for heads of two widths (CPU), scores and their factors are materialised in FP32.
+    wide = 32 if attention == "math" else None
     found: list[SavedTensor] = []
     if mixer.q_rank is not None:
         found += normalisation("query_latent_norm", mixer.q_rank, traits, layer_norm=facts.layer_norm)
@@ -175,9 +196,9 @@ def _latent_attention(mixer: LatentAttention, facts: LayerFacts, traits: Traits,
     found += normalisation("kv_latent_norm", kv_width, traits, layer_norm=facts.layer_norm)
     found += [
         SavedTensor(name="kv_latent", width=mixer.kv_rank, needed_by=("mla.kv_b",), fp8=True),
-        SavedTensor(name="query", width=heads * qk, cut="units", units=heads, parts=up, op=True),
-        SavedTensor(name="key", width=heads * qk, cut="units", units=heads, parts=up),
-        SavedTensor(name="value", width=heads * mixer.v_dim, cut="units", units=heads, parts=up, op=True),
+        SavedTensor(name="query", width=heads * qk, bits=wide, cut="units", units=heads, parts=up, op=True),
+        SavedTensor(name="key", width=heads * qk, bits=wide, cut="units", units=heads, parts=up),
+        SavedTensor(name="value", width=heads * mixer.v_dim, bits=wide, cut="units", units=heads, parts=up, op=True),
     ]
     return found + _attention_core(heads, heads * mixer.v_dim, attention, traits, role="mla.o")
 
@@ -217,7 +238,13 @@ def _dense(
     where: dict[str, object] = {"cut": "units", "units": intermediate, "per": "routed" if routed else "token"}
     names = ("gate", "up") if gated else ("pre_activation",)
     found = [
-        SavedTensor(name=f"{role}.{name}", width=width, parts=inside, op=name != "up", **where)  # type: ignore[arg-type]
+        SavedTensor(
+            name=f"{role}.{name}",
+            width=width * (1 if gated else traits.activation_copies),
+            parts=inside,
+            op=name != "up",
+            **where,
+        )  # type: ignore[arg-type]
         for name in names
     ]
     if gated and traits.gated == "separate":
@@ -252,6 +279,8 @@ def _experts(ffn: ExpertFfn, facts: LayerFacts, traits: Traits) -> list[SavedTen
         found.append(
             SavedTensor(name="experts.output", width=width * top_k * traits.returned_rows, per="routed", parts=("moe",))
         )
+    if traits.wide_router:
+        found.append(SavedTensor(name="router.fp32_input", width=facts.hidden, bits=32, needed_by=("router",)))
     if ffn.shared_intermediate:
         found += _dense(ffn.shared_intermediate, ffn.gated, traits, role="shared", part="shared_experts")
     if ffn.hidden is not None:

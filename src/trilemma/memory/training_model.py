@@ -49,7 +49,7 @@ def prepare(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> Tra
     found, order = kinds(model)
     if not found:
         raise InputError(f"{model.name} has no decoder layers to train")
-    traits = modelling_traits(facts["modelling"])
+    traits = modelling_traits(facts["modelling"], model.family)
     tensors: tuple[Tensor, ...] = model.tensors
     frozen: str | None = None
     trained: frozenset[str] | None = None

@@ -20,6 +20,12 @@ class Traits:
     ``gathered_inputs``: inputs of column-parallel products are kept as gathered along the sequence, not as dealt out.
     ``dropout``: masks of one byte are kept, and where softmax is not fused its output before and after (Korthikanti et al.
     2022, section 4.1).
+
+    Habits of single families: ``wide_norm`` multiplies the weight of a written norm in FP32, of whose
+    input ``norm_copies`` FP32 copies are kept; ``fused_qkv`` keeps the product
+    that q, k and v are views of beside rotated copies, and a copy of attention's output; ``activation_copies`` intermediate
+    results of an activation written out; ``shared_norm_input``: both norms read one tensor; ``soft_cap`` keeps capped scores
+    and logits; ``wide_router`` reads an FP32 copy of its input.
     """
 
     norm: Literal["fused", "written"] = "fused"
@@ -29,6 +35,13 @@ class Traits:
     returned_rows: float = 1.0
     gathered_inputs: bool = False
     dropout: bool = False
+    wide_norm: bool = False
+    norm_copies: float = 1.0
+    fused_qkv: bool = False
+    activation_copies: float = 1.0
+    shared_norm_input: bool = False
+    soft_cap: bool = False
+    wide_router: bool = False
 
 
 @cache
@@ -38,10 +51,15 @@ def coefficients() -> dict[str, Any]:
 
 
 @cache
-def modelling_traits(modelling: str) -> Traits:
-    """Traits of a model code: transformers, torchtitan, megatron, torchtune, litgpt, llm-foundry."""
+def modelling_traits(modelling: str, family: str = "") -> Traits:
+    """Traits of a model code (transformers, torchtitan, megatron, torchtune, litgpt, llm-foundry), with the habits that it
+    has for one family of models."""
     row = {key: value for key, value in coefficients()["traits"][modelling].items() if key not in ("source", "as_of")}
-    return Traits(**row)
+    habits: dict[str, Any] = {}
+    for one in row.pop("habits", []):
+        if family in one["families"]:
+            habits |= {key: value for key, value in one.items() if key != "families"}
+    return Traits(**(row | habits))
 
 
 def implementation_facts(implementation: str, *, version: str | None = None) -> Mapping[str, Any]:
