@@ -1,0 +1,194 @@
+"""Are two loss curves the same? A test of equivalence with a margin, honest about what the data cannot say.
+
+The candidate is compared with the reference over the tail of the steps that both reached. Noise inside a run comes from
+means of consecutive blocks of the difference (batch means: Law and Kelton, Simulation Modeling and Analysis, §9.5.3, so
+that neighbouring steps may correlate, and noise common to both runs cancels); noise between runs from repeats with other
+seeds, or from a stated prior where there is only one run a side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trilemma.errors import InputError
+
+Array = NDArray[np.float64]
+Outcome = Literal["pass", "fail", "not enough data"]
+
+#: Student's t, 95 % one-sided, for the degrees of freedom of few blocks or runs; beyond the table the normal value.
+_T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753)
+_Z95 = 1.645
+_BLOCKS = 10
+_LEAST_STEPS = 20
+_LEAST_TAIL = 10
+#: A gap that is surely above zero fails from this share of the margin on: the estimate of a gap at the margin scatters.
+_FAILS_FROM = 0.75
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GateRules:
+    """``margin`` is the relative loss gap that matters; the last ``tail`` share of the common steps is compared.
+
+    ``seed_noise`` is the relative standard deviation of the final loss between seeds of one recipe, used while fewer than
+    two runs a side let it be measured; ``paired`` says that both runs share seed and data, so that it cancels.
+    """
+
+    margin: float = 0.01
+    tail: float = 0.2
+    seed_noise: float = 0.003
+    paired: bool = False
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("margin", 1e-6, 1.0), ("tail", 0.01, 1.0), ("seed_noise", 0.0, 1.0)):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise InputError(
+                    f"--{name.replace('_', '-')} {value} is out of range; give a share from {low:g} to {high:g}"
+                )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GateResult:
+    """``gap`` is (candidate − reference) / reference of the tail means, ``low`` to ``high`` its central 90 % interval.
+
+    *fail* when the interval is above zero and the gap above three quarters of the margin, *pass* when the whole interval
+    is below the margin, else *not enough data*, with ``needed_runs`` a side that would settle a gap of zero.
+    """
+
+    outcome: Outcome
+    reason: str
+    gap: float
+    low: float
+    high: float
+    steps: int
+    tail_steps: int
+    runs: tuple[int, int]
+    needed_runs: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        figures = {name: getattr(self, name) for name in ("gap", "low", "high")}
+        return {
+            "schema": "trilemma/gate@1",
+            "outcome": self.outcome,
+            "reason": self.reason,
+            **{name: value if math.isfinite(value) else None for name, value in figures.items()},
+            "steps": self.steps,
+            "tail_steps": self.tail_steps,
+            "runs": {"reference": self.runs[0], "candidate": self.runs[1]},
+            "needed_runs": self.needed_runs,
+        }
+
+
+#: One run: step → loss.
+Curve = Mapping[int, float]
+
+
+def gate(reference: Sequence[Curve], candidate: Sequence[Curve], rules: GateRules | None = None) -> GateResult:
+    """Judge the runs of ``candidate`` against those of ``reference`` (one or more curves each, step → loss).
+
+    A candidate whose loss is not finite fails at once; a reference whose loss is not finite is refused. Steps that not
+    every run has are left out. Raises `InputError` for curves without steps in common.
+    """
+    rules = rules or GateRules()
+    runs = (len(reference), len(candidate))
+    for at, curve in enumerate(reference):
+        broken = _first_broken(curve)
+        if broken is not None:
+            raise InputError(
+                f"the reference's loss is {curve[broken]} at step {broken} of run {at + 1}; give a run that trained"
+            )
+    steps = _common_steps([*reference, *candidate])
+    for at, curve in enumerate(candidate):
+        broken = _first_broken(curve)
+        if broken is not None:
+            reason = f"the candidate's loss is {curve[broken]} at step {broken} of run {at + 1}"
+            return _outcome("fail", reason, math.inf, math.inf, math.inf, steps, 0, runs)
+    tail = steps[-max(math.ceil(len(steps) * rules.tail), 1) :]
+    if len(steps) < _LEAST_STEPS or len(tail) < _LEAST_TAIL:
+        reason = (
+            f"{len(steps)} steps in common, {len(tail)} of them in the tail: too few to tell noise from a gap"
+            f" (at least {_LEAST_STEPS} and {_LEAST_TAIL})"
+        )
+        return _outcome("not enough data", reason, math.nan, math.nan, math.nan, steps, len(tail), runs)
+    ours = np.array([[curve[step] for step in tail] for curve in candidate])
+    theirs = np.array([[curve[step] for step in tail] for curve in reference])
+    gap, error, freedom = _gap(theirs, ours, rules)
+    half = _t95(freedom) * error
+    return _judged(gap, half, error, rules, steps, len(tail), runs)
+
+
+def _gap(reference: Array, candidate: Array, rules: GateRules) -> tuple[float, float, float]:
+    """(relative gap, its standard error, degrees of freedom) from tails of shape (runs, steps)."""
+    level = float(reference.mean())
+    difference = (candidate.mean(axis=0) - reference.mean(axis=0)) / level
+    blocks = np.array([block.mean() for block in np.array_split(difference, min(_BLOCKS, len(difference) // 2))])
+    inside = float(blocks.std(ddof=1)) / math.sqrt(len(blocks))
+    if rules.paired:
+        return float(difference.mean()), inside, len(blocks) - 1
+    between, freedom = _between_runs(reference / level, candidate / level, rules)
+    error = math.hypot(inside, between) if len(reference) == len(candidate) == 1 else max(inside, between)
+    return float(difference.mean()), error, freedom if freedom else len(blocks) - 1
+
+
+def _between_runs(reference: Array, candidate: Array, rules: GateRules) -> tuple[float, float]:
+    """Standard error of the gap from run to run, and its degrees of freedom (0: the prior was used)."""
+    repeats = len(reference) + len(candidate) - 2
+    share = 1 / len(reference) + 1 / len(candidate)
+    if repeats < 2:
+        return rules.seed_noise * math.sqrt(share), 0
+    squares = sum(float(((runs.mean(axis=1) - runs.mean()) ** 2).sum()) for runs in (reference, candidate))
+    return math.sqrt(squares / repeats * share), repeats
+
+
+def _judged(
+    gap: float, half: float, error: float, rules: GateRules, steps: list[int], tail: int, runs: tuple[int, int]
+) -> GateResult:
+    low, high = gap - half, gap + half
+    if low > 0 and gap > _FAILS_FROM * rules.margin:
+        reason = f"the candidate's loss is {gap:.2%} higher ({low:.2%} to {high:.2%}), the margin is {rules.margin:.2%}"
+        return _outcome("fail", reason, gap, low, high, steps, tail, runs)
+    if high < rules.margin:
+        reason = f"the gap of {gap:+.2%} lies below the margin of {rules.margin:.2%} with 95 % confidence (up to {high:+.2%})"
+        return _outcome("pass", reason, gap, low, high, steps, tail, runs)
+    needed = max(2, math.ceil(min(runs) * (_Z95 * error / rules.margin * 1.5) ** 2) + 1)
+    reason = (
+        f"the gap of {gap:+.2%} may be anything from {low:+.2%} to {high:+.2%}, the margin is {rules.margin:.2%}:"
+        f" about {needed} runs a side would settle it, or a longer tail"
+    )
+    return _outcome("not enough data", reason, gap, low, high, steps, tail, runs, needed)
+
+
+def _outcome(
+    outcome: Outcome, reason: str, gap: float, low: float, high: float, steps: list[int], tail: int,
+    runs: tuple[int, int], needed: int | None = None,
+) -> GateResult:  # fmt: skip
+    return GateResult(
+        outcome=outcome, reason=reason, gap=gap, low=low, high=high, steps=len(steps), tail_steps=tail, runs=runs,
+        needed_runs=needed,
+    )  # fmt: skip
+
+
+def _common_steps(curves: Sequence[Curve]) -> list[int]:
+    if not curves or not all(curves):
+        raise InputError(
+            'a loss curve without a single step cannot be compared; give lines such as {"step": 1, "loss": 2.3}'
+        )
+    common = sorted(set.intersection(*(set(curve) for curve in curves)))
+    if not common:
+        raise InputError("the curves have no step in common; log both at the same steps")
+    return common
+
+
+def _first_broken(curve: Curve) -> int | None:
+    return next((step for step in sorted(curve) if not math.isfinite(curve[step])), None)
+
+
+def _t95(freedom: float) -> float:
+    at = int(freedom) - 1
+    return _T95[at] if 0 <= at < len(_T95) else _Z95
