@@ -36,7 +36,7 @@ class Bench:
     """Figures of one model on one kind of card under one engine; arrays have one entry per figure.
 
     ``quantity`` is tpot or ttft in seconds, output, decode or prefill in tokens per second over the whole plan.
-    ``at`` says where the figures stood in the table. ``queued`` figures are taken with every request waiting.
+    ``at`` says where the figures stood in the table, ``trust`` how much each weighs. ``queued`` figures are taken with every request waiting.
     """
 
     work: ModelWork
@@ -53,6 +53,7 @@ class Bench:
     quantity: Any
     measured: Array
     at: Any
+    trust: Array
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -62,7 +63,7 @@ class Bench:
     def take(self, chosen: Any) -> Bench:
         """The figures at ``chosen`` (indices or a mask)."""
         degrees = {name: np.asarray(getattr(self.layout, name))[chosen] for name in ("tp", "pp", "dp", "ep")}
-        arrays = ("isl", "osl", "concurrency", "slots", "queued", "quantity", "measured", "at")
+        arrays = ("isl", "osl", "concurrency", "slots", "queued", "quantity", "measured", "at", "trust")
         return Bench(
             work=self.work, machine=self.machine, engine=self.engine, precision=self.precision,
             kv_format=self.kv_format, layout=Layout(**degrees), **{name: getattr(self, name)[chosen] for name in arrays},
@@ -224,4 +225,4 @@ def _weighted(predicted: Any, bench: Bench) -> Any:
     expected = np.array([_EXPECTED[quantity] for quantity in bench.quantity])
     errors = np.log(np.maximum(predicted, 1e-12) / bench.measured)
     inside = np.sqrt(2.0 * (np.sqrt(1.0 + (errors / _HUBER) ** 2) - 1.0)) * _HUBER
-    return np.sign(errors) * inside / expected
+    return np.sign(errors) * inside * bench.trust / expected

@@ -54,4 +54,5 @@ def bench_of(points: Sequence[Point], *, model: Model, cluster: Cluster, plan: P
         quantity=np.array([quantity for _, quantity, _ in rows]),
         measured=np.array([value for _, _, value in rows]),
         at=np.arange(len(rows)),
+        trust=np.ones(len(rows)),
     )

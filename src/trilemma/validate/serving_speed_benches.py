@@ -90,6 +90,7 @@ def _bench(members: Sequence[tuple[int, SpeedQuestion]]) -> Bench:
         quantity=np.array([quantity_of(one) for one in questions]),
         measured=np.array([in_seconds_or_tokens(one, one.measured) for one in questions]),
         at=np.array([at for at, _ in members]),
+        trust=_column(questions, "trust"),
     )
 
 

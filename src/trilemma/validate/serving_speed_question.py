@@ -38,6 +38,8 @@ _ENGINES = (
     ("ollama", "llama.cpp"),
     ("llama.cpp", "llama.cpp"),
 )
+#: Tier of a row → its weight in a fit.
+_TRUST = {"B": 0.5, "C": 0.0}
 #: InferenceX draws lengths evenly from 80 to 100 % of the nominal ones (its RANDOM_RANGE_RATIO), 90 % in the mean.
 _DRAWN_SHARE = 0.9
 _QUEUED = ("max load", "scenario=offline")
@@ -47,7 +49,8 @@ _QUEUED = ("max load", "scenario=offline")
 class SpeedQuestion:
     """What is asked of timing. ``isl`` and ``osl`` are mean tokens; ``concurrency`` is infinite where all is queued.
 
-    ``precision`` is what the row calls its weights; ``layout.dp`` counts replicas of attention.
+    ``precision`` is what the row calls its weights; ``layout.dp`` counts replicas of attention. ``trust`` is the weight of
+    the row in a fit: usable with assumptions counts half, flagged or contradictory nothing.
     """
 
     model: Model
@@ -62,6 +65,7 @@ class SpeedQuestion:
     metric: str
     measured: float
     assumed: tuple[str, ...]
+    trust: float = 1.0
 
 
 def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
@@ -93,6 +97,7 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
         metric=metric,
         measured=measured,
         assumed=tuple(assumed),
+        trust=_TRUST.get(row.text("tier").upper(), 1.0),
     )
 
 

@@ -81,8 +81,8 @@ def residuals_of(
         first = questions[int(bench.at[0])]
         assert isinstance(first, SpeedQuestion)
         family = family_of(first.model)
-        for at, figure, measured in zip(bench.at, bench.quantity, bench.measured, strict=True):
-            if np.isfinite(predicted[at]) and not (leave_out is not None and leave_out[at]):
+        for at, figure, measured, trust in zip(bench.at, bench.quantity, bench.measured, bench.trust, strict=True):
+            if trust >= 1.0 and np.isfinite(predicted[at]) and not (leave_out is not None and leave_out[at]):
                 ratio = float(measured / predicted[at])
                 found.append(
                     Residual(
@@ -115,8 +115,12 @@ def fit_table(
     source: str,
     start: ServingTerms | None = None,
 ) -> ServingTerms:
-    """Terms fitted to all rows, with bounds: of deployments that were fitted from the rows themselves and from the same
-    rows with their model left out, half and half; of others from rows with their card and engine left out."""
+    """Terms fitted to all rows, with bounds.
+
+    Of deployments that were fitted: from the rows themselves and the same rows with their model left out, half and half. Of
+    others: from rows with their card and engine left out and rows with their model left out. Rows of little trust take no
+    part in bounds.
+    """
     terms = fit(benches, priors(), start=start)
     rows = len(questions)
     fitted = residuals_of(benches, questions, predictions(benches, terms, rows))
@@ -124,7 +128,7 @@ def fit_table(
     elsewhere = residuals_of(benches, questions, without(benches, _groups(questions, "deployment"), terms))
     spreads: tuple[Spread, ...] = (
         *spreads_of([*fitted, *other_models], measured=True),
-        *spreads_of(elsewhere, measured=False),
+        *spreads_of([*elsewhere, *other_models], measured=False),
     )
     return replace(terms, spreads=spreads, source=source)
 
