@@ -16,25 +16,32 @@ import numpy as np
 
 from trilemma.calibrate.robust_fit import robust_fit
 from trilemma.data.digest import DATA
+from trilemma.hardware.cluster import Cluster
+from trilemma.models.architecture import Model
+from trilemma.plans.training import Schedule, TrainingPlan
 from trilemma.quantities import Array
-from trilemma.timing.schedules import Schedule
-from trilemma.timing.training_coefficients import Setting, rate_terms
+from trilemma.timing.training_coefficients import Framework, Setting, rate_terms
 from trilemma.timing.training_collectives import Fabric
 from trilemma.timing.training_loads import Loads, training_loads
 from trilemma.timing.training_operators import training_work
 from trilemma.timing.training_step import step_lines
-from trilemma.validate.training_question import TrainingQuestion
-
+from trilemma.workloads import TrainingWorkload
 
 _STEP = 1e-5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """One measured step: what was run, how long it took in seconds, the source whose rows it counts among, and how much
-    it counts (1 where source and layout are complete)."""
+    """One measured step: what was run, by what software, how long it took in seconds, the source whose rows it counts among,
+    and how much it counts (1 where source and layout are complete)."""
 
-    question: TrainingQuestion
+    model: Model
+    cluster: Cluster
+    plan: TrainingPlan
+    workload: TrainingWorkload
+    framework: Framework
+    era: str
+    mtp: bool
     measured_s: float
     source: str
     weight: float = 1.0
@@ -64,13 +71,13 @@ class Design:
         self.measured = np.log([sample.measured_s for sample in samples])
         self.sources = np.array([sample.source for sample in samples])
         self.trust = np.array([sample.weight for sample in samples])
-        prepared = [_prepare(sample.question) for sample in samples]
+        prepared = [_prepare(sample) for sample in samples]
         self.names = tuple(sorted({name for _, terms, _ in prepared for _, names in terms.values() for name in names}))
         self.terms = [terms for _, terms, _ in prepared]
         at = {name: index for index, name in enumerate(self.names)}
         groups: dict[str, list[int]] = {}
         for index, sample in enumerate(samples):
-            groups.setdefault(sample.question.plan.schedule, []).append(index)
+            groups.setdefault(sample.plan.schedule, []).append(index)
         self.batches = [_batch(schedule, rows, samples, prepared, at) for schedule, rows in groups.items()]
         self.start, self.spread = _priors(self.names)
 
@@ -105,8 +112,8 @@ class Design:
 
     def named_only(self, held: Any) -> list[str]:
         """Coefficients that only the rows in ``held`` name, so that a fit without them leaves these at their priors."""
-        outside = set()
-        inside = set()
+        outside: set[str] = set()
+        inside: set[str] = set()
         for row, terms in enumerate(self.terms):
             (inside if held[row] else outside).update(name for _, names in terms.values() for name in names)
         return sorted(inside - outside)
@@ -125,16 +132,18 @@ def _log_step(batch: _Batch, logs: Array) -> Array:
     return np.asarray(np.log(sum(lines.values())))
 
 
-def _prepare(question: TrainingQuestion) -> tuple[Loads, dict[str, tuple[float, tuple[str, ...]]], Setting]:
-    work = training_work(question.model, mtp=question.mtp)
-    fabric = Fabric.of(question.cluster)
+def _prepare(sample: Sample) -> tuple[Loads, dict[str, tuple[float, tuple[str, ...]]], Setting]:
+    work = training_work(sample.model, mtp=sample.mtp)
+    fabric = Fabric.of(sample.cluster)
     setting = Setting.of(
-        question.plan, question.cluster.accelerator, fabric, mixture=work.is_mixture, framework=question.framework,
-        era=question.era or "unstated",
-    )  # fmt: skip
-    loads = training_loads(
-        work, question.plan, question.workload, fabric, overlap_expert=question.framework.overlap_expert
+        sample.plan,
+        sample.cluster.accelerator,
+        fabric,
+        mixture=work.is_mixture,
+        framework=sample.framework,
+        era=sample.era,
     )
+    loads = training_loads(work, sample.plan, sample.workload, fabric, overlap_expert=sample.framework.overlap_expert)
     return loads, rate_terms(setting), setting
 
 
@@ -148,7 +157,7 @@ def _batch(
         for j, row in enumerate(rows):
             for name in prepared[row][1][rate][1]:
                 incidence[i, j, at[name]] = 1.0
-    layouts = [samples[row].question.plan.layout for row in rows]
+    layouts = [samples[row].plan.layout for row in rows]
     return _Batch(
         rows=np.array(rows),
         schedule=schedule,  # type: ignore[arg-type]

@@ -13,9 +13,9 @@ import numpy as np
 from trilemma.calibrate.training import Design, Sample
 from trilemma.errors import InputError, shorten
 from trilemma.quantities import Array
+from trilemma.timing.training_operators import training_work
 from trilemma.validate.selection import parse_condition, select
 from trilemma.validate.tables import Row, UnusableRow, read_table
-from trilemma.validate.training_classes import kind_of
 from trilemma.validate.training_figures import MEMORY, measured_speed, scored_rows
 from trilemma.validate.training_question import read_training_question
 from trilemma.validate.training_refit import sample_of
@@ -33,7 +33,7 @@ def fit_table(path: str | Path, *, where: Sequence[str] = (), models_dir: str | 
     """Fit the training rows of ``path`` and return the data file as text. Raises `InputError`.
 
     Intervals of measured classes are the 5th and 95th percentile of measured over predicted seconds, each row predicted by a
-    fit that left it out (five folds); of unmeasured classes the same with whole sources left out.
+    fit that left it out (five folds); of unmeasured classes the same with whole frameworks left out.
     """
     table = read_table(path)
     if table.kind.name != "training":
@@ -67,13 +67,13 @@ def read_samples(rows: Sequence[Row], models_dir: str | None = None) -> list[Sam
 
 
 def _spreads(design: Design, samples: Sequence[Sample], theta: Array) -> dict[str, dict[str, Any]]:
-    kinds = np.array([kind_of(sample.question) for sample in samples])
+    mixture = np.array([training_work(sample.model, mtp=False).is_mixture for sample in samples])
+    frameworks = np.array([sample.framework.name for sample in samples])
     folds = np.random.default_rng(0).permutation(len(samples)) % _FOLDS
     found: dict[str, dict[str, Any]] = {}
-    for name, groups in (("measured", folds), ("unmeasured", np.unique(design.sources, return_inverse=True)[1])):
+    for name, groups in (("measured", folds), ("unmeasured", frameworks)):
         held = _held_out(design, theta, groups)
-        for kind, label in (("dense", "dense"), ("moe", "mixture")):
-            chosen = kinds == kind
+        for label, chosen in (("dense", ~mixture), ("mixture", mixture)):
             if not chosen.any():
                 continue
             ratio = np.exp(design.measured[chosen] - held[chosen])
@@ -98,7 +98,13 @@ def _weighted_quantile(values: Array, weights: Array, share: float) -> float:
 
 
 def _text(
-    design: Design, theta: Array, spreads: Mapping[str, Mapping[str, Any]], *, table: str, digest: str, where: Sequence[str]
+    design: Design,
+    theta: Array,
+    spreads: Mapping[str, Mapping[str, Any]],
+    *,
+    table: str,
+    digest: str,
+    where: Sequence[str],
 ) -> str:
     shown = "".join(f" --where {condition}" for condition in where)
     lines = [

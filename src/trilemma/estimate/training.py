@@ -98,7 +98,9 @@ def check_training_layout(model: Model, cluster: Cluster, plan: TrainingPlan, wo
             f"--pp {pp} x --vpp {layout.vpp} is more stages than the {layers} layers of {model.name}; give at most {layers}"
         )
     if (tp * dp * cp) % ep:
-        raise InputError(f"--ep {ep} does not divide the {tp * dp * cp} ranks of a stage (tp x dp x cp); give a divisor")
+        raise InputError(
+            f"--ep {ep} does not divide the {tp * dp * cp} ranks of a stage (tp x dp x cp); give a divisor"
+        )
     micro = int(plan.micro_batch) * dp
     if workload.global_batch % micro:
         raise InputError(
@@ -116,7 +118,9 @@ def _verdict(memory: TrainingMemory, capacity: Interval) -> Verdict:
     chance = _normal(left / spread) if spread > 0 else float(left >= 0)
     if left >= 0:
         return Verdict(
-            stage="ok", probability=chance, reason=f"{show_gib(left)} GiB of {show_gib(capacity.value)} GiB left at the peak"
+            stage="ok",
+            probability=chance,
+            reason=f"{show_gib(left)} GiB of {show_gib(capacity.value)} GiB left at the peak",
         )
     return Verdict(
         stage="oom_runtime",
@@ -132,14 +136,12 @@ def _normal(z: float) -> float:
 
 
 def _memory(memory: TrainingMemory, capacity: Interval) -> MemoryEstimate:
-    outside = float(memory.outside_bytes)
+    outside, need = float(memory.outside_bytes), float(memory.device_bytes)
     reserved = memory.reserved
     return MemoryEstimate(
         capacity_bytes=int(capacity.value),
         usable_bytes=int(capacity.value - outside),
-        total=Interval(
-            value=float(memory.device_bytes), low=reserved.low + outside, high=max(reserved.high + outside, float(memory.device_bytes))
-        ),
+        total=Interval(value=need, low=min(reserved.low + outside, need), high=max(reserved.high + outside, need)),
         ledger=memory.ledger,
     )
 
@@ -201,7 +203,9 @@ def _cautions(model: Model, setting: Setting) -> tuple[Caution, ...]:
     found = [Caution(code="model-assumption", message=text) for text in model.assumptions]
     unknown = unknown_terms(setting)
     if unknown:
-        text = f"no measured run told the speed of {', '.join(unknown)}: shared coefficients and a wide interval are used"
+        text = (
+            f"no measured run told the speed of {', '.join(unknown)}: shared coefficients and a wide interval are used"
+        )
         found.append(Caution(code="training-speed-unmeasured", message=text))
     return tuple(found)
 

@@ -112,7 +112,9 @@ def timeline(
     if not stages == len(input_gradient_s) == len(weight_gradient_s):
         raise InputError("a timeline needs forward, input-gradient and weight-gradient seconds of every stage")
     if schedule == "interleaved" and micro_batches % stages:
-        raise InputError(f"{micro_batches} micro-batches are not a multiple of the {stages} stages they interleave over")
+        raise InputError(
+            f"{micro_batches} micro-batches are not a multiple of the {stages} stages they interleave over"
+        )
     if schedule != "interleaved" and vpp != 1:
         raise InputError(f"--vpp {vpp} needs --schedule interleaved")
     orders = [_order(schedule, stage, stages, micro_batches, vpp) for stage in range(stages)]
@@ -148,7 +150,9 @@ def _order(schedule: Schedule, stage: int, stages: int, micro_batches: int, vpp:
         case "zb-h1":
             return _zero_bubble_h1(micro_batches, stages - stage - 1, stage)
         case _:
-            raise InputError(f"no timeline of schedule {shorten(str(schedule))!r}; use gpipe, 1f1b, interleaved or zb-h1")
+            raise InputError(
+                f"no timeline of schedule {shorten(str(schedule))!r}; use gpipe, 1f1b, interleaved or zb-h1"
+            )
 
 
 def _one_forward_one_backward(
@@ -187,7 +191,11 @@ def _zero_bubble_h1(micro_batches: int, after: int, before: int) -> list[tuple[T
 
 
 def _run(
-    orders: list[list[tuple[Task, int, int]]], seconds: dict[str, list[float]], stages: int, vpp: int, hand_over_s: float
+    orders: list[list[tuple[Task, int, int]]],
+    seconds: dict[str, list[float]],
+    stages: int,
+    vpp: int,
+    hand_over_s: float,
 ) -> list[Slot]:
     ended: dict[tuple[str, int, int, int], float] = {}
     clock = [0.0] * stages

@@ -100,7 +100,12 @@ def rate_terms(setting: Setting) -> dict[str, Terms]:
     kind = "mixture" if setting.mixture else "dense"
     bf16, low = peak_flops(card, "bf16"), peak_flops(card, peak_format)
     general = (f"gpu.{card.id}", f"framework.{framework}")
-    narrow = (f"matmul.{kernel}", f"generation.{generation}.{kernel}", *general, f"framework_format.{framework}.{kernel}")
+    narrow = (
+        f"matmul.{kernel}",
+        f"generation.{generation}.{kernel}",
+        *general,
+        f"framework_format.{framework}.{kernel}",
+    )
     wires = {}
     pcie = () if fabric.linked else ("wire.pcie",)
     for name in ("tensor", "expert", "context", "shard", "data"):
@@ -201,7 +206,8 @@ def _framework_rows() -> tuple[Mapping[str, Any], ...]:
 @cache
 def frameworks() -> tuple[Framework, ...]:
     return tuple(
-        Framework(**{key: value for key, value in row.items() if key not in ("words", "eras")}) for row in _framework_rows()
+        Framework(**{key: value for key, value in row.items() if key not in ("words", "eras")})
+        for row in _framework_rows()
     )
 
 

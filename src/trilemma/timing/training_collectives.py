@@ -62,9 +62,7 @@ def gathered(n_bytes: Numbers, ranks: Numbers, stride: Numbers, near_ranks: int)
     return near, far
 
 
-def exchanged(
-    n_bytes: Numbers, ranks: Numbers, stride: Numbers, near_ranks: int, *, copies: Numbers = 1.0
-) -> Volume:
+def exchanged(n_bytes: Numbers, ranks: Numbers, stride: Numbers, near_ranks: int, *, copies: Numbers = 1.0) -> Volume:
     """(near, far) bytes that a rank sends when ``n_bytes`` go evenly to all ``ranks`` (all-to-all).
 
     With ``copies`` > 1 a token goes to that many ranks; it crosses once into each domain that holds any of them and is

@@ -13,7 +13,7 @@ def step_spread(framework: Framework, accelerator: Accelerator, *, mixture: bool
     """(low, high) factors by which measured steps differ from predicted ones in nine of ten runs.
 
     Classes: dense or mixture, each where card and framework were both fitted (residuals of runs held out one by one) or where
-    one of them was not (residuals of whole sources held out). The rows behind them stand in the data file.
+    one of them was not (residuals of whole frameworks held out). The rows behind them stand in the data file.
     """
     kind = _CLASSES[mixture]
     known = coefficients()

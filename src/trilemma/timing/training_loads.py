@@ -65,7 +65,11 @@ def passes_of(plan: TrainingPlan, workload: TrainingWorkload, stage_layers: floa
         feed_forward=(1.0, weight, whole + every_second + (1.0 if {"mlp", "moe"} & set(parts) else 0.0)),
         experts=(1.0, weight, whole + (1.0 if "moe" in parts else 0.0)),
         attention=(back, 0.0, whole + (1.0 if "core_attn" in parts else 0.0)),
-        pointwise=(_BACKWARD_POINTWISE, 0.0, min(whole + norms + (0.3 if "moe_act" in parts else 0.0) + every_second, 1)),
+        pointwise=(
+            _BACKWARD_POINTWISE,
+            0.0,
+            min(whole + norms + (0.3 if "moe_act" in parts else 0.0) + every_second, 1),
+        ),
         exchanges=(1.0, 0.0, whole + (1.0 if "moe" in parts else 0.0)),
     )
 
@@ -148,7 +152,8 @@ def training_loads(
         attention=attention.times(share),
         attention_narrow=narrow * share,
         scan=scan * share,
-        pointwise=rows * (stream + inside) * _HALF_BYTES * share + _dequantised(work, workload, tp, layout.ep, etp) * share,
+        pointwise=rows * (stream + inside) * _HALF_BYTES * share
+        + _dequantised(work, workload, tp, layout.ep, etp) * share,
         logits=work.heads * rows * work.vocab / tp * _HALF_BYTES,
         casts=_casts(work, plan, rows, tp) * share,
         launches=work.kernels * share,
@@ -177,8 +182,8 @@ def stage_shares(layers: int, plan: TrainingPlan) -> tuple[Any, Any, float]:
     """
     pp, vpp = _float(plan.layout.pp), _float(plan.layout.vpp)
     if plan.pipeline_layers is not None:
-        fullest = max(plan.pipeline_layers)
-        return fullest / sum(plan.pipeline_layers), plan.pipeline_layers[-1] / fullest, float(fullest)
+        most = max(plan.pipeline_layers)
+        return most / sum(plan.pipeline_layers), plan.pipeline_layers[-1] / most, float(most)
     even = np.equal(layers % np.maximum(pp * vpp, 1), 0)
     accounted = np.equal((layers + 2) % np.maximum(pp * vpp, 1), 0)
     fullest = np.where(even, layers / pp, np.ceil((layers + 1) / pp))
@@ -240,7 +245,9 @@ def _experts(work: TrainingWork, rows: Any, tp: Any, ep: Numbers, etp: Any, imba
     return Work(flops=flops, bytes=traffic)
 
 
-def _attention(work: TrainingWork, plan: TrainingPlan, workload: TrainingWorkload, tp: Any, cp: Any) -> tuple[Work, Any, Any]:
+def _attention(
+    work: TrainingWork, plan: TrainingPlan, workload: TrainingWorkload, tp: Any, cp: Any
+) -> tuple[Work, Any, Any]:
     """Attention of one forward pass, its FLOPs over head width, and FLOPs of recurrent scans.
 
     Context parallelism shares the triangle evenly (head-tail order of blocks). Unfused attention computes and stores the
@@ -305,53 +312,68 @@ def _state(
 ) -> dict[str, Any]:
     """Gradients and weights exchanged between replicas, and what the optimizer touches, on the rank that holds most."""
     layout = plan.layout
-    tp, pp = _float(layout.tp), _float(layout.pp)
+    tp, pp, ep = _float(layout.tp), _float(layout.pp), _float(layout.ep)
     dense = sum((p.elements * p.share(tp) for p in (*work.linears, *work.feed_forward, *work.plain)), start=0.0 * tp)
-    ends = np.where(pp > 1, work.head_elements, np.maximum(work.head_elements, 0) + work.embedding_elements)
-    tied = work.head_elements == work.embedding_elements and not work.heads
-    dense = dense * share + ends / tp * (0.5 if tied else 1.0)
-    routed = work.expert_elements / (_float(layout.ep) * etp) * share
+    both_ends = work.head_elements + (0 if work.tied else work.embedding_elements)
+    dense = dense * share + np.where(pp > 1, work.head_elements, both_ends) / tp
+    routed = work.expert_elements / (ep * etp) * share
     replicas = _float(layout.dp) * layout.cp
-    expert_replicas = np.maximum(tp * replicas / (_float(layout.ep) * etp), 1.0)
-    trained = 1.0
-    if workload.trains_adapters:
-        widths = sum(p.inputs + p.outputs for p in (*work.linears, *work.feed_forward))
-        trained = min(workload.rank * widths / max(work.dense_elements, 1), 1.0)
-    grads, held = _bytes(plan.recipe.gradients), _bytes(plan.recipe.gathered)
-    sharded = plan.zero == 3
-    group = replicas if plan.shard_group is None else np.minimum(_float(plan.shard_group), replicas)
-    spread: tuple[tuple[Any, Any, Any], ...] = ((dense, replicas, tp), (routed, expert_replicas, _float(layout.ep) * etp))
-    data, shard = (0.0 * share, 0.0 * share), (0.0 * share, 0.0 * share)
-    for elements, count, stride in spread:
-        if sharded:
-            members = np.minimum(group, count)
-            gathers = _scaled(gathered(elements * held, members, stride, fabric.near_ranks), 2.0 if plan.reshard else 1.0)
-            shard = _sum(shard, gathers, gathered(elements * grads * trained, members, stride, fabric.near_ranks))
-            outside = np.maximum(count / members, 1.0)
-            data = _sum(data, _scaled(gathered(elements / members * grads * trained, outside, stride * members, fabric.near_ranks), 2.0))
-        else:
-            reduced = gathered(elements * grads * trained, count, stride, fabric.near_ranks)
-            back = gathered(elements * (held if plan.zero else grads) * trained, count, stride, fabric.near_ranks)
-            data = _sum(data, reduced, back)
-    updated = trained * (
-        dense / (replicas if plan.zero else 1.0) + routed / (expert_replicas if plan.zero else 1.0)
-    )
-    moments = sum(_bytes(one) for one in plan.optimizer.moments)
+    expert_replicas = np.maximum(tp * replicas / (ep * etp), 1.0)
+    trained = _trained_share(work, workload)
+    grads = _bytes(plan.recipe.gradients)
+    exchanges = [
+        _replicas(plan, elements, trained, count, stride, fabric)
+        for elements, count, stride in ((dense, replicas, tp), (routed, expert_replicas, ep * etp))
+    ]
+    shared = plan.zero > 0
+    updated = trained * (dense / (replicas if shared else 1.0) + routed / (expert_replicas if shared else 1.0))
+    weights = _bytes(plan.recipe.weights)
+    moments = sum(weights if one == "weights" else _bytes(one) for one in plan.optimizer.moments)
     master = _bytes(plan.recipe.master) if plan.recipe.master else 0.0
-    per_element = 2 * (moments + master) + grads + 2 * _bytes(plan.recipe.weights)
-    host = plan.offload.optimizer * updated * (grads + _bytes(plan.recipe.weights))
+    once = (pp > 1) | (plan.zero != 3)
     return {
-        "shard": shard,
-        "shard_times": np.where(pp > 1, 1.0, _float(plan.micro_batches(workload))) if sharded else 1.0,
-        "data": data,
+        "shard": _sum(*(shard for shard, _ in exchanges)),
+        "shard_times": np.where(once, 1.0, _float(plan.micro_batches(workload))),
+        "data": _sum(*(data for _, data in exchanges)),
         "data_calls": 2.0 * (replicas > 1),
-        "optimizer": updated * per_element,
-        "offload": host,
+        "optimizer": updated * (2 * (moments + master) + grads + 2 * weights),
+        "offload": plan.offload.optimizer * updated * (grads + weights),
     }
 
 
+def _trained_share(work: TrainingWork, workload: TrainingWorkload) -> float:
+    """Trained parameters over all of them: low-rank pairs are ``rank · (inputs + outputs)`` of each matrix (Hu et al. 2021)."""
+    if not workload.trains_adapters:
+        return 1.0
+    widths = sum(p.inputs + p.outputs for p in (*work.linears, *work.feed_forward))
+    return min(workload.rank * widths / max(work.dense_elements + work.expert_elements, 1), 1.0)
+
+
+def _replicas(
+    plan: TrainingPlan, elements: Any, trained: float, count: Any, stride: Any, fabric: Fabric
+) -> tuple[Volume, Volume]:
+    """(near, far) bytes per gather-and-scatter of sharded weights, and per step between replicas, of ``elements`` weights held
+    by ``count`` ranks, one every ``stride``.
+
+    Without sharding gradients are summed and spread; ZeRO-1 and -2 scatter sums of gradients and gather weights back; ZeRO-3
+    gathers weights for forward and, unless kept, for backward, and scatters sums (Rajbhandari et al. 2020, section 7). Groups
+    smaller than all ranks (HSDP) sum their shards with the other groups once a step.
+    """
+    near = fabric.near_ranks
+    summed = elements * _bytes(plan.recipe.gradients) * trained
+    nothing = (0.0 * elements, 0.0 * elements)
+    if plan.zero < 3:
+        back = elements * trained * _bytes(plan.recipe.gathered if plan.zero else plan.recipe.gradients)
+        return nothing, _sum(gathered(summed, count, stride, near), gathered(back, count, stride, near))
+    members = count if plan.shard_group is None else np.minimum(_float(plan.shard_group), count)
+    weights = gathered(elements * _bytes(plan.recipe.gathered), members, stride, near)
+    shard = _sum(_scaled(weights, 2.0 if plan.reshard else 1.0), gathered(summed, members, stride, near))
+    groups = np.maximum(count / members, 1.0)
+    return shard, _scaled(gathered(summed / members, groups, stride * members, near), 2.0)
+
+
 def _bytes(name: str) -> float:
-    return 2.0 if name == "weights" else catalogue.get(name).bits / 8
+    return catalogue.get(name).bits / 8
 
 
 def _scaled(volume: Volume, factor: Any) -> Volume:

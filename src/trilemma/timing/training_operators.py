@@ -66,6 +66,7 @@ class TrainingWork:
     head: tuple[Products, ...]
     embedding_elements: int
     head_elements: int
+    tied: bool
     heads: int
     experts: tuple[ExpertProducts, ...]
     mixers: tuple[tuple[Mixer, int], ...]
@@ -104,7 +105,7 @@ def training_work(model: Model, *, mtp: bool = True) -> TrainingWork:
 @lru_cache(maxsize=64)
 def _training_work(same: ByIdentity, mtp: bool) -> TrainingWork:
     model = same.value
-    assert isinstance(model, Model)  # noqa: PT018
+    assert isinstance(model, Model)
     layers = [*model.layers, *(model.mtp_layers if mtp else ())]
     tensors = [t for t in model.of_part(*(("layers", "mtp") if mtp else ("layers",))) if len(t.shape) >= 2]
     units = _SixteenBits()
@@ -126,6 +127,7 @@ def _training_work(same: ByIdentity, mtp: bool) -> TrainingWork:
         head=products,
         embedding_elements=sum(tensor.elements for tensor in embedding),
         head_elements=sum(product.elements for product in products),
+        tied=tied,
         heads=1 + (sum(tensor.role == "mtp.projection" for tensor in tensors) if mtp else 0),
         experts=expert_products_of(routed, {layer.index: layer for layer in layers}, units),
         mixers=_counted(layer.mixer for layer in layers if layer.mixer is not None),

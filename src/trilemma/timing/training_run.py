@@ -69,7 +69,11 @@ def lost_share(stall_s: Numbers, interval_s: Numbers, between_s: Numbers, restar
 
 
 def checkpoint_stall_s(
-    state_bytes_per_gpu: Numbers, *, host_bytes_per_s: float, storage_bytes_per_s_per_gpu: float, asynchronous: bool = True
+    state_bytes_per_gpu: Numbers,
+    *,
+    host_bytes_per_s: float,
+    storage_bytes_per_s_per_gpu: float,
+    asynchronous: bool = True,
 ) -> Any:
     """Seconds that one checkpoint of the sharded state holds training up: the copy to host memory, or the whole writing."""
     slowest = host_bytes_per_s if asynchronous else min(host_bytes_per_s, storage_bytes_per_s_per_gpu)

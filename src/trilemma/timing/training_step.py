@@ -73,7 +73,9 @@ class StepTime:
 
     @property
     def hidden_communication_fraction(self) -> Any:
-        return sum((self.hidden[name] for name in COMMUNICATION if name in self.hidden), 0.0 * self.step_s) / self.step_s
+        return (
+            sum((self.hidden[name] for name in COMMUNICATION if name in self.hidden), 0.0 * self.step_s) / self.step_s
+        )
 
     @property
     def bubble_fraction(self) -> Any:
@@ -118,7 +120,7 @@ def training_step(
     )  # fmt: skip
     step = sum(lines.values())
     lines["loading"] = np.maximum(np.asarray(loading_s, dtype=float) - step, 0.0)
-    return _summary(work, plan, workload, cluster, loads, lines, hidden, passes, convention, model.tied_embeddings)
+    return _summary(work, workload, cluster, loads, lines, hidden, passes, convention, model.tied_embeddings)
 
 
 def step_lines(
@@ -173,8 +175,7 @@ def step_lines(
     window = slow * overlap_data
     lines["data_parallel"] = (_joined(window, data, power) - window) * soft
     lines["optimizer"] = loads.optimizer / rate["optimizer"] * soft
-    beside_bytes = sum((np.asarray(moved_bytes[n], dtype=float) for n in moved_bytes if n != "optimizer"), 0.0) if moved_bytes else 0.0
-    after_bytes = loads.offload if moved_bytes is None else moved_bytes.get("optimizer", 0.0)
+    beside_bytes, after_bytes = _over_host_link(loads, moved_bytes)
     moving = beside_bytes / rate["host"] + 0.0 * busy
     lines["offload"] = _joined(busy, moving, power) - busy + after_bytes / rate["host"]
     lines["step"] = rate["step"] + 0.0 * slow
@@ -188,6 +189,14 @@ def step_lines(
     }
     ordered = {name: lines[name] for name in STEP_LINES if name in lines}
     return ordered, hidden, {name: value * soft for name, value in passes.items()}
+
+
+def _over_host_link(loads: Loads, moved_bytes: Mapping[str, Numbers] | None) -> tuple[Any, Any]:
+    """Bytes over the host link beside computation (activations, weights) and after it (optimizer state)."""
+    if moved_bytes is None:
+        return 0.0, loads.offload
+    beside = [np.asarray(value, dtype=float) for name, value in moved_bytes.items() if name != "optimizer"]
+    return sum(beside, start=np.float64(0.0)), moved_bytes.get("optimizer", 0.0)
 
 
 def _stage(loads: Loads, rate: Mapping[str, Any], done: Passes) -> dict[str, Any]:
@@ -239,7 +248,9 @@ def _head(loads: Loads, rate: Mapping[str, Any]) -> Any:
     """Seconds of logits and loss of one micro-batch: three products in 16 bits, and the passes over logits."""
     power = 1.0 + rate["power_roofline"]
     work = loads.head
-    product = operator_time_s(work.flops, work.bytes, flops_per_s=rate["plain"], bytes_per_s=rate["stream"], power=power)
+    product = operator_time_s(
+        work.flops, work.bytes, flops_per_s=rate["plain"], bytes_per_s=rate["stream"], power=power
+    )
     return (2.0 + loads.passes.linears[1]) * product + loads.logits / rate["logits"]
 
 
@@ -292,7 +303,6 @@ def _joined(work_s: Any, transfer_s: Any, power: Any) -> Any:
 
 def _summary(
     work: TrainingWork,
-    plan: TrainingPlan,
     workload: TrainingWorkload,
     cluster: Cluster,
     loads: Loads,

@@ -25,7 +25,7 @@ from trilemma.validate.training_figures import (
     scored_rows,
 )
 from trilemma.validate.training_question import TrainingQuestion, read_training_question
-from trilemma.validate.training_refit import refit
+from trilemma.validate.training_refit import UNSTATED, refit
 
 __all__ = ["METRICS", "judge"]
 
@@ -115,14 +115,14 @@ def _judged(row: Row, one: _Read | str, held_out_s: float | None, looked_up: Any
 
 def _speed(one: _Read, held_out_s: float | None, looked_up: Any) -> list[Comparison]:
     question, speed = one.question, one.speed
-    assert speed is not None  # noqa: PT018
+    assert speed is not None
     tokens = question.workload.seq * question.workload.global_batch / int(question.plan.layout.gpus)
     step_s = held_out_s
     if step_s is None:
         step_s = float(
             training_step(
                 question.model, question.cluster, question.plan, question.workload, framework=question.framework,
-                era=question.era or "unstated", mtp=question.mtp,
+                era=question.era or UNSTATED, mtp=question.mtp,
             ).step_s
         )  # fmt: skip
     low, high = step_spread(question.framework, question.cluster.accelerator, mixture=kind_of(question) == "moe")
@@ -140,7 +140,9 @@ def _speed(one: _Read, held_out_s: float | None, looked_up: Any) -> list[Compari
         )
     if speed.metric == "iteration_s":
         found.append(
-            Comparison(metric="iteration_s", predicted=step_s, measured=speed.value, low=step_s * low, high=step_s * high)
+            Comparison(
+                metric="iteration_s", predicted=step_s, measured=speed.value, low=step_s * low, high=step_s * high
+            )
         )
     else:
         factor = speed.value / speed.tokens_per_s_per_gpu
@@ -165,6 +167,11 @@ def _memory(row: Row, question: TrainingQuestion) -> list[Comparison]:
     kind = _MEMORY_KINDS.get(stated, "allocated")
     memory = training_memory(question.model, question.cluster, question.plan, question.workload)
     interval = memory.reserved if kind == "reserved" else memory.allocated
-    figures = {"predicted": interval.value / GIB, "measured": measured, "low": interval.low / GIB, "high": interval.high / GIB}
+    figures = {
+        "predicted": interval.value / GIB,
+        "measured": measured,
+        "low": interval.low / GIB,
+        "high": interval.high / GIB,
+    }
     named = [Comparison(metric=MEMORY, **figures)]
     return [*named, Comparison(metric=f"{kind}_gib", **figures)] if stated in ("allocated", "reserved") else named

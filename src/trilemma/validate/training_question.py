@@ -321,7 +321,7 @@ def _sharding(row: Row, framework: Framework) -> dict[str, Any]:
 
 def _sequence_parallel(row: Row, framework: Framework, layout: Layout) -> bool:
     text = row.text("sequence_parallel").lower()
-    if text.startswith("yes") or text.startswith("no"):
+    if text.startswith(("yes", "no")):
         return text.startswith("yes")
     return bool(layout.tp != 1) and "2021" not in framework.name
 

@@ -12,15 +12,24 @@ from trilemma.validate.training_classes import resolved_cell
 from trilemma.validate.training_figures import MeasuredSpeed
 from trilemma.validate.training_question import TrainingQuestion
 
-
 #: Weight of a row whose layout is incomplete or derived (tier B); contradictory ones (tier C) are not fitted.
 _WEIGHTS = {"": 1.0, "A": 1.0, "B": 0.3}
+
+
+#: The era of a run whose source states no release: it has an offset of its own, not that of the newest.
+UNSTATED = "unstated"
 
 
 def sample_of(question: TrainingQuestion, speed: MeasuredSpeed) -> Sample:
     tokens = question.workload.seq * question.workload.global_batch / int(question.plan.layout.gpus)
     return Sample(
-        question=question,
+        model=question.model,
+        cluster=question.cluster,
+        plan=question.plan,
+        workload=question.workload,
+        framework=question.framework,
+        era=question.era or UNSTATED,
+        mtp=question.mtp,
         measured_s=tokens / speed.tokens_per_s_per_gpu,
         source=speed.row.text("source_title"),
         weight=_WEIGHTS.get(speed.row.text("tier"), 0.0),
