@@ -65,6 +65,8 @@ def _run(estimate: Estimate) -> Iterator[str]:
         return
     days = run["days"]
     yield f"run        {days['value']:,.1f} days ({days['low']:,.1f} – {days['high']:,.1f}), {show_count(run['steps'])} steps"
+    if not run["checkpoint_every_steps"]:
+        return
     every = show_count(run["checkpoint_every_steps"])
     yield f"           a checkpoint every {every} steps; {run['lost_share']:.1%} of the time lost"
 

@@ -199,7 +199,7 @@ def _habits(implementation: Implementation, *, mixture: bool, adapters: bool) ->
     if implementation == "megatron":
         return _Habits(
             ladder=_MIXTURE_LADDER if mixture else RECOMPUTE_LADDER, stages=(1, 2, 3), recipes=("bf16",),
-            narrow_recipes=("fp8", "mxfp8"), optimizer="adamw", attention="flash", overlap=True,
+            narrow_recipes=("fp8-bf16-grads", "mxfp8-bf16-grads"), optimizer="adamw", attention="flash", overlap=True,
         )  # fmt: skip
     if implementation == "torchtitan":
         return _Habits(
