@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from trilemma.errors import InputError, shorten
 from trilemma.formats import catalogue
-from trilemma.memory.saved_tensors import SavedTensor
+from trilemma.memory.saved_tensors import Cut, SavedTensor
 from trilemma.models.architecture import Model, Shard, Tensor
 from trilemma.workloads import TrainingWorkload
 
@@ -77,11 +77,11 @@ def adapter_saved(layer: Sequence[Tensor], workload: TrainingWorkload, *, cast_b
     for tensor in layer:
         if not is_target(tensor, workload):
             continue
-        cut = "units" if tensor.shard == "row" else "sequence"
+        cut: Cut = "units" if tensor.shard == "row" else "sequence"
         units = tensor.shard_units if tensor.shard == "row" else 1
         out, width = tensor.shape[-2:]
         if cast_bits:
-            found.append(SavedTensor(name=f"{tensor.role}.cast", width=width, bits=cast_bits, cut=cut, units=units))  # type: ignore[arg-type]
+            found.append(SavedTensor(name=f"{tensor.role}.cast", width=width, bits=cast_bits, cut=cut, units=units))
         found.append(SavedTensor(name=f"{tensor.role}.lora_A", width=workload.rank, bits=cast_bits or None))
         if workload.method == "dora":
             found.append(SavedTensor(name=f"{tensor.role}.base_output", width=out))

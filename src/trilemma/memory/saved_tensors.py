@@ -8,7 +8,7 @@ named tensor by tensor; a storage that two operations share stands here once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from trilemma.memory.layer_facts import LayerFacts
@@ -170,15 +170,16 @@ def _attention_core(heads: int, out: int, attention: str, traits: Traits, *, rol
             name="probabilities", width=2.5 * heads, bits=16, cut="units", units=heads, per="pair", parts=("core_attn",)
         )
         return [output, probabilities]
-    pair = {"cut": "units", "units": heads, "per": "pair", "parts": ("core_attn",)}
-    copied = [] if attention == "math" else [SavedTensor(name="probabilities", width=heads, copy=True, **pair)]  # type: ignore[arg-type]
-    capped = [SavedTensor(name="capped_scores", width=heads, **pair)] if traits.soft_cap else []  # type: ignore[arg-type]
-    return [
-        *capped,
+    pair = SavedTensor(
+        name="probabilities", width=heads, cut="units", units=heads, per="pair", parts=("core_attn",), copy=True
+    )
+    found = [
         SavedTensor(name="output_input", width=out, cut="units", units=heads, needed_by=(role,)),
-        SavedTensor(name="probabilities_fp32", width=heads, bits=32, **pair),  # type: ignore[arg-type]
-        *copied,
+        replace(pair, name="probabilities_fp32", bits=32, copy=False),
     ]
+    if traits.soft_cap:
+        found.append(replace(pair, name="capped_scores", copy=False))
+    return found if attention == "math" else [*found, pair]
 
 
 def _latent_attention(mixer: LatentAttention, facts: LayerFacts, traits: Traits, attention: str) -> list[SavedTensor]:
@@ -211,12 +212,12 @@ def _recurrent(mixer: RecurrentState) -> list[SavedTensor]:
     """
     inner = mixer.heads * mixer.state_columns if mixer.kind != "mamba2" else mixer.heads * mixer.state_rows
     state = mixer.heads * mixer.state_rows * mixer.state_columns / 256
-    cut = {"cut": "units", "units": mixer.heads}
+    inside = SavedTensor(name="scan_output", width=inner, cut="units", units=mixer.heads)
     return [
-        SavedTensor(name="projected", width=inner + mixer.conv_channels + mixer.heads, op=True, **cut),  # type: ignore[arg-type]
-        SavedTensor(name="scan_output", width=inner, **cut),  # type: ignore[arg-type]
-        SavedTensor(name="output_input", width=inner, **cut),  # type: ignore[arg-type]
-        SavedTensor(name="chunk_states", width=state, bits=32, **cut),  # type: ignore[arg-type]
+        replace(inside, name="projected", width=inner + mixer.conv_channels + mixer.heads, op=True),
+        inside,
+        replace(inside, name="output_input"),
+        replace(inside, name="chunk_states", width=state, bits=32),
     ]
 
 
@@ -235,34 +236,19 @@ def _dense(
     width = intermediate * (routed or 1)
     parts = ("moe", "moe_act") if routed else (part, *(("moe",) if part == "shared_experts" else ()))
     inside = parts if not routed else ("moe",)
-    where: dict[str, object] = {"cut": "units", "units": intermediate, "per": "routed" if routed else "token"}
-    names = ("gate", "up") if gated else ("pre_activation",)
-    found = [
-        SavedTensor(
-            name=f"{role}.{name}",
-            width=width * (1 if gated else traits.activation_copies),
-            parts=inside,
-            op=name != "up",
-            **where,
-        )  # type: ignore[arg-type]
-        for name in names
-    ]
-    if gated and traits.gated == "separate":
-        found.append(
-            SavedTensor(name=f"{role}.activated", width=width, parts=inside, pointwise=True, **where)  # type: ignore[arg-type]
-        )
-    found.append(
-        SavedTensor(
-            name=f"{role}.down_input",
-            width=width,
-            parts=parts,
-            needed_by=(f"{role}.down",),
-            pointwise=True,
-            fp8=True,
-            **where,  # type: ignore[arg-type]
-        )
+    before = SavedTensor(
+        name="", width=width, cut="units", units=intermediate, per="routed" if routed else "token", parts=inside
     )
-    return found
+    if gated:
+        found = [replace(before, name=f"{role}.gate", op=True), replace(before, name=f"{role}.up")]
+        if traits.gated == "separate":
+            found.append(replace(before, name=f"{role}.activated", pointwise=True))
+    else:
+        found = [replace(before, name=f"{role}.pre_activation", width=width * traits.activation_copies, op=True)]
+    after = replace(
+        before, name=f"{role}.down_input", parts=parts, needed_by=(f"{role}.down",), pointwise=True, fp8=True
+    )
+    return [*found, after]
 
 
 def _experts(ffn: ExpertFfn, facts: LayerFacts, traits: Traits) -> list[SavedTensor]:
