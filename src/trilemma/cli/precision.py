@@ -17,6 +17,7 @@ SUB_COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("trilemma.cli.precision_plan", "bits per tensor under a budget"),
     "measure": ("trilemma.cli.precision_measure", "sensitivity of real weights to each format"),
     "allocate": ("trilemma.cli.precision_allocate", "bits per tensor from measured sensitivities"),
+    "export": ("trilemma.cli.precision_export", "a plan as files that toolkits and engines accept"),
 }
 
 
