@@ -40,7 +40,7 @@ def resolved_cell(row: Row, question: Question, column: str) -> str:
         case "model":
             return _catalogue_name(row.text("model"))
         case "engine":
-            return "vllm"
+            return question.engine
         case _:
             return row.text(column)
 
@@ -64,6 +64,7 @@ def classes_of(row: Row, question: Question, start: StartUp) -> dict[str, str]:
         "quantised": "no" if question.quantization == "none" else "yes",
         "weights": "stated by the row" if question.weights_unstated else "predicted",
         "utilisation": "stated" if question.utilisation_stated else "default",
+        "program": question.engine,
         "engine": start.version.rpartition(".")[0] if start.version.count(".") > 1 else start.version,
         "version": "named" if question.version else "from date" if question.date else "unknown",
         "gpu": question.accelerator.id,
@@ -78,6 +79,7 @@ def config_of(question: Question) -> str:
     """One text per question, equal for rows that ask the same."""
     return repr(
         (
+            question.engine,
             question.model.name,
             question.quantization,
             question.accelerator.id,

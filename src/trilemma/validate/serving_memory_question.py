@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.models.architecture import Model
+from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans import Draft, Layout, ServeOptions
 from trilemma.quantities import GIB
 from trilemma.validate.dating import date_of_vllm_issue, parse_date
@@ -37,6 +37,7 @@ class Question:
     utilisation_stated: bool
     context_stated: bool
     assumed: tuple[str, ...]
+    engine: str = "vllm"
 
     @property
     def weights_unstated(self) -> bool:
@@ -47,11 +48,11 @@ class Question:
 def read_question(row: Row, models_dir: str | Path | None) -> Question:
     """The question of one row. Raises `UnusableRow` with the reason where the row lacks what a prediction needs."""
     assumed: list[str] = []
-    _engine(row)
-    layout = _layout(row, assumed)
+    engine = _engine(row)
+    layout = _layout(row, assumed, engine)
     model, quantization = _model(row, models_dir, assumed)
     accelerator, capacity_bytes = _card(row, assumed)
-    version, date = _version(row, assumed)
+    version, date = _version(row, assumed, engine)
     flags = _other_flags(row, assumed)
     draft = _draft(row, model, assumed)
     options = _options(row, flags, assumed)
@@ -60,6 +61,8 @@ def read_question(row: Row, models_dir: str | Path | None) -> Question:
         layout = Layout(tp=layout.tp, pp=layout.pp, dp=layout.dp, ep=layout.ep, dcp=int(dcp))
     except (InputError, ValueError) as error:
         raise UnusableRow(f"layout: {error}") from None
+    if engine == "sglang" and int(layout.dp) > 1:
+        layout, options = _attention_replicas(row, layout, options, model, "enable_dp_attention" in flags, assumed)
     return Question(
         model=model,
         accelerator=accelerator,
@@ -73,22 +76,46 @@ def read_question(row: Row, models_dir: str | Path | None) -> Question:
         utilisation_stated=options.memory_fraction is not None,
         context_stated=options.context is not None,
         assumed=tuple(assumed),
+        engine=engine,
     )
 
 
-def _engine(row: Row) -> None:
+def _engine(row: Row) -> str:
+    """The engine's registered name."""
+    from trilemma import engines
+
     engine = row.text("engine").lower()
     if not engine:
         raise UnusableRow("names no engine")
-    if engine != "vllm":
+    name = engines.canonical(engine)
+    if name not in engines.readable():
         why = "a fork with rules of its own" if "vllm" in engine else "its memory rules are not modelled yet"
         raise UnusableRow(f"engine {shorten(row.text('engine'))!r}: {why}")
+    return name
 
 
-def _layout(row: Row, assumed: list[str]) -> Layout:
+def _attention_replicas(
+    row: Row, layout: Layout, options: ServeOptions, model: Model, asked: bool, assumed: list[str]
+) -> tuple[Layout, ServeOptions]:
+    """SGLang's attention replicas share experts and take their ranks from the tensor-parallel degree that a row states."""
+    if not asked:
+        if not any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers):
+            return layout, options
+        assumed.append("replicas share the experts (attention data parallelism): the row states dp for a mixture")
+    tp, dp = int(layout.tp), int(layout.dp)
+    if row.text("tp") and tp % dp:
+        raise UnusableRow(f"dp {dp} attention replicas do not divide tp {tp}")
+    told = replace(options, extra={**options.extra, "enable-dp-attention": True})
+    return Layout(tp=tp // dp if row.text("tp") else tp, dp=dp, pp=layout.pp, ep=layout.ep), told
+
+
+def _layout(row: Row, assumed: list[str], engine: str = "vllm") -> Layout:
     tp, pp, dp = (row.whole(column, low=1, high=4096) for column in ("tp", "pp", "dp"))
     gpus = row.whole("gpus_used", low=1, high=65536)
     if (tp, pp, dp) == (None, None, None):
+        if engine == "llama.cpp" and gpus is not None:
+            assumed.append(f"layers in turn over {gpus} GPUs: the engine's default")
+            return Layout(pp=gpus)
         if gpus != 1:
             raise UnusableRow("names no layout (tp, pp or dp)")
         assumed.append("tp 1: one GPU")
@@ -244,11 +271,14 @@ def _found_card(name: str, total_gib: float | None) -> tuple[Accelerator, tuple[
         return str(error)
 
 
-def _version(row: Row, assumed: list[str]) -> tuple[str | None, str | None]:
+def _version(row: Row, assumed: list[str], engine: str = "vllm") -> tuple[str | None, str | None]:
     """(version, date): the release that the row names, else the day it was taken, else that of the issue it cites."""
     from trilemma.engines.vllm.facts import for_version
 
     text = row.text("engine_version")[:200]
+    if engine != "vllm":
+        taken = parse_date(row.text("date"))
+        return _other_version(text, engine, assumed), None if taken is None else taken.isoformat()
     if text:
         try:
             facts = for_version(text)
@@ -268,8 +298,18 @@ def _version(row: Row, assumed: list[str]) -> tuple[str | None, str | None]:
     return None, day.isoformat()
 
 
+def _other_version(text: str, engine: str, assumed: list[str]) -> str | None:
+    from trilemma.engines.versions import parse_version
+
+    try:
+        return text if text and parse_version(text, engine=engine) else None
+    except InputError:
+        assumed.append(f"engine_version {shorten(text)!r} is no version")
+        return None
+
+
 _FLAG = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)\s*=\s*([^;,\s]+)")
-_KNOWN_FLAGS = ("decode_context_parallel_size", "mamba_cache_mode")
+_KNOWN_FLAGS = ("decode_context_parallel_size", "mamba_cache_mode", "enable_dp_attention")
 
 
 def _other_flags(row: Row, assumed: list[str]) -> Mapping[str, str]:
@@ -278,6 +318,9 @@ def _other_flags(row: Row, assumed: list[str]) -> Mapping[str, str]:
     rest = _FLAG.sub("", text).strip(" ;,")
     if rest.startswith("layer split"):
         raise UnusableRow("an uneven split of layers over pipeline stages is not modelled")
+    if "enable_dp_attention" in rest.replace("-", "_"):
+        flags["enable_dp_attention"] = "true"
+        rest = re.sub(r"enable[_-]dp[_-]attention", "", rest).strip(" ;,")
     unknown = [name for name in flags if name not in _KNOWN_FLAGS] + ([rest] if rest else [])
     if unknown:
         assumed.append(f"other flags not understood and left out: {shorten(', '.join(unknown))}")

@@ -94,7 +94,11 @@ def refit(
 
 def _figures(rows: Sequence[Row], questions: Sequence[Question | str]) -> _Figures:
     shipped = overheads.shipped()
-    usable = {index: question for index, question in enumerate(questions) if isinstance(question, Question)}
+    usable = {
+        index: question
+        for index, question in enumerate(questions)
+        if isinstance(question, Question) and question.engine == "vllm"
+    }
     base = _predict(usable, shipped)
     found = [
         (index, line, rows[index].text("source"), measured, base[index][line])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -14,21 +15,22 @@ from trilemma.validate.serving_memory_question import Question
 
 
 def start_of(question: Question, *, kv_cache_bytes: int | None = None) -> StartUp:
-    """What vLLM does with the card; ``kv_cache_bytes`` fixes the pool instead of sizing it. Raises `InputError`."""
-    from trilemma.engines.vllm.budget import start_up
+    """What the engine does with the card; ``kv_cache_bytes`` fixes the pool instead of sizing it. Raises `InputError`."""
+    from trilemma import engines
 
     options = question.options
     if kv_cache_bytes is not None:
         options = replace(options, kv_cache_bytes=kv_cache_bytes)
-    return start_up(
+    dated: dict[str, Any] = {"date": question.date} if question.engine != "transformers-serve" else {}
+    return engines.get(question.engine).start_up(
         model=question.model,
         accelerator=question.accelerator,
         layout=question.layout,
         options=options,
         draft=question.draft,
         version=question.version,
-        date=question.date,
         capacity_bytes=question.capacity_bytes,
+        **dated,
     )
 
 

@@ -252,7 +252,9 @@ def _pool(
         share = np.maximum(rest, 0) * ratio / (1 + ratio)
         slots = np.floor(share / np.maximum(each, 1)) if asked is None else np.asarray(asked, dtype=float)
         states = slots * each
-    tokens = (rest - states) / np.maximum(stage.counted, 1e-9)
+    # Given bytes are those of the pool as it is printed; a sized pool goes by what the engine reckons with.
+    rate = stage.counted if options.kv_cache_bytes is None else stage.stored
+    tokens = (rest - states) / np.maximum(rate, 1e-9)
     limit = options.extra.get("max-total-tokens")
     if limit is not None:
         tokens = np.minimum(tokens, float(limit))

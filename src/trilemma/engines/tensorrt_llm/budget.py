@@ -103,6 +103,10 @@ def start_up(
     tokens = blocks * block
     pool = np.where(pool > 0, tokens * rate, pool)
     half = half_widths(served, lines, known=facts.known)
+    if not facts.known:
+        # Without a version the backend is not known either: engines built ahead hold more.
+        data = coefficients()["tensorrt-llm"]
+        half["workspace"] = np.hypot(half["workspace"], (data["engine_workspace_gib"] - data["workspace_gib"]) * GIB)
     between = 0.0 if capacity_bytes is not None else (total.interval.high - total.interval.low) / 2
     unified = coefficients()["spread"]["unified_memory_relative"] * capacity if accelerator.unified_memory else 0.0
     spread = fraction * np.sqrt(

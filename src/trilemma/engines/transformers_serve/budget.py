@@ -54,7 +54,10 @@ def start_up(
             Caution(code="float32", message=f"Transformers {facts.version} loads in float32 unless told a dtype"),
         )
     served = in_dtype(stored, dtype)
-    context = options.context or served.max_positions or _UNSTATED_CONTEXT
+    context = options.context or min(served.max_positions or _UNSTATED_CONTEXT, _UNSTATED_CONTEXT)
+    if options.context is None:
+        told = f"no longest request stated, and the command has no flag for it: {context:,} tokens assumed"
+        notes = (*notes, Caution(code="assumed-context", message=told))
     paged = bool(options.extra.get("continuous-batching"))
     seqs = options.max_seqs if options.max_seqs is not None else facts.sequences
     chunk = options.max_batched_tokens if options.max_batched_tokens is not None else (8192 if paged else context)

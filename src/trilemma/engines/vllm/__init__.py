@@ -32,6 +32,7 @@ class Vllm:
         version: str | None = None,
         free_bytes: float | None = None,
         capacity_bytes: float | None = None,
+        date: str | None = None,
     ) -> StartUp:
         """See `trilemma.engines.vllm.budget.start_up`."""
         from trilemma.engines.vllm import budget
@@ -45,6 +46,7 @@ class Vllm:
             version=version,
             free_bytes=free_bytes,
             capacity_bytes=capacity_bytes,
+            date=date,
         )
 
     def likeliest_stage(self, start: StartUp) -> tuple[Stage, float]:
