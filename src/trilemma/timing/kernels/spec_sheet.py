@@ -43,6 +43,7 @@ def _rates(shares: Coefficients, kernel: str, compute: str, weight_bytes: float)
             "compute_share": shares.matmul_share(compute),
             "stream_share": shares.stream_share(8 * weight_bytes),
             "cached_gain": 1.0,
+            "l2_fraction": 1.0,
             "splits_k": 1.0,
         }
     if kernel == "experts":
