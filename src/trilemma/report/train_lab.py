@@ -63,7 +63,8 @@ def lab_page(result: LabResult, pictures: Sequence[bytes]) -> str:
 _HEADERS = ("recipe", "outcome", "final loss", "gap", "± 95 %", "since", "warning", "narrow", "earliest alarm")
 _LEGEND = (
     "gap: final loss above BF16 of the same seed, mean over seeds; since: first step from which the gap stays beyond noise;\n"
-    "warning: share of the first updates lost, from the first 3 steps; narrow: share of the arithmetic on fewer than 16 bits."
+    "warning: share of the first updates lost, from the first 3 steps; narrow: share of the arithmetic on fewer than 16 bits;\n"
+    "tensors: x activation, w weight, g output gradient of a layer."
 )
 
 _HEAD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Training lab</title><style>
@@ -85,7 +86,7 @@ def _row(one: RecipeVerdict) -> list[str]:
         _outcome(one),
         _number(one.final_loss),
         "" if reference else _signed(one.gap),
-        "" if reference or one.noise is None else f"{one.noise:.2f}",
+        "" if one.noise is None or one.outcome in {"reference", "stopped", "blown up"} else f"{one.noise:.2f}",
         "" if one.since_step is None else str(one.since_step),
         "" if reference else f"{one.warning:.2f}",
         f"{one.low_precision_share:.0%}",

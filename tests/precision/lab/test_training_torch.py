@@ -81,8 +81,8 @@ def test_overflow_to_nan_names_its_tensor() -> None:
     assert stopped.stopped_at < 5
     alarm = first_alarm(stopped, Thresholds.shipped())
     assert alarm is not None
-    assert alarm.signal == "NaN or infinity"
-    assert alarm.where == "the activation of block0.attention.qkv"
+    assert alarm.signal == "NaN/Inf"
+    assert alarm.where == "block0.attention.qkv.x"
     saturating = run("delayed", LOUD)
     assert saturating.stopped_at is None
     assert saturating.probes[0].worst("x", "overflows_percent", lowest=False)[0] > 0.1

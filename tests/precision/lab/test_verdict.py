@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -97,6 +98,17 @@ def test_mitigations_are_ranked_and_say_what_changes() -> None:
     assert verdict.mitigations["naive"][1].changes == {"scope": ("all", "all but head")}
 
 
+def test_what_keeps_all_arithmetic_narrow_comes_before_what_gives_it_up() -> None:
+    runs = matrix()
+    part = [replace(one, low_precision_share=0.4) for one in (run("naive-attention", seed, 2.06) for seed in range(3))]
+    (verdict,) = judge([*runs, *part])
+    names = [one.verdict.recipe.name for one in verdict.mitigations["naive"]]
+    assert names == ["current", "naive-attention", "naive-head-kept"]
+    (by_stop,) = judge([*runs, *(run("delayed-warm-nan", seed, 2.0, stopped_at=20) for seed in range(3))])
+    assert [one.verdict.recipe.name for one in by_stop.mitigations["delayed-nan"]][-1] == "delayed-warm-nan"
+    assert "delayed-nan" not in {one.verdict.recipe.name for one in by_stop.mitigations["delayed-warm-nan"]}
+
+
 def test_one_seed_tells_no_noise() -> None:
     (verdict,) = judge([run("bf16", 0, 2.0), run("current", 0, 2.04)])
     assert verdict.seed_noise is None
@@ -134,7 +146,7 @@ def test_alarms_by_signal() -> None:
         0, tensors={("head", "x"): signals(overflows=5.0, sqnr_db=9.0), ("head", "g"): signals(underflows=99.0)}
     )
     assert [one.signal for one in alarms(loud, bounds)] == ["overflows%", "underflows%"]
-    assert alarms(loud, bounds)[0].where == "the activation of head"
+    assert alarms(loud, bounds)[0].where == "head.x"
     assert alarms(probe(0, tensors={("head", "x"): signals(overflows=0.4)}), bounds) == []
     assert alarms(probe(0, applied=False, cosine=0.0), bounds) == []
     assert [one.value for one in alarms(probe(0, shadow_loss=24.0), bounds)] == [22.0]
@@ -152,7 +164,7 @@ def test_an_alarm_of_one_step_alone_is_no_failure() -> None:
     broken = probe(0, cosine=math.nan, tensors={("head", "x"): signals(non_finite=1.0)})
     found = first_alarm(run("naive-nan", 0, 2.0, stopped_at=0, probes=(broken,)), bounds)
     assert found is not None
-    assert found.says == "NaN or infinity in the activation of head"
+    assert found.says == "NaN/Inf in head.x"
 
 
 def test_early_warning_takes_the_middle_of_three_steps() -> None:

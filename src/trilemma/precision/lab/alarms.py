@@ -38,7 +38,10 @@ def _shipped() -> Thresholds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alarm:
-    """``signal`` of ``where`` (a layer's tensor, or the whole gradient) stood at ``value`` in ``step``, beyond ``bound``."""
+    """``signal`` of ``where`` stood at ``value`` in ``step``, beyond ``bound``.
+
+    ``where`` is a layer and the role of its tensor (x activation, w weight, g output gradient), "" for the whole gradient.
+    """
 
     step: int
     signal: str
@@ -52,11 +55,7 @@ class Alarm:
         where = f" in {self.where}" if self.where else ""
         if not math.isfinite(self.value):
             return f"{self.signal}{where}"
-        return f"{self.signal} {self.value:.3g}{where}"
-
-
-#: Signals by how close they are to the cause, for alarms of one step: what a cast did before what that did to a gradient.
-_ROLES = {"x": "activation", "w": "weight", "g": "output gradient"}
+        return f"{self.signal} {self.value:.2g}{where}"
 
 
 def alarms(probe: Probe, thresholds: Thresholds) -> list[Alarm]:
@@ -78,7 +77,7 @@ def first_alarm(run: Run, thresholds: Thresholds) -> Alarm | None:
     return None
 
 
-_NON_FINITE = "NaN or infinity"
+_NON_FINITE = "NaN/Inf"
 
 
 def _raised(probe: Probe, thresholds: Thresholds) -> Iterator[Alarm]:
@@ -87,7 +86,7 @@ def _raised(probe: Probe, thresholds: Thresholds) -> Iterator[Alarm]:
 
     for (layer, role), signals in probe.tensors.items():
         if signals.non_finite_percent > 0:
-            yield alarm(_NON_FINITE, f"the {_ROLES[role]} of {layer}", math.nan, 0)
+            yield alarm(_NON_FINITE, f"{layer}.{role}", math.nan, 0)
             break
     for (layer, role), signals in probe.tensors.items():
         # A share alone says little: a few values just beyond the range cost nothing, a few far beyond it cost the tensor.
@@ -96,15 +95,15 @@ def _raised(probe: Probe, thresholds: Thresholds) -> Iterator[Alarm]:
             and -math.inf < signals.sqnr_db < thresholds.overflowing_sqnr_db_below
         ):
             bound = thresholds.overflows_percent_above
-            yield alarm("overflows%", f"the {_ROLES[role]} of {layer}", signals.overflows_percent, bound)
+            yield alarm("overflows%", f"{layer}.{role}", signals.overflows_percent, bound)
             break
     worst = probe.worst("g", "underflows_percent", lowest=False)
     if worst is not None and worst[0] > thresholds.gradient_underflows_percent_above:
         bound = thresholds.gradient_underflows_percent_above
-        yield alarm("underflows%", f"the output gradient of {worst[1]}", worst[0], bound)
+        yield alarm("underflows%", f"{worst[1]}.g", worst[0], bound)
     frozen = probe.frozen_percent
     if frozen is not None and frozen > thresholds.frozen_update_percent_above:
-        yield alarm("frozen update %", "the stored weights", frozen, thresholds.frozen_update_percent_above)
+        yield alarm("frozen update %", "stored weights", frozen, thresholds.frozen_update_percent_above)
     gradient = probe.gradient
     if gradient.cosine < thresholds.gradient_cosine_below:
         yield alarm("gradient cosine to BF16", "", gradient.cosine, thresholds.gradient_cosine_below)

@@ -20,6 +20,12 @@ Scope = Literal["all", "attention", "all but head", "all but head and ends"]
 Storage = Literal["fp32", "bf16", "fp8_e4m3"]
 
 _DIRECTIONAL = {"block", "mx", "nvfp4"}
+#: Settings that mean something under one scaling alone.
+_SETTINGS_OF = {
+    "delayed": {"history", "history_rule", "margin", "warm_up_steps"},
+    "mx": {"power_rule"},
+    "nvfp4": {"hadamard"},
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,11 +88,15 @@ class Recipe:
         return self.scaling in _DIRECTIONAL
 
     def differs_from(self, other: Recipe) -> dict[str, tuple[Any, Any]]:
-        """Settings that ``other`` has otherwise: name → (here, there)."""
+        """Settings that ``other`` has otherwise: name → (here, there). Those of a scaling that not both use are left out."""
+        ignored = {"name", "says"}
+        for scaling, settings in _SETTINGS_OF.items():
+            if not self.scaling == other.scaling == scaling:
+                ignored |= settings
         return {
             field.name: (getattr(self, field.name), getattr(other, field.name))
             for field in fields(self)
-            if field.name not in {"name", "says"} and getattr(self, field.name) != getattr(other, field.name)
+            if field.name not in ignored and getattr(self, field.name) != getattr(other, field.name)
         }
 
 
