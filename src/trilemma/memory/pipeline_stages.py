@@ -71,14 +71,12 @@ def _stage(chunk: int, pp: int, schedule: str) -> int:
 
 def could_be_fullest(stages: Stages) -> Stages:
     """Without stages that a stage earlier in the pipeline matches or beats in every layer kind and both ends."""
+    table = np.column_stack([stages.counts, stages.first, stages.last])
+    # Most stages are copies of an earlier one: the first of each kind is compared.
+    _, firsts = np.unique(table, axis=0, return_index=True)
     keep: list[int] = []
-    for stage in range(len(stages.index)):
-        what = np.concatenate([stages.counts[stage], [stages.first[stage], stages.last[stage]]])
-        beaten = any(
-            np.all(np.concatenate([stages.counts[other], [stages.first[other], stages.last[other]]]) >= what)
-            for other in keep
-        )
-        if not beaten:
+    for stage in sorted(firsts.tolist()):
+        if not any((table[other] >= table[stage]).all() for other in keep):
             keep.append(stage)
     rows = np.asarray(keep)
     return Stages(

@@ -19,9 +19,10 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import Interval
 from trilemma.memory.ledger import Budget, Ledger, Line
 from trilemma.memory.training_model import TrainingModel, prepare
-from trilemma.memory.training_moments import LINES, Moments, moments
+from trilemma.memory.training_moments import LINES, Moments, moments, row_terms
 from trilemma.models.architecture import Model
 from trilemma.plans.training import TrainingPlan
+from trilemma.quantities import Numbers
 from trilemma.workloads import TrainingWorkload
 
 _OUTSIDE = ("context", "fragmentation")
@@ -100,9 +101,10 @@ def training_memory(
     moved: dict[str, NDArray[np.float64]] = {}
     host = np.zeros(count)
     ranks: tuple[StageMemory, ...] = ()
+    terms = row_terms(prepared, _select(plan, rows, np.arange(count), plan.layout.pp, plan.layout.vpp), workload)
     for pp, vpp, here in _by_pipeline(rows["pp"], rows["vpp"]):
         part = _select(plan, rows, here, pp, vpp)
-        found = moments(prepared, part, workload, cluster, pp=pp, vpp=vpp, every=every)
+        found = moments(prepared, part, workload, cluster, terms.take(here), pp=pp, vpp=vpp, every=every)
         worst = np.argmax(found.reserved, axis=0)
         take = (worst, np.arange(len(here)))
         for name in LINES:
@@ -166,7 +168,7 @@ def _unrows(value: NDArray[np.float64], shape: tuple[int, ...]) -> Any:
 
 
 def _select(
-    plan: TrainingPlan, rows: Mapping[str, NDArray[Any]], here: NDArray[Any], pp: int, vpp: int
+    plan: TrainingPlan, rows: Mapping[str, NDArray[Any]], here: NDArray[Any], pp: Numbers, vpp: Numbers
 ) -> TrainingPlan:
     picked = {name: value[here] for name, value in rows.items()}
     layout = replace(plan.layout, pp=pp, vpp=vpp, **{name: picked[name] for name in ("tp", "dp", "ep", "cp")})

@@ -21,7 +21,7 @@ from trilemma.memory.training_buffers import (
     whole_in_pipelines,
 )
 from trilemma.memory.training_model import TrainingModel
-from trilemma.memory.training_state import QUANTITIES, RankState, rank_state, shard_groups, sharded
+from trilemma.memory.training_state import QUANTITIES, RankState, cut_shares, rank_state, shard_groups, sharded
 from trilemma.memory.traits import coefficients
 from trilemma.memory.weights import shard_share
 from trilemma.plans.training import TrainingPlan
@@ -54,9 +54,49 @@ class Moments:
     moved: Mapping[str, Table]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowTerms:
+    """What depends on a plan but not on its pipeline: shares of each cut (cuts, plans), bytes that a layer of each kind
+    keeps and makes again (kinds, plans), placeholder gradients (plans,)."""
+
+    shares: Table
+    kept: Table
+    made: Table
+    placeholders: Table
+
+    def take(self, here: NDArray[Any]) -> RowTerms:
+        """The terms of some rows."""
+        return RowTerms(
+            shares=self.shares[:, here], kept=self.kept[:, here], made=self.made[:, here],
+            placeholders=self.placeholders[here],
+        )  # fmt: skip
+
+
+def row_terms(prepared: TrainingModel, plan: TrainingPlan, workload: TrainingWorkload) -> RowTerms:
+    """Terms of all rows of ``plan``, whose numbers are arrays (plans,)."""
+    shards = Shards.of(plan, workload)
+    layers = [
+        layer_activations(
+            kind, prepared.traits, plan, shards, trained=prepared.trained, extra=extra,
+            narrow_inputs=prepared.facts["narrow_inputs"],
+        )
+        for kind, extra in zip(prepared.kinds, prepared.adapter_saved, strict=True)
+    ]  # fmt: skip
+    shares = cut_shares(
+        prepared.table, tp=np.asarray(plan.layout.tp), ep=np.asarray(plan.layout.ep), expert_tp=expert_tp(plan),
+        vocab_multiple=prepared.facts["vocab_multiple"],
+    )  # fmt: skip
+    return RowTerms(
+        shares=shares,
+        kept=np.stack([one.kept for one in layers]),
+        made=np.stack([one.again for one in layers]),
+        placeholders=np.asarray(_placeholder_bytes(prepared, plan)),
+    )
+
+
 def moments(
-    prepared: TrainingModel, plan: TrainingPlan, workload: TrainingWorkload, cluster: Cluster, *, pp: int, vpp: int,
-    every: bool,
+    prepared: TrainingModel, plan: TrainingPlan, workload: TrainingWorkload, cluster: Cluster, terms: RowTerms, *, pp: int,
+    vpp: int, every: bool,
 ) -> Moments:  # fmt: skip
     """``plan`` has scalar ``pp`` and ``vpp`` and arrays (plans,) elsewhere; ``every`` keeps stages that cannot be fullest."""
     stages = place_layers(
@@ -64,14 +104,13 @@ def moments(
     )
     stages = stages if every else could_be_fullest(stages)
     state = rank_state(
-        prepared.table, counts=stages.counts, first=stages.first, last=stages.last, tp=np.asarray(plan.layout.tp),
-        ep=np.asarray(plan.layout.ep), expert_tp=expert_tp(plan), vocab_multiple=prepared.facts["vocab_multiple"], mtp=plan.mtp,
-    )  # fmt: skip
+        prepared.table, counts=stages.counts, first=stages.first, last=stages.last, shares=terms.shares, mtp=plan.mtp
+    )
     held = in_flight(
         plan.schedule, stage=stages.index[:, None], pp=pp, vpp=vpp, micro_batches=plan.micro_batches(workload)[None, :]
     ).astype(float)
     lines = _state_lines(state, plan, prepared)
-    step = _step_terms(prepared, plan, workload, stages, state, held)
+    step = _step_terms(prepared, plan, workload, terms, stages, state, held)
     offload = _offload(plan, workload, lines, step)
     categories = step.activations + sum(lines.values())
     lines, worst = _worst_moment(lines, step, prepared, plan, workload)
@@ -128,27 +167,17 @@ def _step_terms(
     prepared: TrainingModel,
     plan: TrainingPlan,
     workload: TrainingWorkload,
+    terms: RowTerms,
     stages: Stages,
     state: RankState,
     held: Table,
 ) -> _Step:
     shards = Shards.of(plan, workload)
     facts = prepared.facts
-    kept, again = [], []
-    for kind, extra in zip(prepared.kinds, prepared.adapter_saved, strict=True):
-        one = layer_activations(
-            kind,
-            prepared.traits,
-            plan,
-            shards,
-            trained=prepared.trained,
-            extra=extra,
-            narrow_inputs=facts["narrow_inputs"],
-        )
-        kept.append(one.kept)
-        again.append(one.again)
-    per_kind, made = np.stack(kept), np.stack(again)
+    per_kind, made = terms.kept, terms.made
     layers = stages.counts @ per_kind
+    if plan.mtp and prepared.model.mtp_layers:  # they look like the last decoder layer
+        layers = layers + stages.last[:, None] * len(prepared.model.mtp_layers) * per_kind[prepared.order[-1]]
     if plan.recompute.mode == "full" and plan.recompute.layers is not None:
         layers = layers + _not_recomputed(stages, plan.recompute.layers) @ made
     present = stages.counts[:, :, None] > 0
@@ -173,10 +202,10 @@ def _step_terms(
     return _Step(
         activations=layers * held + first * ids * held + last * norm * losses,
         again=np.where(present, made[None], 0.0).max(axis=1),
-        logits=last * logits * losses,
+        logits=last * logits * losses * (1 + (len(prepared.model.mtp_layers) if plan.mtp else 0)),
         gathered=gathered_weights(state, plan, facts, first=stages.first, last=stages.last) + sequence,
         reduced=np.broadcast_to(reduced_gradients(state, plan, facts), held.shape),
-        placeholders=np.broadcast_to(_placeholder_bytes(prepared, plan), held.shape),
+        placeholders=np.broadcast_to(terms.placeholders, held.shape),
         one_micro_batch=one,
         one_gradient=np.maximum.reduce(
             [state.block[_GRADIENTS] + 0 * held, first * state.embedding[_GRADIENTS], last * state.head[_GRADIENTS]]

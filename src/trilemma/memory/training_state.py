@@ -146,38 +146,45 @@ class RankState:
     head: NDArray[np.float64]
 
 
+def cut_shares(
+    table: StateTable, *, tp: NDArray[Any], ep: NDArray[Any], expert_tp: Numbers, vocab_multiple: int
+) -> NDArray[np.float64]:
+    """Share of each cut on one rank: (cuts, plans) for ``tp``, ``ep``, ``expert_tp`` of (plans,).
+
+    Vocabulary rows are padded to ``vocab_multiple · tp`` (Megatron-LM's make-vocab-size-divisible-by); 1 pads to nothing.
+    """
+    return np.stack(
+        [_share(cut, tp=tp, ep=ep, expert_tp=expert_tp, vocab_multiple=vocab_multiple) for cut in table.cuts]
+    )
+
+
 def rank_state(
-    table: StateTable, *, counts: NDArray[Any], first: NDArray[Any], last: NDArray[Any], tp: NDArray[Any], ep: NDArray[Any],
-    expert_tp: Numbers, vocab_multiple: int, mtp: bool,
+    table: StateTable, *, counts: NDArray[Any], first: NDArray[Any], last: NDArray[Any], shares: NDArray[np.float64], mtp: bool
 ) -> RankState:  # fmt: skip
     """Sum the tensors of the layers of each stage and of the ends it holds.
 
-    ``counts`` (stages, kinds), ``first`` and ``last`` (stages,); ``tp``, ``ep``, ``expert_tp`` (plans,). A tied matrix counts
-    once where both ends meet and on each end where they do not. Vocabulary rows are padded to ``vocab_multiple · tp``
-    (Megatron-LM's make-vocab-size-divisible-by); 1 pads to nothing.
+    ``counts`` (stages, kinds), ``first`` and ``last`` (stages,); ``shares`` (cuts, plans). A tied matrix counts once where
+    both ends meet and on each end where they do not.
     """
-    stages, plans = len(first), len(tp)
-    kinds = counts.shape[1]
-    dense, expert = np.zeros((2, len(QUANTITIES), stages, plans))
-    per_kind = np.zeros((len(QUANTITIES), kinds, plans))
-    at_ends = np.zeros((len(QUANTITIES), 2, plans))
-    copied = np.where((last > 0) & (first == 0), last, 0.0) if table.tied else np.zeros(stages)
-    for cut in table.cuts:
-        share = _share(cut, tp=tp, ep=ep, expert_tp=expert_tp, vocab_multiple=vocab_multiple)
-        embedding, head, predictor = cut.ends.T
-        layers = cut.by_kind @ counts.T
-        matrix = embedding if cut.shard == "vocab" else np.zeros(len(QUANTITIES))
-        whole = layers + np.outer(embedding, first) + np.outer(head, last) + np.outer(matrix, copied)
-        if mtp:
-            whole = whole + np.outer(predictor, last)
-        target = expert if cut.experts else dense
-        target += whole[:, :, None] * share
-        per_kind += cut.by_kind[:, :, None] * share
-        at_ends[:, 0] += embedding[:, None] * share
-        at_ends[:, 1] += (head + (matrix if table.tied else 0))[:, None] * share
+    by_kind = np.stack([cut.by_kind for cut in table.cuts])
+    ends = np.stack([cut.ends for cut in table.cuts])
+    experts = np.array([cut.experts > 0 for cut in table.cuts])
+    matrix = ends[:, :, 0] * np.array([[cut.shard == "vocab" and table.tied] for cut in table.cuts])
+    copied = np.where((last > 0) & (first == 0), last, 0.0)
+    heads = last[:, None] * np.array([0, 1, mtp]) + first[:, None] * np.array([1, 0, 0])
+    whole = by_kind @ counts.T + ends @ heads.T + matrix[:, :, None] * copied
     return RankState(
-        dense=dense, expert=expert, block=per_kind.max(axis=1), embedding=at_ends[:, 0], head=at_ends[:, 1]
+        dense=_shared_out(whole[~experts], shares[~experts]),
+        expert=_shared_out(whole[experts], shares[experts]),
+        block=_shared_out(by_kind, shares).max(axis=1),
+        embedding=_shared_out(ends[:, :, 0], shares),
+        head=_shared_out(ends[:, :, 1] + matrix, shares),
     )
+
+
+def _shared_out(whole: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum over cuts of ``whole`` (cuts, …) times ``shares`` (cuts, plans): (…, plans)."""
+    return np.asarray(np.tensordot(whole, shares, axes=(0, 0)))
 
 
 def _share(cut: _Cut, *, tp: NDArray[Any], ep: NDArray[Any], expert_tp: Numbers, vocab_multiple: int) -> NDArray[Any]:
