@@ -1,0 +1,52 @@
+"""What training tables leave out and frameworks decide."""
+
+from __future__ import annotations
+
+import pytest
+
+from trilemma.models.resolve import load_model
+from trilemma.plans import recipe
+from trilemma.validate.tables import Row
+from trilemma.validate.training_usual import fine_tuning, usual_loss, usual_micro_batch, usual_optimizer
+
+LLAMA = load_model("llama-3.2-3b")
+
+
+def row(**cells: str) -> Row:
+    return Row(id="one", line=1, cells=cells)
+
+
+@pytest.mark.parametrize(
+    ("cells", "wanted"),
+    [
+        ({"model": "Llama 3"}, ("full", 0, ())),
+        ({"model": "Llama 3 [QLoRA r32]"}, ("qlora", 32, ())),
+        ({"model": "Llama 3 [LoRA]"}, ("lora", 16, ())),
+        ({"model": "x [vera]", "framework": "transformers 5 + PEFT", "notes": "trainable params 9,175,040"},
+         ("lora", 32, ("attention.q", "attention.v"))),
+        ({"model": "x [full]", "framework": "transformers 5 + PEFT", "notes": "trainable params 3212749824"},
+         ("full", 0, ())),
+    ],
+)  # fmt: skip
+def test_method_rank_and_targets(cells: dict[str, str], wanted: tuple[str, int, tuple[str, ...]]) -> None:
+    assumed: list[str] = []
+    assert fine_tuning(row(**cells), LLAMA, assumed) == wanted
+    assert bool(assumed) == (wanted[0] != "full" and "r32" not in cells["model"])
+
+
+def test_optimizer_state_follows_the_framework() -> None:
+    bridge = "megatron-bridge"
+    assert usual_optimizer(row(optimizer="bnb 8-bit AdamW"), recipe("bf16"), bridge, LLAMA).name == "adamw-8bit"
+    assert usual_optimizer(row(optimizer="torchao 4-bit AdamW"), recipe("bf16"), bridge, LLAMA).name == "adamw-4bit"
+    assert usual_optimizer(row(), recipe("bf16"), bridge, LLAMA).moments == ("fp32", "fp32")
+    moonlight = load_model("moonlight-16b-a3b")
+    assert usual_optimizer(row(), recipe("bf16"), bridge, moonlight).moments == ("bf16", "bf16")
+    assert usual_optimizer(row(), recipe("pure-bf16"), "torchtune", LLAMA).moments == ("weights", "weights")
+
+
+def test_losses_and_micro_batches() -> None:
+    assert usual_loss("torchtune") == "chunked"
+    assert usual_loss("torchtitan") == usual_loss("megatron") == "full"
+    assert usual_micro_batch(row(notes="local batch 32 split"), "torchtitan", 8) == 4
+    assert usual_micro_batch(row(notes="local batch 32 split"), "megatron", 8) is None
+    assert usual_micro_batch(row(), "torchtitan", 8) is None
