@@ -11,7 +11,7 @@ from trilemma.quantities import parse_count
 if TYPE_CHECKING:
     from trilemma.hardware.accelerator import Accelerator
     from trilemma.hardware.cluster import Cluster
-    from trilemma.plans import Plan
+    from trilemma.plans import Draft, Plan
     from trilemma.search.space import Precision
     from trilemma.workloads import Serving
 
@@ -111,7 +111,11 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--precision", metavar="SCHEME", help="quantise the weights: bf16, fp8, w8a8, awq, nvfp4, … (default: as is)"
     )
-    group.add_argument("--draft", metavar="METHOD[:TOKENS]", help="speculative decoding, such as mtp:3")
+    group.add_argument(
+        "--draft",
+        metavar="METHOD[:TOKENS[:SHARE]]",
+        help="speculative decoding, such as mtp:3, or mtp:3:0.8 where drafts are accepted at this rate",
+    )
     group.add_argument("--eager", action="store_true", help="no CUDA graphs")
 
 
@@ -155,11 +159,27 @@ def read_workload(arguments: argparse.Namespace) -> Serving:
     )
 
 
+def read_draft(text: str) -> Draft:
+    """``mtp``, ``mtp:3`` or ``mtp:3:0.8``: method, drafted tokens and the share of drafts that is accepted."""
+    from trilemma.plans import Draft
+
+    method, _, rest = text.partition(":")
+    tokens, _, share = rest.partition(":")
+    try:
+        acceptance = float(share) if share else None
+    except ValueError:
+        acceptance = -1.0
+    if acceptance is not None and not 0 <= acceptance <= 1:
+        raise InputError(f"--draft {text[:80]!r}: the share of accepted drafts is a number from 0 to 1")
+    count = parse_count(tokens, what="--draft tokens") if tokens else 1
+    return Draft(method=method, tokens=count, acceptance=acceptance)
+
+
 def read_plan(
     arguments: argparse.Namespace, *, gpus: int, context: int | None, quantization: str | None = None
 ) -> Plan:
     """One plan from layout and engine options; tp takes the GPUs that pp and dp leave."""
-    from trilemma.plans import Draft, EngineRef, Layout, Plan, Pool, ServeOptions
+    from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
 
     pp, dp = arguments.pp or 1, arguments.dp or 1
     if arguments.tp is None and gpus % (pp * dp):
@@ -170,8 +190,7 @@ def read_plan(
     name, _, version = arguments.engine.partition("@")
     draft = None
     if arguments.draft:
-        method, _, tokens = arguments.draft.partition(":")
-        draft = Draft(method=method, tokens=parse_count(tokens, what="--draft tokens") if tokens else 1)
+        draft = read_draft(arguments.draft)
     options = ServeOptions(
         memory_fraction=arguments.memory_fraction,
         context=context,
