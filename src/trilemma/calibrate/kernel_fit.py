@@ -132,7 +132,8 @@ def _collective(rows: KernelRows) -> dict[str, float]:
 def _fit(rows: KernelRows, parameters: Sequence[Parameter], above: Mapping[str, float] | None) -> dict[str, float]:
     """Values for ``rows``, from the starts of the parameters or from the values ``above``, those of the whole.
 
-    Numbers that count alternatives are tried one after another, each kept where it does better.
+    Numbers that count alternatives are tried one after another, in the order of the parameters, each kept where it does
+    better: what most rows tell apart comes first, and what none tells keeps its start.
     """
     if len(rows.seconds) > _MOST_ROWS:
         chosen = np.random.default_rng(_SEED).choice(len(rows.seconds), _MOST_ROWS, replace=False)
@@ -145,7 +146,7 @@ def _fit(rows: KernelRows, parameters: Sequence[Parameter], above: Mapping[str, 
     for parameter in counted:
         for choice in parameter.choices:
             if choice != picked[parameter.name]:
-                values, tried = _smooth_fit(rows, smooth, best, {**picked, parameter.name: choice})
+                values, tried = _smooth_fit(rows, smooth, start, {**picked, parameter.name: choice})
                 if tried < cost:
                     best, cost = values, tried
         picked[parameter.name] = best[parameter.name]

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trilemma.errors import InputError, shorten
 
@@ -23,7 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", metavar="FOLDER", help="write one data file per accelerator and the ladder there")
     parser.add_argument(
-        "--only", metavar="KERNEL", action="append", default=[], help="fit only this kernel; repeatable"
+        "--only",
+        metavar="KERNEL",
+        action="append",
+        default=[],
+        help="fit only this kernel and keep what FOLDER has of others; repeatable",
     )
     parser.add_argument("--quiet", action="store_true", help="print the summary alone")
 
@@ -43,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError("no row of these tables can be fitted; see trilemma calibrate kernels --help")
     found = calibrate(tables, progress=_silent if arguments.quiet else _tell)
     if arguments.out:
-        _write(Path(arguments.out), found, arguments.tables)
+        _write(Path(arguments.out), found, arguments.tables, arguments.only)
     report = lines((fitted.judged, fitted.ratio) for fitted in found)
     print(
         f"{tables.rows:,} rows read, {len(found)} groups fitted; mean error on shapes left out, by accelerator and engine"
@@ -53,29 +57,50 @@ def run(arguments: argparse.Namespace) -> int:
     return _YES if all(line.met for line in report) else _NO
 
 
-def _write(folder: Path, found: list[KernelFits], names: list[str]) -> None:
+def _write(folder: Path, found: list[KernelFits], names: list[str], only: list[str]) -> None:
+    """Data files of the cards found and the ladder; with ``only`` the other kernels of files that are there stay."""
     from trilemma.calibrate.kernel_columns import table_rules
     from trilemma.calibrate.kernels import card_document, ladder_document
 
     rules = table_rules()
-    tables = sorted(Path(name).name for name in names)
-    header = {"schema": 1, "as_of": str(rules["as_of"]), "source": rules["source"], "tables": tables}
+    header = {"schema": 1, "as_of": str(rules["as_of"]), "source": rules["source"]}
+    header["tables"] = sorted(Path(name).name for name in names)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for accelerator in sorted({fitted.rows.accelerator for fitted in found}):
+            path = folder / f"{accelerator}.json"
             document = card_document(accelerator, found, header)
-            (folder / f"{accelerator}.json").write_text(_dumps(document), encoding="utf-8")
-        (folder / "ladder.json").write_text(
-            json.dumps(ladder_document(found, header), indent=1) + "\n", encoding="utf-8"
-        )
-    except OSError as error:
+            if only and path.is_file():
+                document = _merged_card(json.loads(path.read_text(encoding="utf-8")), document, only)
+            path.write_text(_dumps(document), encoding="utf-8")
+        path = folder / "ladder.json"
+        ladder = ladder_document(found, header)
+        if only and path.is_file():
+            ladder = _merged_ladder(json.loads(path.read_text(encoding="utf-8")), ladder, only)
+        path.write_text(json.dumps(ladder, indent=1) + "\n", encoding="utf-8")
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{shorten(str(folder))}: cannot be written: {shorten(str(error))}") from None
 
 
-def _dumps(document: dict[str, object]) -> str:
+def _merged_card(old: dict[str, Any], new: dict[str, Any], only: list[str]) -> dict[str, Any]:
+    kept = [entry for entry in old["kernels"] if entry["kernel"] not in only]
+    tables = sorted({*old["tables"], *new["tables"]})
+    entries = sorted([*kept, *new["kernels"]], key=lambda entry: entry["kernel"])
+    return {**new, "tables": tables, "kernels": entries}
+
+
+def _merged_ladder(old: dict[str, Any], new: dict[str, Any], only: list[str]) -> dict[str, Any]:
+    spread = {
+        rung: {**old["spread"].get(rung, {}), **{kernel: factors[kernel] for kernel in only}}
+        for rung, factors in new["spread"].items()
+    }
+    tables = sorted({*old["tables"], *new["tables"]})
+    return {**new, "tables": tables, "cards": {**old["cards"], **new["cards"]}, "spread": spread}
+
+
+def _dumps(document: dict[str, Any]) -> str:
     """One fit a line: a change of one fit is a change of one line."""
     entries = document["kernels"]
-    assert isinstance(entries, list)
     head = json.dumps({**document, "kernels": []}, indent=1)
     body = ",\n".join("  " + json.dumps(entry, separators=(",", ":")) for entry in entries)
     return head.replace('"kernels": []', f'"kernels": [\n{body}\n ]') + "\n"

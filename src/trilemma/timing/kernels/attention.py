@@ -23,16 +23,16 @@ DECODE_PARAMETERS = (
     Parameter(name="wave_tail", start=0.3, low=0.0, high=1.0, meaning="share of an unfilled last wave that is paid"),
     Parameter(name="head_us", start=1.0, low=0.0, high=30.0, meaning="microseconds of one query head of a wide group"),
     Parameter(
-        name="widest_group", start=32.0, low=1.0, high=1024.0, choices=(32.0, 1024.0),
-        meaning="query heads that may share a KV head; wider groups read it head by head",
+        name="window_alone", start=0.0, low=0.0, high=1.0, choices=(0.0, 1.0),
+        meaning="1 where query heads of windowed layers are not grouped",
     ),
     Parameter(
         name="splits_context", start=1.0, low=0.0, high=1.0, choices=(0.0, 1.0),
         meaning="1 where several blocks share one context",
     ),
     Parameter(
-        name="window_alone", start=0.0, low=0.0, high=1.0, choices=(0.0, 1.0),
-        meaning="1 where query heads of windowed layers are not grouped",
+        name="widest_group", start=1024.0, low=1.0, high=1024.0, choices=(32.0, 1024.0),
+        meaning="query heads that may share a KV head; wider groups read it head by head",
     ),
 )  # fmt: skip
 
