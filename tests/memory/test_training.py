@@ -230,6 +230,12 @@ def test_v_shaped_schedules_hold_both_ends_on_one_stage() -> None:
     assert both.counts[:, 0].tolist() == [8, 8, 8, 8]
 
 
+def test_ends_of_the_model_may_stand_alone() -> None:
+    found = place_layers([0] * 126, 1, pp=16, vpp=8, schedule="interleaved")
+    assert found.counts[:, 0].tolist() == [7, *[8] * 14, 7]
+    assert place_layers([0] * 3, 1, pp=4, vpp=1, schedule="1f1b").counts[:, 0].tolist() == [1, 1, 1, 0]
+
+
 def test_recompute_keeps_less_the_more_it_repeats() -> None:
     modes = [Recompute(), Recompute(mode="selective", parts=("mlp",)), Recompute(mode="op"), Recompute(mode="full")]
     found = [memory(LLAMA, dp=8, recompute=mode, implementation="torchtitan", seq=8192) for mode in modes]
@@ -346,7 +352,7 @@ def test_resume_needs_a_copy_where_checkpoints_load_whole() -> None:
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ({"pp": 64}, "--pp 64"),
+        ({"pp": 35}, "--pp 35 needs 35 pieces"),
         ({"pp": 8, "vpp": 8}, "pieces of 32 layers"),
         ({"pp": 2, "pipeline_layers": (16, 15)}, "are not 2 stages"),
         ({"work": {"method": "lora", "rank": 0}}, "--rank 0"),

@@ -36,19 +36,19 @@ def place_layers(
 
     Chunk c goes to stage c mod pp (interleaved, Narayanan et al. 2021, section 2.2), or up and down again (V-shaped, Qi et
     al. 2024). DualPipe (DeepSeek-V3, section 3.2.1) holds stage i and its mirror on every rank. Layers that do not divide
-    evenly lie on later chunks. Raises `InputError` where a chunk would be empty.
+    evenly lie on later chunks. Raises `InputError` where more chunks would be empty than the model has ends.
     """
     if schedule in V_SHAPED:
         vpp = 2
     chunks = pp * vpp
-    if chunks > len(order):
+    if chunks > len(order) + 2:
         raise InputError(
             f"--pp {pp}{f' with --vpp {vpp}' if vpp > 1 else ''} needs {chunks} pieces of {len(order)} layers;"
-            f" use at most {len(order)}"
+            f" use at most {len(order) + 2}"
         )
     if sizes is not None and (len(sizes) != pp or sum(sizes) != len(order)):
         raise InputError(f"pipeline layers {list(sizes)} are not {pp} stages with {len(order)} layers in all")
-    pieces = list(sizes) if sizes is not None and vpp == 1 else stage_sizes(len(order), chunks)
+    pieces = list(sizes) if sizes is not None and vpp == 1 else _piece_sizes(len(order), chunks)
     counts = np.zeros((pp, n_kinds), dtype=np.int64)
     first, last = np.zeros(pp), np.zeros(pp)
     start = 0
@@ -61,6 +61,17 @@ def place_layers(
     if schedule == "dualpipe":
         counts, first, last = counts + counts[::-1], first + first[::-1], last + last[::-1]
     return Stages(counts=counts, first=first, last=last, index=np.arange(pp))
+
+
+def _piece_sizes(layers: int, chunks: int) -> list[int]:
+    """Layers of each piece of the pipeline: even, the rest on later pieces but not the last, which has the head.
+
+    Up to two pieces may hold no layer: the last the head alone, the first the embedding alone (Megatron-LM's
+    account-for-loss and account-for-embedding-in-pipeline-split).
+    """
+    if chunks <= layers:
+        return stage_sizes(layers, chunks)
+    return [0] * (chunks - layers - 1) + [1] * layers + [0]
 
 
 def _stage(chunk: int, pp: int, schedule: str) -> int:
