@@ -64,8 +64,11 @@ def table_rules() -> Mapping[str, Any]:
     return tomllib.loads(text)
 
 
-def read_columns(path: Path) -> Columns:
-    """One parquet file. Raises `InputError` for one that is missing, too large, no parquet or without its columns."""
+def read_columns(path: Path, *, stated: Mapping[str, str] | None = None) -> Columns:
+    """One parquet file; ``stated`` columns hold one text in every row, known from elsewhere (the folder of the file).
+
+    Raises `InputError` for a file that is missing, too large, no parquet or without its columns.
+    """
     shown = shorten(str(path))
     try:
         import pyarrow as pa
@@ -92,6 +95,7 @@ def read_columns(path: Path) -> Columns:
             )
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
             texts[name] = np.array([value or "" for value in table.column(name).to_pylist()])
+    texts |= {name: np.full(table.num_rows, text) for name, text in (stated or {}).items()}
     columns = Columns(name=shown, texts=texts, numbers=numbers, rows=table.num_rows)
     for needed in ("gpu", "engine"):
         if needed not in texts:
