@@ -21,8 +21,9 @@ def training_files(
     Raises `InputError` for what the framework cannot run, `UnknownName` for a framework that is not written.
     """
     gpus = int(plan.layout.gpus)
-    per_node = min(gpus_per_node, gpus)
-    nodes = max(-(-gpus // per_node), 1)
+    # A number of GPUs that fills no whole nodes is spread evenly over nodes.
+    per_node = next(size for size in range(min(gpus_per_node, gpus), 0, -1) if gpus % size == 0)
+    nodes = gpus // per_node
     name = job_name(model.name)
     program: tuple[str, ...]
     launcher: tuple[str, ...] = ("torchrun",)

@@ -50,6 +50,11 @@ def training_violations(
     broken |= _expert_rules(model, plan, tp, dp, cp, ep)
     if plan.zero >= 2 and plan.implementation in _NO_PIPELINE_BESIDE_ZERO:
         broken["sharded gradients or weights (ZeRO-2, ZeRO-3) beside a pipeline"] = pp > 1
+    if plan.implementation == "torchtitan":
+        # Chunks beyond its default of two come from layers per stage (torchtitan/distributed/pipeline_parallel.py).
+        layers = len(model.layers)
+        possible = sorted({-(-(layers + ends) // size) for ends in (0, 2) for size in range(1, layers + 1)})
+        broken["torchtitan cuts layers into stages of one size"] = (vpp > 2) & ~np.isin(pp * vpp, possible)
     if plan.implementation not in CUTTING:
         broken["pipeline or expert parallelism"] = pp * ep > 1
     return broken
@@ -124,6 +129,8 @@ def _sentence(rule: str, model: Model, plan: TrainingPlan, workload: TrainingWor
         return f"--ep {layout.ep}: {rule} of {model.name}; use a divisor"
     if rule.startswith("expert"):
         return f"--ep {layout.ep}: {rule} in {model.name}; leave --ep out"
+    if rule.startswith("torchtitan"):
+        return f"--pp {layout.pp} with --vpp {layout.vpp}: {rule}; use --vpp 1 or 2"
     if rule.startswith("pipeline or"):
         return f"{rule} does not run on {plan.implementation}; leave --pp and --ep out or use --engine megatron"
     return f"--zero {plan.zero} with --pp {layout.pp}: {rule} does not run on {plan.implementation}; use --zero 1 or --pp 1"

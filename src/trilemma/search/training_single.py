@@ -19,7 +19,7 @@ def single_training_plan(
 ) -> TrainingPlan:
     """Degrees of one where nothing is said, replicas on the GPUs that are left, micro-batch 1, no recompute, usual recipe.
 
-    Raises `InputError` with the fix where that is not legal.
+    QLoRA recomputes whole layers unless told otherwise: PEFT's prepare_model_for_kbit_training turns that on. Raises `InputError` with the fix where that is not legal.
     """
     degrees = {name: getattr(settled, name) or 1 for name in ("tp", "pp", "vpp", "ep", "cp")}
     taken = degrees["tp"] * degrees["pp"] * degrees["cp"]
@@ -32,7 +32,7 @@ def single_training_plan(
         layout=layout,
         micro_batch=settled.micro_batch or 1,
         schedule=settled.schedule or ("interleaved" if layout.vpp > 1 else "1f1b"),
-        recompute=settled.recompute or Recompute(),
+        recompute=settled.recompute or Recompute(mode="full" if workload.method == "qlora" else "none"),
     )
     check_training_plan(model, plan, workload, gpus=gpus)
     return plan

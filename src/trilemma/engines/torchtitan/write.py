@@ -95,9 +95,28 @@ def _pipeline(plan: TrainingPlan, model: Model) -> list[str]:
     words += ["--parallelism.pipeline_parallel_schedule", names[0]]
     words += ["--parallelism.pipeline_parallel_microbatch_size", str(plan.micro_batch)]
     if layout.vpp > 2:
-        layers = len(model.layers) + 2
-        words += ["--parallelism.pipeline_parallel_layers_per_stage", str(-(-layers // int(layout.pp * layout.vpp)))]
+        words += _layers_per_stage(len(model.layers), int(layout.pp * layout.vpp))
     return words
+
+
+def _layers_per_stage(layers: int, stages: int) -> list[str]:
+    """Layers of a stage that make torchtitan count ``stages``; embedding and head weigh as a layer each, or as nothing."""
+    for ends in (1, 0):
+        for size in range(layers, 0, -1):
+            if -(-(layers + 2 * ends) // size) == stages:
+                words = ["--parallelism.pipeline_parallel_layers_per_stage", str(size)]
+                less = ("first", "last") if not ends else ()
+                return [
+                    *words,
+                    *(
+                        word
+                        for one in less
+                        for word in (f"--parallelism.pipeline_parallel_{one}_stage_less_layers", "0")
+                    ),
+                ]
+    raise InputError(
+        f"torchtitan cannot cut {layers} layers into {stages} stages of one size; plan with another --pp or --vpp"
+    )
 
 
 def _numbers(plan: TrainingPlan) -> list[str]:
