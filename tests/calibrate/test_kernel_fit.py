@@ -10,9 +10,10 @@ import pytest
 from trilemma.calibrate.bounded_fit import fit_log_ratio
 from trilemma.calibrate.kernel_fit import fit_kernel, held_out_ratio, hold_out, predict
 from trilemma.calibrate.kernel_models import blank, model_of
-from trilemma.calibrate.kernel_report import lines, render_lines
+from trilemma.calibrate.kernel_report import lines
 from trilemma.calibrate.kernel_tables import KernelRows, KernelTables
 from trilemma.calibrate.kernels import KernelFits, calibrate, card_document, ladder_document
+from trilemma.report.kernel_fits import render_lines
 from trilemma.timing.kernels.formulas import parameters_of
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from trilemma.calibrate.kernel_columns import table_rules
 from trilemma.calibrate.kernel_tables import KernelRows
 from trilemma.quantities import Array
-from trilemma.report.tables import render_table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,26 +58,4 @@ def _line(rule: dict[str, Any], pairs: Sequence[tuple[KernelRows, Array]]) -> Li
         worst=means[worst],
         worst_group=worst,
         bar=rule.get("bar"),
-    )
-
-
-def render_lines(found: Sequence[Line]) -> str:
-    """The lines as a table for people."""
-    return render_table(
-        ("kernel", "groups", "rows", "median", "bar", "worst", "twice", "worst group", ""),
-        [
-            (
-                line.name,
-                str(line.groups),
-                f"{line.rows:,}",
-                f"{line.median:.1%}",
-                "–" if line.bar is None else f"{line.bar:.0%}",
-                f"{line.worst:.1%}",
-                "–" if line.bar is None else f"{2 * line.bar:.0%}",
-                line.worst_group,
-                "" if line.bar is None else "met" if line.met else "missed",
-            )
-            for line in found
-        ],
-        align="lrrrrrrll",
     )

@@ -33,9 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from trilemma.calibrate.kernel_report import lines, render_lines
+    from trilemma.calibrate.kernel_report import lines
     from trilemma.calibrate.kernel_tables import read_kernel_tables
     from trilemma.calibrate.kernels import calibrate
+    from trilemma.report.kernel_fits import render_lines
     from trilemma.timing.kernels.formulas import parameters_of
 
     for kernel in arguments.only:
