@@ -62,13 +62,37 @@ def test_multipliers_stay_within_what_hardware_allows():
             assert all(1 / 60 < factor < 60 for factor in factors.values())
 
 
-def test_a_deployment_that_nobody_measured_has_what_it_shares():
-    terms = ServingTerms(
-        offsets=({"all": {"step": 0.1}}, {"vllm": {"step": 0.2}}, {}, {}, {"vllm x 8-bit fp8": {"step": 1}})
-    )
-    assert terms.factors("vllm", find("h200-sxm"), "8-bit fp8")["step"] == pytest.approx(math.exp(0.3))
-    assert terms.factors("other", find("h200-sxm"), "8-bit fp8")["step"] == pytest.approx(math.exp(0.1))
+def test_a_deployment_that_nobody_measured_has_what_it_shares_and_what_its_nearest_relative_has():
+    own = {"vllm nvidia-h100-sxm5-80gb 8-bit fp8": {"step": 1.0}}
+    terms = ServingTerms(offsets=({"all": {"step": 0.1}}, {"vllm": {"step": 0.2}}, {}, {}, own))
+    assert terms.factors("vllm", find("h100-sxm5-80gb"), "8-bit fp8")["step"] == pytest.approx(math.exp(1.3))
+    assert terms.factors("vllm", find("h200-sxm"), "8-bit fp8")["step"] == pytest.approx(math.exp(1.3))
     assert not terms.measured("vllm", find("h200-sxm"), "8-bit fp8")
+    for engine, card_name, precision in (
+        ("vllm", "b300-sxm", "8-bit fp8"),  # another generation
+        ("vllm", "h200-sxm", "16-bit bf16"),
+        ("vllm", "mi300x", "8-bit fp8"),
+    ):
+        assert terms.factors(engine, find(card_name), precision)["step"] == pytest.approx(math.exp(0.3))
+    assert terms.factors("other", find("h200-sxm"), "8-bit fp8")["step"] == pytest.approx(math.exp(0.1))
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8", "nvfp4"])
+def test_b300_is_not_slower_than_b200(precision):
+    from trilemma.models.quantized import requantize
+    from trilemma.models.resolve import load_model
+
+    model = load_model("llama-3.1-70b")
+    model = model if precision == "bf16" else requantize(model, precision)
+    speeds = []
+    for name in ("b200-sxm-180gb", "b300-sxm"):
+        accelerator = find(name)
+        work = model_work(model, accelerator)
+        machine = Machine.serving(cluster(accelerator, gpus=8), work=work, engine="vllm")
+        load = {"isl": 4096, "osl": 1024, "kv_format": BF16}
+        speeds.append(serving_speed(work, machine, Layout(tp=8), concurrency=64, **load))
+    assert speeds[1].tpot_s <= speeds[0].tpot_s
+    assert speeds[1].ttft_s <= speeds[0].ttft_s
 
 
 def test_levels_of_one_deployment():

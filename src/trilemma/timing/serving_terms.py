@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from trilemma.hardware.accelerator import Accelerator
+from trilemma.hardware.catalogue import find
 from trilemma.timing.coefficients import SCALED_BY
 from trilemma.timing.operators import ModelWork
 
@@ -81,8 +82,8 @@ class ServingTerms:
     profile: tuple[str, str] | None = None
 
     def factors(self, engine: str, accelerator: Accelerator, precision: str) -> dict[str, float]:
-        """The multiplier of every term for one deployment."""
-        keys = keys_of(engine, accelerator, precision)
+        """The multiplier of every term for one deployment; one that was not measured has those of its nearest relative."""
+        keys = keys_of(engine, self.stand_in(engine, accelerator, precision) or accelerator, precision)
         sums = dict.fromkeys(SCALED_BY, 0.0)
         for known, key in zip(self.offsets, keys, strict=True):
             for term, offset in known.get(key, {}).items():
@@ -93,6 +94,23 @@ class ServingTerms:
         """Whether this very deployment was among those that were fitted."""
         return keys_of(engine, accelerator, precision)[-1] in self.offsets[-1]
 
+    def stand_in(self, engine: str, accelerator: Accelerator, precision: str) -> Accelerator | None:
+        """The card whose runs speak for a deployment that was not measured: of the same generation and kind of memory, run
+        under the same engine in the same precision, the one nearest in bandwidth. None where the deployment was measured
+        or no such card was."""
+        if self.measured(engine, accelerator, precision) or accelerator.compute_capability is None:
+            return None
+        own = accelerator.bandwidth_bytes_per_s.value
+        found = []
+        for key in self.offsets[-1]:
+            other_engine, card, other_precision = key.split(" ", 2)
+            if (other_engine, other_precision) == (engine, precision):
+                other = find(card)
+                if _are_relatives(accelerator, other):
+                    bandwidth = other.bandwidth_bytes_per_s.value
+                    found.append((max(bandwidth, own) / min(bandwidth, own), card, other))
+        return min(found)[2] if found else None
+
     def spread(self, figure: str, *, family: str, engine: str, precision: str, measured: bool) -> Spread | None:
         """The narrowest class that has figures of this kind."""
         wanted = ((family, engine, precision), (family, engine, ""), (family, "", ""), ("", "", ""))
@@ -102,6 +120,14 @@ class ServingTerms:
                 if (spread.figure, spread.measured) == (figure, measured) and own == names:
                     return spread
         return None
+
+
+def _are_relatives(one: Accelerator, other: Accelerator) -> bool:
+    """Same generation (the whole part of the compute capability) and kind of memory."""
+    if one.compute_capability is None or other.compute_capability is None:
+        return False
+    same_kind = memory_class(one) == memory_class(other)
+    return same_kind and int(one.compute_capability) == int(other.compute_capability)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
