@@ -324,7 +324,7 @@ def test_offload_moves_lines_to_the_host() -> None:
     )  # fmt: skip
     assert line_bytes(away, "optimizer", "master_weights") == 0
     assert line_bytes(away, "activations") == pytest.approx(line_bytes(plain, "activations") / 2)
-    moved = line_bytes(plain, "optimizer", "master_weights") + line_bytes(plain, "activations") / 2
+    moved = line_bytes(plain, "optimizer", "master_weights", "gradients") + line_bytes(plain, "activations") / 2
     assert away.host_bytes == pytest.approx(moved)
     assert away.moved_bytes["activations"] == pytest.approx(4 * line_bytes(plain, "activations"), rel=0.01)
     assert away.moved_bytes["optimizer"] == pytest.approx(line_bytes(plain, "gradients", "weights"))

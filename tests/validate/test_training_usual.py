@@ -7,6 +7,8 @@ import pytest
 from trilemma.models.resolve import load_model
 from trilemma.plans import recipe
 from trilemma.validate.tables import Row
+from trilemma.validate.training_question import read_training_question
+from trilemma.validate.training_room import with_room
 from trilemma.validate.training_usual import fine_tuning, usual_loss, usual_micro_batch, usual_optimizer
 
 LLAMA = load_model("llama-3.2-3b")
@@ -50,3 +52,17 @@ def test_losses_and_micro_batches() -> None:
     assert usual_micro_batch(row(notes="local batch 32 split"), "torchtitan", 8) == 4
     assert usual_micro_batch(row(notes="local batch 32 split"), "megatron", 8) is None
     assert usual_micro_batch(row(), "torchtitan", 8) is None
+
+
+def test_a_run_that_did_not_fit_was_recomputed() -> None:
+    cells = {
+        "model": "Llama 3.1 70B [LoRA r16]", "gpu": "A100-80GB", "gpus": "8", "framework": "torchtune", "precision": "BF16",
+        "seq_len": "8192", "micro_batch": "2", "tp": "1", "pp": "1", "fsdp_or_zero": "FSDP2",
+        "measured_metric": "peak_memory_gib", "value": "50",
+    }  # fmt: skip
+    question = read_training_question(row(**cells))
+    assert with_room(row(**cells), question).plan.recompute.mode == "full"
+    stated = {**cells, "recompute": "none"}
+    assert with_room(row(**stated), question) is question
+    short = {**cells, "seq_len": "256"}
+    assert with_room(row(**short), read_training_question(row(**short))).plan.recompute.mode == "none"

@@ -242,6 +242,9 @@ def _worst_moment(
     if plan.optimizer_in_backward:
         # Each gradient is applied and freed as it comes: the most that lives is that of one layer, or of an end.
         persistent, gradients = np.zeros_like(several), np.minimum(gradients, step.one_gradient)
+    # A host that updates weights takes gradients as they come (ZeRO-Offload, Ren et al. 2021).
+    away = plan.offload.optimizer
+    gradients = gradients * (1 - away) + away * np.minimum(gradients, step.one_gradient)
     early = np.where(persistent, gradients, 0.0)
     kept = step.activations * (1 - plan.offload.activations)
     temporaries = plan.optimizer.step_copies * lines["master_weights"]
@@ -298,7 +301,7 @@ def _offload(plan: TrainingPlan, workload: TrainingWorkload, lines: Mapping[str,
     share = plan.offload
     batches = plan.micro_batches(workload)[None, :]
     saved = share.activations * step.activations
-    state = share.optimizer * (lines["optimizer"] + lines["master_weights"])
+    state = share.optimizer * (lines["optimizer"] + lines["master_weights"] + lines["gradients"])
     weights = share.weights * lines["weights"]
     # What is on its way needs two places: one filling, one draining.
     buffers = 2 * (

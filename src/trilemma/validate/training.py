@@ -26,6 +26,7 @@ from trilemma.validate.training_figures import (
 )
 from trilemma.validate.training_question import TrainingQuestion, read_training_question
 from trilemma.validate.training_refit import UNSTATED, refit
+from trilemma.validate.training_room import with_room
 
 __all__ = ["METRICS", "judge"]
 
@@ -74,6 +75,8 @@ def _read(row: Row, chosen: set[str], models_dir: str | Path | None) -> _Read | 
         return "another row of this configuration states its speed"
     try:
         question = read_training_question(row, models_dir)
+        if metric == MEMORY:
+            question = with_room(row, question)
         return _Read(row=row, question=question, speed=measured_speed(row, question) if metric != MEMORY else None)
     except (UnusableRow, InputError) as error:
         return str(error)

@@ -19,10 +19,10 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import recipe
-from trilemma.plans.training import Matmul, Offload, Recompute, Schedule, TrainingPlan, TrainingRecipe
+from trilemma.plans.training import Matmul, Recompute, Schedule, TrainingPlan, TrainingRecipe
 from trilemma.timing.training_coefficients import Framework, era_of, find_framework
 from trilemma.validate.tables import Row, UnusableRow
-from trilemma.validate.training_usual import fine_tuning, usual_loss, usual_micro_batch, usual_optimizer
+from trilemma.validate.training_usual import fine_tuning, stated_offload, usual_loss, usual_micro_batch, usual_optimizer
 from trilemma.workloads import TrainingWorkload
 
 #: Load of the fullest expert rank over the mean where a source says that routing was the model's own.
@@ -66,7 +66,7 @@ def read_training_question(row: Row, models_dir: str | Path | None = None) -> Tr
         schedule=_schedule(row, layout),
         attention="eager" if _unfused(row) else "flash",
         compiled="compile" in notes,
-        offload=Offload(activations=1.0 if "offload" in row.text("recompute").lower() else 0.0),
+        offload=stated_offload(row),
         imbalance=NATURAL_IMBALANCE if "natural routing" in notes else 1.0,
         overlap_tensor=_overlap(notes, "tp-comm overlap on", "asynctp", "async tp"),
         overlap_data=_overlap(notes, "grad-reduce"),

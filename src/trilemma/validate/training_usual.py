@@ -7,7 +7,7 @@ import re
 from trilemma.memory.traits import coefficients, implementation_facts
 from trilemma.models.architecture import Model
 from trilemma.plans.recipes import optimizer
-from trilemma.plans.training import Loss, Optimizer, TrainingRecipe
+from trilemma.plans.training import Loss, Offload, Optimizer, TrainingRecipe
 from trilemma.validate.tables import Row
 from trilemma.workloads import Method
 
@@ -66,3 +66,11 @@ def usual_micro_batch(row: Row, implementation: str, pp: int) -> int | None:
     """The micro-batch of a pipeline whose local batch the notes state: torchtitan cuts it into as many as there are stages."""
     local = re.search(r"local batch (\d{1,5})", row.text("notes").lower())
     return max(int(local.group(1)) // pp, 1) if local is not None and implementation == "torchtitan" else None
+
+
+def stated_offload(row: Row) -> Offload:
+    """What a row keeps on the host: activations with its recompute, all state where the notes speak of CPU offload."""
+    state = 1.0 if "cpu offload" in row.text("notes").lower() else 0.0
+    return Offload(
+        activations=1.0 if "offload" in row.text("recompute").lower() else 0.0, optimizer=state, weights=state
+    )
