@@ -190,11 +190,12 @@ def test_manifest_with_two_engines_asks_which(tmp_path: Path) -> None:
         ("docker run --gpus all lmsysorg/sglang:v0.5 python3 -m sglang.launch_server --model-path m", "sglang"),
         ("trtllm-serve m --tp_size 2", "tensorrt-llm"),
         ("./build/bin/llama-server -m m.gguf -ngl 99", "llama.cpp"),
+        ("docker run ghcr.io/ggml-org/llama.cpp:server-cuda -m /m.gguf -ngl 99", "llama.cpp"),
+        ("transformers serve org/model", "transformers-serve"),
     ],
 )
-def test_engines_not_read_yet_are_named(command: str, engine: str) -> None:
-    with pytest.raises(InputError, match=f"{engine} are not read yet; engines read today: vllm"):
-        extract([command])
+def test_every_serving_engine_is_told(command: str, engine: str) -> None:
+    assert extract([command])[0] == engine
 
 
 @pytest.mark.parametrize(
@@ -228,7 +229,9 @@ def test_images_tell_their_engine() -> None:
 
 
 def test_registry() -> None:
-    assert readable() == ("vllm",)
+    assert readable() == ("vllm", "sglang", "tensorrt-llm", "llama.cpp", "transformers-serve")
     assert get("vLLM").name == "vllm"
+    assert get("trtllm") is get("tensorrt-llm")
+    assert get("transformers").name == "transformers-serve"
     with pytest.raises(UnknownName, match="did you mean vllm"):
         get("vlm")

@@ -43,12 +43,16 @@ def canonical(name: str) -> str:
     return _ALIASES.get(key, key)
 
 
-@cache
 def get(name: str) -> Engine:
-    """The engine called ``name`` (case aside). Raises `UnknownName` with near names."""
+    """The engine called ``name`` (case aside), one object for each. Raises `UnknownName` with near names."""
     key = canonical(name)
     if key not in _ENGINES:
         raise UnknownName("engine", name, _ENGINES, hint=f"engines known: {', '.join(_ENGINES)}")
+    return _engine(key)
+
+
+@cache
+def _engine(key: str) -> Engine:
     module, cls = _ENGINES[key]
     return cast("Engine", getattr(importlib.import_module(module), cls)())
 

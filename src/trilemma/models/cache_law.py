@@ -99,8 +99,10 @@ def row_bytes(kv_format: Format, size: int) -> float:
 
     Scales of whole tensors are constants of the model and cost nothing here; a format with a scale per channel keeps one
     per row (vLLM's int8, fp8 and int4 per-token-head caches: one FP32 scale for K and one for V of each token and head);
-    a grouped format keeps one per group.
+    a grouped format keeps one per group; packed formats (GGUF) are stored in whole blocks.
     """
+    if kv_format.block_bytes:
+        return ceil(size / kv_format.group) * kv_format.block_bytes
     bits = kv_format.bits * size
     match kv_format.granularity:
         case "channel":

@@ -10,7 +10,7 @@ from trilemma.engines.layer_cache import layer_caches
 from trilemma.engines.llama_cpp.facts import LlamaCppFacts
 from trilemma.engines.llama_cpp.placement import LayerBytes, layers_of_card, splits
 from trilemma.engines.rank_memory import coefficients
-from trilemma.errors import InputError, UnknownName
+from trilemma.errors import InputError
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.models.architecture import LatentAttention, Model, RecurrentState, SoftmaxAttention
@@ -60,12 +60,12 @@ def cache_format(name: str | None, shown: str) -> Format:
     """The format of K or V; without one 16-bit floats. Raises `InputError`."""
     asked = (name or "f16").lower()
     known = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "auto": "fp16", "fp16": "fp16"}
-    try:
-        return catalogue.get(known.get(asked, asked))
-    except UnknownName:
+    known |= {name: name for name in ("q8_0", "q5_1", "q5_0", "iq4_nl", "q4_1", "q4_0")}
+    if asked not in known:
         raise InputError(
             f"{shown} {asked[:60]!r} is not a cache type of llama.cpp; use f16, bf16, q8_0, q5_1, q5_0, iq4_nl, q4_1 or q4_0"
-        ) from None
+        )
+    return catalogue.get(known[asked])
 
 
 def card_bytes(
