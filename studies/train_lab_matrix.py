@@ -1,10 +1,11 @@
-"""Does the training lab's early warning foretell the end? Signals and thresholds are chosen on one seed, judged on others.
+"""Does the training lab's early warning foretell the end, and are its alarms right?
 
     python studies/train_lab_matrix.py --rows rows.json --workers 2
 
 runs the presets ``plain``, ``outliers`` and ``storage`` over three seeds (about 10 CPU minutes), keeps what it needs of every
 run in ``rows.json`` (read again when it is there) and prints: rank correlations of candidate warnings with the final loss
-gap, and how often each alarm was right.
+gap over runs that outlived the first three steps, and how often each alarm was right. What was chosen on which runs stands in
+docs/low-precision-training.md.
 """
 
 from __future__ import annotations
@@ -101,7 +102,9 @@ FIGURES: dict[str, Callable[[Probe], float]] = {
 
 
 def print_correlations(rows: Sequence[dict[str, Any]]) -> None:
-    print(f"\nSpearman with the final gap: chosen on seed {CHOSEN_ON}, judged on seeds {JUDGED_ON}")
+    print(
+        f"\nSpearman with the final gap of runs that outlived {EARLY_STEPS} steps: seed {CHOSEN_ON}, seeds {JUDGED_ON}"
+    )
     names = ["early warning", *FIGURES]
     for name in names:
         chosen = correlation(rows, name, CHOSEN_ON)
@@ -127,7 +130,10 @@ def warning(row: dict[str, Any], name: str) -> float:
 
 
 def of(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> list[dict[str, Any]]:
-    return [row for row in rows if row["seed"] in seeds]
+    """Rows of ``seeds`` whose run outlived the steps that warnings look at."""
+    return [
+        row for row in rows if row["seed"] in seeds and (row["stopped_at"] is None or row["stopped_at"] >= EARLY_STEPS)
+    ]
 
 
 def print_alarms(rows: Sequence[dict[str, Any]]) -> None:

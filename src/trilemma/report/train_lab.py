@@ -138,8 +138,8 @@ def _warning_line(result: LabResult) -> str:
     if not math.isfinite(result.warning_correlation):
         return f"early warning: {result.warning_runs} runs are too few or too alike to rank"
     return (
-        f"early warning: what the first 3 steps lost ranks the final gap of {result.warning_runs} runs with Spearman"
-        f" {result.warning_correlation:.2f}"
+        f"early warning: what the first 3 steps lost ranks the final gap of the {result.warning_runs} runs that outlived"
+        f" them with Spearman {result.warning_correlation:.2f}"
     )
 
 

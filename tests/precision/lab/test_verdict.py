@@ -190,3 +190,4 @@ def test_ranks() -> None:
     assert gaps[:3] == [0, 0, 0]
     assert gaps[-1] == math.inf
     assert warning_rank(runs)[1] == 12
+    assert warning_rank([*runs, run("naive-nan", 0, 2.0, stopped_at=2)])[1] == 12

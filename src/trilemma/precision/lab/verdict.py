@@ -13,7 +13,7 @@ from trilemma.errors import InputError
 from trilemma.precision.lab.alarms import Alarm, Thresholds, first_alarm
 from trilemma.precision.lab.recipes import REFERENCE, Recipe
 from trilemma.precision.lab.records import Regime, Run
-from trilemma.precision.lab.warning import early_warning, final_gaps, spearman
+from trilemma.precision.lab.warning import early_warning, final_gaps, outlived_warning, spearman
 from trilemma.precision.signals import finite_or_none
 
 #: stopped: NaN or infinity. blown up: ends above where it began. worse: above the reference by more than seed noise.
@@ -108,8 +108,11 @@ def judge(runs: Sequence[Run], *, thresholds: Thresholds | None = None) -> list[
 
 
 def warning_rank(runs: Sequence[Run]) -> tuple[float, int]:
-    """Rank correlation of early warning and final gap over all runs but the references, and how many they are."""
-    others = [run for run in runs if run.recipe.name != REFERENCE]
+    """Rank correlation of early warning and final gap, and over how many runs.
+
+    References are left out, and so are runs that stopped within the early steps: there was nothing left to warn of.
+    """
+    others = [run for run in runs if run.recipe.name != REFERENCE and outlived_warning(run)]
     references = [run for run in runs if run.recipe.name == REFERENCE]
     if len(others) < 3:
         return math.nan, len(others)

@@ -22,9 +22,14 @@ def early_warning(run: Run) -> float:
     loses all, and so does every later one.
     """
     early = [probe for probe in run.probes if probe.step < EARLY_STEPS]
-    if not early or (run.stopped_at is not None and run.stopped_at < EARLY_STEPS):
+    if not early or not outlived_warning(run):
         return 1.0
     return float(np.median([1 - _kept(probe, run) for probe in early]))
+
+
+def outlived_warning(run: Run) -> bool:
+    """Whether the run was still going after the steps that the warning looks at."""
+    return run.stopped_at is None or run.stopped_at >= EARLY_STEPS
 
 
 def _kept(probe: Probe, run: Run) -> float:
