@@ -35,8 +35,8 @@ _MOST_OFFSET = 4.0
 class Bench:
     """Figures of one model on one kind of card under one engine; arrays have one entry per figure.
 
-    ``quantity`` is tpot or ttft in seconds, output, decode or prefill in tokens per second over the whole plan.
-    ``at`` says where the figures stood in the table, ``trust`` how much each weighs. ``queued`` figures are taken with every request waiting.
+    ``quantity`` is tpot or ttft in seconds, output, decode or prefill in tokens per second over the whole plan; ``queued``
+    ones are taken with every request waiting. ``at`` says where the figures stood in the table, ``trust`` what each weighs.
     """
 
     work: ModelWork

@@ -25,13 +25,13 @@ class Wires:
     cross the far wire: the network, or PCIe where a bridge joins only a part of the node.
     """
 
-    local_bytes_per_s: float
-    local_latency_s: float
+    local_bytes_per_s: Numbers
+    local_latency_s: Numbers
     local_ranks: int
-    one_shot_latency_s: float
+    one_shot_latency_s: Numbers
     peer_to_peer: bool
-    network_bytes_per_s: float
-    network_latency_s: float
+    network_bytes_per_s: Numbers
+    network_latency_s: Numbers
 
 
 def wires(cluster: Cluster, coefficients: Coefficients) -> Wires:
