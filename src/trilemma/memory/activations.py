@@ -108,8 +108,7 @@ def kept_tensors(
         return (whole,)
     if recompute.mode == "op":
         last = SavedTensor(name="down_output", width=facts.hidden, cut="whole", op=True)
-        reduced = SavedTensor(name="reduced_outputs", width=0, op=True)
-        return (whole, *(tensor for tensor in tensors if tensor.op), last, reduced)
+        return (whole, *(tensor for tensor in tensors if tensor.op), last)
     dropped = set(recompute.parts) if recompute.mode == "selective" else set()
     return tuple(
         tensor for tensor in tensors if not (dropped & set(tensor.parts)) and not (compiled and tensor.pointwise)

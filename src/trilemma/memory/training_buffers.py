@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,9 +30,9 @@ def gathered_weights(state: RankState, plan: TrainingPlan, facts: Mapping[str, A
     if not plan.reshard or whole_in_pipelines(plan, facts):
         return state.dense[row] + state.expert[row]
     layers = state.dense[row] + state.expert[row] - ends
-    return np.minimum(layers, facts["gathered_blocks"] * state.block[row]) + (
-        ends if facts["embedding_gathered"] else head
-    )
+    whole = np.minimum(layers, facts["gathered_blocks"] * state.block[row])
+    whole = np.minimum(whole, facts.get("most_gathered", math.inf) * catalogue.get(plan.recipe.gathered).bits / 8)
+    return whole + (ends if facts["embedding_gathered"] else head)
 
 
 def whole_in_pipelines(plan: TrainingPlan, facts: Mapping[str, Any]) -> bool:
@@ -48,6 +49,7 @@ def reduced_gradients(state: RankState, plan: TrainingPlan, facts: Mapping[str, 
     if plan.zero < 2:
         return np.zeros(state.block.shape[1])
     elements = state.block[QUANTITIES.index("gradients")] * 8 / catalogue.get(plan.recipe.gradients).bits
+    elements = np.minimum(elements, facts.get("most_reduced", math.inf))
     return elements * facts["gradient_block_bytes"]
 
 
