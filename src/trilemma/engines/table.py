@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from trilemma.errors import InputError
 from trilemma.plans import Layout
 from trilemma.quantities import Numbers
+
+#: Bytes of the pool of a plan in a table that the engine does not run: far too few for anything.
+NOT_RUN = -1e15
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +42,13 @@ class Plans:
         if np.all(self.pp == 1):
             return ("first",)
         return ("first", "last") if np.all(self.pp < 3) else ("first", "middle", "last")
+
+    def refused(self, broken: Any, message: str) -> Any:
+        """``broken`` in the shape of the plans: layouts that the engine does not run. Raises `InputError` for a single one."""
+        found = np.broadcast_to(np.asarray(broken, dtype=bool), self.shape)
+        if not self.table and np.any(found):
+            raise InputError(message)
+        return found
 
     def out(self, value: Any) -> Any:
         """``value`` as an array for a table, as a plain number for a single plan."""

@@ -18,6 +18,7 @@ from trilemma.engines.llama_cpp.choices import settle
 from trilemma.engines.llama_cpp.facts import for_version
 from trilemma.engines.llama_cpp.placement import LayerBytes
 from trilemma.engines.rank_memory import half_widths, ledger_of
+from trilemma.engines.table import NOT_RUN
 from trilemma.errors import Caution, InputError
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.memory import memory_cautions, runtime_total
@@ -55,6 +56,8 @@ def start_up(
     if int(layout.dp) > 1 or int(layout.cp) > 1:
         raise InputError(f"--dp {layout.dp}: llama.cpp runs one engine; use --pp for layers in turn or --tp for rows")
     cards, rows = int(layout.pp), int(layout.tp)
+    if (cards > 1 and rows > 1) or int(layout.ep) > 1:
+        raise InputError("llama.cpp splits a model by layers (--pp) or by rows (--tp), not both, and nothing else")
     pieces = LayerBytes.of(model, options)
     choices, notes = settle(model, options, facts, pieces, cards, rows, free)
     every = [card_bytes(index, model, pieces, choices, options, facts, cards, rows) for index in range(cards)]
@@ -123,17 +126,18 @@ def _table(**question: Any) -> StartUp:
     for row in zip(*(column.tolist() for column in columns), strict=True):
         if row not in known:
             one = replace(options, max_seqs=row[4] or None, max_batched_tokens=row[5] or None)
-            plan = Layout(tp=row[0], pp=row[1])
+            runs = row[2] == row[3] == 1 and min(row[0], row[1]) == 1
+            plan = Layout(tp=row[0], pp=row[1]) if runs else Layout(pp=row[0] * row[1])
             known[row] = start_up(**{**question, "layout": plan, "options": one})
-            if row[2] > 1:
+            if not runs:
                 known[row] = _impossible(known[row])
         rows.append(known[row])
     return beside(rows)
 
 
 def _impossible(start: StartUp) -> StartUp:
-    """Replicas are not one engine's: such a plan never starts."""
-    pool = replace(start.pool, available_bytes=-1e15, tokens=0, concurrency=0.0, blocks=0, max_context=0)
+    """A plan that llama.cpp does not run never starts."""
+    pool = replace(start.pool, available_bytes=NOT_RUN, tokens=0, concurrency=0.0, blocks=0, max_context=0)
     return replace(start, pool=pool)
 
 

@@ -32,16 +32,16 @@ class TensorrtLlm:
         stage, probability = likeliest(start)
         return stage, probability
 
-    def feasible_fraction(self, start: StartUp) -> tuple[float, float] | None:
+    def feasible_fraction(self, start: StartUp) -> tuple[Any, Any] | None:
         """The shares of free memory with which the plan starts: those whose pool holds the longest request asked for."""
+        import numpy as np
+
         from trilemma.engines.verdict import least_pool_bytes
 
-        available = start.pool.available_bytes
-        if start.memory_fraction <= 0 or available <= 0:
-            return None
-        low = least_pool_bytes(start) / (available / start.memory_fraction)
-        if not isinstance(available, float | int):
-            return low, low * 0 + 1.0
+        unused = np.asarray(start.pool.available_bytes, dtype=float) / start.memory_fraction
+        low = np.where(unused > 0, least_pool_bytes(start) / np.maximum(unused, 1.0), np.inf)
+        if np.ndim(low):
+            return low, np.ones(np.shape(low))
         return (float(low), 1.0) if low <= 1 else None
 
     def read(self, argv: Sequence[str], *, version: str | None = None) -> EngineCommand:

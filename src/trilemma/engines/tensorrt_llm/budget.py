@@ -24,7 +24,7 @@ from trilemma.engines.rank_memory import (
     half_widths,
     ledger_of,
 )
-from trilemma.engines.table import Plans
+from trilemma.engines.table import NOT_RUN, Plans
 from trilemma.engines.tensorrt_llm.facts import TensorrtLlmFacts, for_version
 from trilemma.errors import Caution, InputError, UnknownName
 from trilemma.formats import catalogue
@@ -78,6 +78,10 @@ def start_up(
     weights = Weights(served, extra=absorbed_copies(served), vocab_padding=facts.vocab_padding)
     caches = layer_caches((*served.layers, *(served.mtp_layers if extra else ())), tp=plans.tp, kv_format=kv)
     shared = (np.asarray(plans.ep) > 1) & (plans.dp > 1) | bool(options.extra.get("enable_attention_dp"))
+    beyond = plans.refused(
+        shared & (plans.dp > 1) & (plans.tp > 1),
+        f"--tp {layout.tp} x --dp {layout.dp}: TensorRT-LLM attends on every rank alone or on all together",
+    )
     stages = [
         _stage(name, served, weights, caches, accelerator, plans, options, facts, shared, extra, dtype)
         for name in plans.stages
@@ -96,6 +100,7 @@ def start_up(
     pool = np.where(unused > 0, fraction * unused - states, unused)
     if options.kv_cache_bytes is not None:
         pool = np.full(plans.shape, float(options.kv_cache_bytes))
+    pool = np.where(beyond, NOT_RUN, pool)
     limit = options.extra.get("kv_cache_config", {}).get("max_tokens")
     blocks = np.floor(np.maximum(pool, 0) / (rate * block))
     if limit is not None:

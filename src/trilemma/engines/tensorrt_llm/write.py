@@ -18,8 +18,9 @@ YAML = "trtllm.yaml"
 
 
 def write(*, model: str, plan: Plan) -> list[str]:
-    """``["trtllm-serve", model, flag, value, …]``, with ``--extra_llm_api_options trtllm.yaml`` where `yaml_options` has any.
+    """``["trtllm-serve", model, flag, value, …]`` of one server; whole replicas run it once each.
 
+    ``--extra_llm_api_options trtllm.yaml`` stands in it where `yaml_options` has any.
     Raises `InputError` for a plan that TensorRT-LLM cannot run or a table of plans.
     """
     return ["trtllm-serve", check_model_word(model), *arguments(plan)]
@@ -56,7 +57,7 @@ def yaml_options(plan: Plan) -> dict[str, Any]:
         found["cuda_graph_config"] = None
     elif options.cuda_graph_sizes:
         found["cuda_graph_config"] = {"batch_sizes": list(options.cuda_graph_sizes), "enable_padding": True}
-    if _whole(pool.layout.dp) > 1:
+    if _shares_experts(plan):
         found["enable_attention_dp"] = True
     if pool.draft is not None and "speculative_config" not in found:
         found["speculative_config"] = _speculative(pool.draft.method, pool.draft.tokens, pool.draft.model)
@@ -84,12 +85,14 @@ def _pairs(plan: Plan) -> dict[str, Any]:
     tp, pp, dp, ep, cp, dcp = (_whole(getattr(layout, name)) for name in ("tp", "pp", "dp", "ep", "cp", "dcp"))
     if dcp > 1:
         raise InputError(f"--dcp {dcp}: decode context parallelism of TensorRT-LLM is not written; leave it at 1")
-    if dp > 1 and tp > 1:
+    shared = _shares_experts(plan)
+    if shared and dp > 1 and tp > 1:
         raise InputError(
             f"--tp {tp} x --dp {dp}: TensorRT-LLM attends on every rank alone or on all together; use one of the two"
         )
+    ranks = tp * dp if shared else tp
     pairs: dict[str, Any] = {
-        "tp-size": tp * dp if tp * dp > 1 else None,
+        "tp-size": ranks if ranks > 1 else None,
         "pp-size": pp if pp > 1 else None,
         "ep-size": ep if ep > 1 else None,
         "cp-size": cp if cp > 1 else None,
@@ -101,6 +104,13 @@ def _pairs(plan: Plan) -> dict[str, Any]:
     }
     pairs |= {name: value for name, value in options.extra.items() if name in table().flags}
     return {name: value for name, value in pairs.items() if value is not None}
+
+
+def _shares_experts(plan: Plan) -> bool:
+    """Whether replicas attend alone over common experts; else each replica is a server of its own."""
+    pool = plan.pool
+    asked = bool(pool.options.extra.get("enable_attention_dp"))
+    return _whole(pool.layout.dp) > 1 and (asked or _whole(pool.layout.ep) > 1)
 
 
 def _whole(value: Any) -> int:

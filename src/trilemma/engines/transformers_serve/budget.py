@@ -15,7 +15,7 @@ from trilemma.engines.launch import share_of_card
 from trilemma.engines.layer_cache import layer_caches, summed
 from trilemma.engines.loading import as_stored, computing_format, in_dtype
 from trilemma.engines.rank_memory import Weights, coefficients, context_bytes, forward_bytes, half_widths, ledger_of
-from trilemma.engines.table import Plans
+from trilemma.engines.table import NOT_RUN, Plans
 from trilemma.engines.transformers_serve.facts import for_version
 from trilemma.errors import Caution, InputError
 from trilemma.formats import catalogue
@@ -62,6 +62,10 @@ def start_up(
     seqs = options.max_seqs if options.max_seqs is not None else facts.sequences
     chunk = options.max_batched_tokens if options.max_batched_tokens is not None else (8192 if paged else context)
     plans = Plans.of(layout, max_seqs=seqs, max_batched_tokens=chunk)
+    beyond = plans.refused(
+        (plans.tp > 1) | (plans.dp > 1) | (plans.ep > 1),
+        "Transformers puts layers on cards in turn (--pp) and splits nothing else",
+    )
     weights = Weights(served, vocab_padding=1)
     caches = layer_caches(served.layers, tp=plans.tp, kv_format=dtype)
     stages = []
@@ -107,6 +111,7 @@ def start_up(
 
     lines = {name: choose([stage[0][name] for stage in stages]) for name in stages[0][0]}
     rate, available = choose([stage[1] for stage in stages]), choose(left)
+    available = np.where(beyond, NOT_RUN, available)
     fraction = 1.0
     if paged:
         asked = options.memory_fraction
