@@ -19,7 +19,8 @@ def single_training_plan(
 ) -> TrainingPlan:
     """Degrees of one where nothing is said, replicas on the GPUs that are left, micro-batch 1, no recompute, usual recipe.
 
-    QLoRA recomputes whole layers unless told otherwise: PEFT's prepare_model_for_kbit_training turns that on. Raises `InputError` with the fix where that is not legal.
+    QLoRA recomputes whole layers unless told otherwise: PEFT's prepare_model_for_kbit_training turns that on. Raises
+    `InputError` with the fix where the plan is not legal.
     """
     degrees = {name: getattr(settled, name) or 1 for name in ("tp", "pp", "vpp", "ep", "cp")}
     taken = degrees["tp"] * degrees["pp"] * degrees["cp"]

@@ -91,7 +91,8 @@ def _pipeline(plan: TrainingPlan, model: Model) -> list[str]:
         raise InputError(
             f"torchtitan has no schedule {plan.schedule} with {layout.vpp} chunks; use 1f1b or interleaved"
         )
-    words = ["--parallelism.pipeline_parallel_degree", str(layout.pp)]
+    # CUDA graphs refuse pipelines (torchtitan/trainer.py, Config.__post_init__).
+    words = ["--training.disable-cuda-graphs", "--parallelism.pipeline_parallel_degree", str(layout.pp)]
     words += ["--parallelism.pipeline_parallel_schedule", names[0]]
     words += ["--parallelism.pipeline_parallel_microbatch_size", str(plan.micro_batch)]
     if layout.vpp > 2:

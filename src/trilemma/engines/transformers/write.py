@@ -84,7 +84,7 @@ def deepspeed_json(*, plan: TrainingPlan, workload: TrainingWorkload) -> str:
     recipe = plan.recipe
     zero: dict[str, Any] = {"stage": plan.zero, "overlap_comm": True, "contiguous_gradients": True}
     if plan.shard_group is not None:
-        zero["mics_shard_size"] = int(plan.shard_group)
+        raise InputError("DeepSpeed shards over all ranks (MiCS was removed in 0.19); leave the shard group out")
     if plan.offload.optimizer:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
         if plan.offload.optimizer < 1:
