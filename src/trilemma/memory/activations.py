@@ -128,7 +128,6 @@ class LayerActivations:
 
     kept: Any
     again: Any
-    full: Any
 
 
 def layer_activations(
@@ -144,7 +143,7 @@ def layer_activations(
     kept = kept_tensors(every, facts, plan.recompute, compiled=plan.compiled)
     bare = total_bytes(kept_tensors(every, facts, Recompute(), compiled=plan.compiled), shards, **bits)
     outlives = total_bytes(kept, shards, **bits)
-    return LayerActivations(kept=outlives, again=np.maximum(bare - outlives, 0.0), full=bare)
+    return LayerActivations(kept=outlives, again=np.maximum(bare - outlives, 0.0))
 
 
 #: Matrix-product format → format in which its saved inputs are kept.
