@@ -219,6 +219,8 @@ def test_bad_options_are_errors() -> None:
     for options in ({"kv_dtype": "fp8"}, {"extra": {"n-gpu-layers": "x"}}, {"extra": {"fit-target": "y"}}):
         with pytest.raises(InputError):
             _start("llama-3.1-8b", context=4096, **options)
+    with pytest.raises(InputError, match="loads GGUF files"):
+        _start("deepseek-ai/DeepSeek-R1", "h200-sxm", context=4096)
     with pytest.raises(InputError, match="--dp 2"):
         _start("llama-3.1-8b", layout=Layout(dp=2), context=4096)
 

@@ -47,6 +47,12 @@ def start_up(
             model=model, accelerator=accelerator, layout=layout, options=options, draft=draft, version=version,
             free_bytes=free_bytes, capacity_bytes=capacity_bytes, date=date,
         )  # fmt: skip
+    if not _loads(model, options):
+        stored = options.quantization or (model.quantization.method if model.quantization else "")
+        raise InputError(
+            f"llama.cpp loads GGUF files, not {model.name} in {stored}; name one such as ORG/NAME-GGUF:Q4_K_M,"
+            " or give --precision Q4_K_M"
+        )
     facts = for_version(version, date=date)
     total = runtime_total(accelerator)
     capacity = total.interval.value if capacity_bytes is None else float(capacity_bytes)
@@ -116,18 +122,29 @@ def start_up(
     )  # fmt: skip
 
 
+def _loads(model: Model, options: ServeOptions) -> bool:
+    """Whether the weights are as a GGUF may hold them: 16 bits, GGUF's own types, or gpt-oss as published."""
+    stored = model.quantization
+    return options.quantization is None and (stored is None or stored.method in ("gguf", "mxfp4"))
+
+
 def _table(**question: Any) -> StartUp:
     """One start-up for each plan of a table, laid beside one another."""
     layout, options = question["layout"], question["options"]
     given = (layout.tp, layout.pp, layout.dp, layout.ep, options.max_seqs or 0, options.max_batched_tokens or 0)
     columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(value)) for value in given))
     known: dict[tuple[int, ...], StartUp] = {}
+    loads = _loads(question["model"], options)
+    if not loads:
+        plain = replace(question["model"], quantization=None)
+        question, options = {**question, "model": plain}, replace(options, quantization=None)
     rows: list[StartUp] = []
     for row in zip(*(column.tolist() for column in columns), strict=True):
         if row not in known:
             one = replace(options, max_seqs=row[4] or None, max_batched_tokens=row[5] or None)
-            runs = row[2] == row[3] == 1 and min(row[0], row[1]) == 1
-            plan = Layout(tp=row[0], pp=row[1]) if runs else Layout(pp=row[0] * row[1])
+            laid_out = row[2] == row[3] == 1 and min(row[0], row[1]) == 1
+            plan = Layout(tp=row[0], pp=row[1]) if laid_out else Layout(pp=row[0] * row[1])
+            runs = laid_out and loads
             known[row] = start_up(**{**question, "layout": plan, "options": one})
             if not runs:
                 known[row] = _impossible(known[row])
