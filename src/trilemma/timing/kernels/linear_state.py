@@ -15,7 +15,7 @@ PARAMETERS = (
     Parameter(name="stream_share", start=0.6, low=0.02, high=4.0, meaning="share of bandwidth for states and activations"),
     Parameter(name="fixed_us", start=8.0, low=0.1, high=300.0, meaning="microseconds of any launch"),
     Parameter(name="chunk_us", start=0.5, low=0.0, high=30.0, meaning="microseconds of one chunk after another"),
-    Parameter(name="sequence_us", start=0.1, low=0.0, high=100.0, meaning="microseconds of one sequence and 1024 channels"),
+    Parameter(name="sequence_us", start=0.005, low=0.0, high=100.0, meaning="microseconds of one sequence and 1024 channels"),
     Parameter(name="overlap_power", start=2.0, low=1.0, high=20.0, meaning="norm that joins arithmetic and memory"),
 )  # fmt: skip
 
