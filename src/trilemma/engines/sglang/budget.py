@@ -250,7 +250,9 @@ def _pool(
         if asked is None and options.prefix_caching is False and options.max_seqs is not None:
             asked = options.max_seqs
         share = np.maximum(rest, 0) * ratio / (1 + ratio)
-        slots = np.floor(share / np.maximum(each, 1)) if asked is None else np.asarray(asked, dtype=float)
+        slots = (
+            np.floor(share / np.maximum(each, 1)) if asked is None else np.maximum(np.asarray(asked, dtype=float), 0)
+        )
         states = slots * each
     # Given bytes are those of the pool as it is printed; a sized pool goes by what the engine reckons with.
     rate = stage.counted if options.kv_cache_bytes is None else stage.stored

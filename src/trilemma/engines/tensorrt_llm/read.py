@@ -109,6 +109,8 @@ def _options(settings: Settings, extra: dict[str, Any]) -> ServeOptions:
     inner = extra.get("kv_cache_config")
     cache = dict(inner) if isinstance(inner, Mapping) else {}
     block, reuse = cache.pop("tokens_per_block", None), cache.pop("enable_block_reuse", None)
+    if cache.get("max_tokens") is not None:
+        _whole(cache["max_tokens"], "kv_cache_config.max_tokens")
     if isinstance(inner, Mapping):
         extra["kv_cache_config"] = cache
         if not cache:
@@ -120,6 +122,8 @@ def _options(settings: Settings, extra: dict[str, Any]) -> ServeOptions:
         del extra["cuda_graph_config"]
     elif isinstance(graphs, Mapping) and graphs.get("batch_sizes"):
         sizes = tuple(_whole(size, "cuda_graph_config.batch_sizes") for size in list(graphs["batch_sizes"])[:8192])
+    if isinstance(graphs, Mapping) and graphs.get("max_batch_size") is not None:
+        _whole(graphs["max_batch_size"], "cuda_graph_config.max_batch_size")
     kv = settings.value("kv-cache-dtype")
     return ServeOptions(
         memory_fraction=None if fraction is None else share_of_card(float(fraction.value), shown=fraction.shown),
