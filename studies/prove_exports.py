@@ -89,7 +89,7 @@ def by_llm_compressor(folder: Path, modules: PlanModules, out: Path) -> Any:
     ours = json.loads(export_text(modules, "compressed-tensors")[1])
     if made["format"] != ours["format"] or len(made["config_groups"]) != len(ours["config_groups"]):
         raise SystemExit(f"the checkpoint is {made['format']}, the exported config says {ours['format']}")
-    # in BF16: compressed-tensors expands some layouts to it whatever is asked for
+    # BF16: compressed-tensors expands some layouts to it whatever is asked for
     return AutoModelForCausalLM.from_pretrained(out / "made", dtype=torch.bfloat16)
 
 

@@ -2,7 +2,7 @@
 
     python studies/train_lab_matrix.py --rows rows.json --workers 2
 
-runs the presets ``plain``, ``outliers`` and ``storage`` over three seeds (about 10 CPU minutes), keeps what it needs of every
+runs the preset ``outliers`` and, without outliers, recipes for gradients and storage, over three seeds (6 CPU minutes), keeps what it needs of every
 run in ``rows.json`` (read again when it is there) and prints: rank correlations of candidate warnings with the final loss
 gap over runs that outlived the first three steps, and how often each alarm was right. What was chosen on which runs stands in
 docs/low-precision-training.md.
@@ -21,16 +21,36 @@ from typing import Any
 
 import numpy as np
 
-from trilemma.precision.lab.alarms import Thresholds, alarms
+from trilemma.precision.lab.alarms import Thresholds, alarms_of
 from trilemma.precision.lab.matrix import run_matrix
 from trilemma.precision.lab.presets import PRESETS
 from trilemma.precision.lab.recipes import REFERENCE
 from trilemma.precision.lab.records import Probe, Run
 from trilemma.precision.lab.warning import EARLY_STEPS, early_warning, final_gaps, spearman
 
-CHOSEN_ON = (0,)
-JUDGED_ON = (1, 2)
-EXPERIMENTS = ("plain", "outliers", "storage")
+FIRST_SEEDS = (0,)
+OTHER_SEEDS = (1, 2)
+EXPERIMENTS = {
+    "outliers": PRESETS["outliers"],
+    "plain": replace(
+        PRESETS["plain"],
+        recipes=(
+            "naive",
+            "naive-hybrid",
+            "naive-head-kept",
+            "naive-attention",
+            "naive-forward",
+            "naive-loss-scale",
+            "current",
+            "fp16-unscaled",
+            "mxfp8-floor",
+            "nvfp4-plain",
+            "stored-e4m3",
+            "stored-e4m3-stochastic",
+            "bf16-pure",
+        ),
+    ),
+}
 #: A run whose final loss is this far above BF16 of its seed, or that stopped, counts as bad.
 BAD_GAP = 0.25
 
@@ -50,8 +70,8 @@ def main() -> None:
 def measure(workers: int) -> list[dict[str, Any]]:
     """One row a run, over all experiments and seeds."""
     rows = []
-    for name in EXPERIMENTS:
-        experiment = replace(PRESETS[name], seeds=(*CHOSEN_ON, *JUDGED_ON))
+    for name, preset in EXPERIMENTS.items():
+        experiment = replace(preset, seeds=(*FIRST_SEEDS, *OTHER_SEEDS))
         runs = run_matrix(experiment.jobs(), workers=workers, progress=show)
         references = [run for run in runs if run.recipe.name == REFERENCE]
         others = [run for run in runs if run.recipe.name != REFERENCE]
@@ -66,7 +86,7 @@ def show(done: int, total: int, run: Run) -> None:
 
 def row_of(experiment: str, run: Run, gap: float) -> dict[str, Any]:
     early = [probe for probe in run.probes if probe.step < EARLY_STEPS]
-    raised = [[alarm.signal for alarm in alarms(probe, Thresholds.shipped())] for probe in run.probes]
+    raised = [[alarm.signal for alarm in look] for look in alarms_of(run, Thresholds.shipped())]
     figures = {name: [figure(probe) for probe in early] for name, figure in FIGURES.items()}
     return {
         "experiment": experiment,
@@ -103,16 +123,16 @@ FIGURES: dict[str, Callable[[Probe], float]] = {
 
 def print_correlations(rows: Sequence[dict[str, Any]]) -> None:
     print(
-        f"\nSpearman with the final gap of runs that outlived {EARLY_STEPS} steps: seed {CHOSEN_ON}, seeds {JUDGED_ON}"
+        f"\nSpearman with the final gap of runs that outlived {EARLY_STEPS} steps: seed {FIRST_SEEDS}, seeds {OTHER_SEEDS}"
     )
     names = ["early warning", *FIGURES]
     for name in names:
-        chosen = correlation(rows, name, CHOSEN_ON)
-        judged = correlation(rows, name, JUDGED_ON)
-        parts = [correlation([row for row in rows if row["experiment"] == e], name, JUDGED_ON) for e in EXPERIMENTS]
+        first = correlation(rows, name, FIRST_SEEDS)
+        others = correlation(rows, name, OTHER_SEEDS)
+        parts = [correlation([row for row in rows if row["experiment"] == e], name, OTHER_SEEDS) for e in EXPERIMENTS]
         by = ", ".join(f"{e} {part:.2f}" for e, part in zip(EXPERIMENTS, parts, strict=True))
-        print(f"  {name:34s} chosen {chosen:5.2f}  judged {judged:5.2f}  ({by})")
-    print(f"  runs: {len(of(rows, CHOSEN_ON))} chosen on, {len(of(rows, JUDGED_ON))} judged on")
+        print(f"  {name:34s} first seed {first:5.2f}  other seeds {others:5.2f}  ({by})")
+    print(f"  runs: {len(of(rows, FIRST_SEEDS))} of the first seed, {len(of(rows, OTHER_SEEDS))} of the others")
 
 
 def correlation(rows: Sequence[dict[str, Any]], name: str, seeds: Sequence[int]) -> float:
@@ -138,8 +158,8 @@ def of(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> list[dict[str, A
 
 def print_alarms(rows: Sequence[dict[str, Any]]) -> None:
     signals = sorted({signal for row in rows for found in row["alarms"].values() for signal in found})
-    print(f"\nalarms in any two looks, against runs that end {BAD_GAP} above BF16 or stop (seeds {JUDGED_ON})")
-    judged = of(rows, JUDGED_ON)
+    print(f"\nalarms in any two looks, against runs that end {BAD_GAP} above BF16 or stop (seeds {OTHER_SEEDS})")
+    judged = of(rows, OTHER_SEEDS)
     bad = [row for row in judged if row["gap"] is None or row["gap"] > BAD_GAP]
     good = [row for row in judged if row not in bad]
     for signal in [*signals, "any"]:

@@ -147,9 +147,19 @@ def _write(result: LabResult, folder: Path) -> None:
         (folder / ("curves.png" if at == 0 else f"curves-{at + 1}.png")).write_bytes(picture)
     (folder / "report.html").write_text(lab_page(result, pictures), encoding="utf-8")
     (folder / "lab.json").write_text(dumps(result.to_json(full=True)), encoding="utf-8")
-    regimes = [verdict.regime for verdict in result.verdicts]
-    for run in result.runs:
-        suffix = "" if len(regimes) == 1 else f"-regime{regimes.index(run.regime) + 1}"
-        lines = "".join(json.dumps({"step": step, "loss": loss}) + "\n" for step, loss in enumerate(run.losses))
-        (folder / f"loss-{run.recipe.name}-seed{run.seed}{suffix}.jsonl").write_text(lines, encoding="utf-8")
+    _write_losses(result, folder)
     print(f"written: {folder}/curves.png, report.html, lab.json, loss-*.jsonl", file=sys.stderr)
+
+
+def _write_losses(result: LabResult, folder: Path) -> None:
+    """One file a recipe and regime, all seeds, in the form that ``precision gate`` reads."""
+    for at, verdict in enumerate(result.verdicts):
+        suffix = "" if len(result.verdicts) == 1 else f"-regime{at + 1}"
+        for one in verdict.recipes:
+            lines = [
+                json.dumps({"seed": run.seed, "step": step, "loss": loss}) + "\n"
+                for run in result.runs
+                if run.recipe == one.recipe and run.regime == verdict.regime
+                for step, loss in enumerate(run.losses)
+            ]
+            (folder / f"loss-{one.recipe.name}{suffix}.jsonl").write_text("".join(lines), encoding="utf-8")

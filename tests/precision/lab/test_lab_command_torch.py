@@ -35,8 +35,8 @@ def test_smoke_preset_in_every_rendering(tmp_path: Path, capsys: pytest.CaptureF
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "data:image/png;base64," in page
     assert "naive" in page
-    lines = (tmp_path / "loss-naive-seed0.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["step"] for line in lines] == list(range(8))
+    lines = [json.loads(line) for line in (tmp_path / "loss-naive.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [(line["seed"], line["step"]) for line in lines] == [(seed, step) for seed in (0, 1) for step in range(8)]
 
 
 def test_table_and_sweep(capsys: pytest.CaptureFixture[str]) -> None:

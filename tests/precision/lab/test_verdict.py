@@ -172,8 +172,13 @@ def test_early_warning_takes_the_middle_of_three_steps() -> None:
     assert early_warning(healed) == 0
     hurt = run("naive", 0, 2.0, probes=tuple(probe(step, cosine=0.5, ratio=2.0) for step in range(3)))
     assert early_warning(hurt) == pytest.approx(0.75)
-    frozen = run("stored-e4m3", 0, 2.0, probes=tuple(probe(step, frozen_percent=90.0) for step in range(3)))
-    assert early_warning(frozen) == pytest.approx(0.9)
+    looks = tuple(probe(step, frozen_percent=95.0) for step in range(3))
+    hurt_by_freezing = run("stored-e4m3", 0, 2.0, probes=looks)
+    assert early_warning(hurt_by_freezing) == pytest.approx(0.95)
+    lucky = run("stored-e4m3-stochastic", 0, 2.0, probes=hurt_by_freezing.probes)
+    assert early_warning(lucky) == 0
+    assert first_alarm(lucky, Thresholds.shipped()) is None
+    assert first_alarm(hurt_by_freezing, Thresholds.shipped()) is not None
     full = run("delayed-nan", 0, 2.0, probes=tuple(probe(step, fill=0.9) for step in range(3)))
     assert early_warning(full) == pytest.approx(0.9)
     assert early_warning(run("naive-nan", 0, 2.0, stopped_at=1, probes=(probe(0),))) == 1

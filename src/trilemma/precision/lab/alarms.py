@@ -65,18 +65,24 @@ def alarms(probe: Probe, thresholds: Thresholds) -> list[Alarm]:
     return list(_raised(probe, thresholds))
 
 
+def alarms_of(run: Run, thresholds: Thresholds) -> list[list[Alarm]]:
+    """Alarms of every look of a run. Updates that are rounded stochastically are right on average, however few weights move."""
+    left_out = _FROZEN if run.recipe.stochastic_storage else ""
+    return [[alarm for alarm in alarms(probe, thresholds) if alarm.signal != left_out] for probe in run.probes]
+
+
 def first_alarm(run: Run, thresholds: Thresholds) -> Alarm | None:
     """The earliest alarm that is still raised when the signals are next taken, or after which the run ended."""
-    for at, probe in enumerate(run.probes):
-        raised = alarms(probe, thresholds)
-        if at + 1 < len(run.probes):
-            again = {alarm.signal for alarm in alarms(run.probes[at + 1], thresholds)}
-            raised = [alarm for alarm in raised if alarm.signal in again or alarm.signal == _NON_FINITE]
-        if raised:
-            return raised[0]
+    looks = alarms_of(run, thresholds)
+    for at, raised in enumerate(looks):
+        again = {alarm.signal for alarm in (looks[at + 1] if at + 1 < len(looks) else raised)}
+        lasting = [alarm for alarm in raised if alarm.signal in again or alarm.signal == _NON_FINITE]
+        if lasting:
+            return lasting[0]
     return None
 
 
+_FROZEN = "frozen update %"
 _NON_FINITE = "NaN/Inf"
 
 
@@ -103,7 +109,7 @@ def _raised(probe: Probe, thresholds: Thresholds) -> Iterator[Alarm]:
         yield alarm("underflows%", f"{worst[1]}.g", worst[0], bound)
     frozen = probe.frozen_percent
     if frozen is not None and frozen > thresholds.frozen_update_percent_above:
-        yield alarm("frozen update %", "stored weights", frozen, thresholds.frozen_update_percent_above)
+        yield alarm(_FROZEN, "stored weights", frozen, thresholds.frozen_update_percent_above)
     gradient = probe.gradient
     if gradient.cosine < thresholds.gradient_cosine_below:
         yield alarm("gradient cosine to BF16", "", gradient.cosine, thresholds.gradient_cosine_below)

@@ -68,6 +68,11 @@ class Numerics:
             history.seen.clear()
             history.seen.extend(self._remembered.get(key, ()))
 
+    def learn(self, layer: str, role: str, values: Tensor) -> None:
+        """Let ``values`` enter the history of delayed scaling without casting them."""
+        if self.recipe.scaling == "delayed":
+            self._history(layer, role).add(largest_magnitude(values))
+
     def narrow(self, layer: str) -> bool:
         """Whether the products of ``layer`` run in low precision now."""
         return not self.shadow and layer not in self._spared
@@ -103,10 +108,13 @@ class Numerics:
         return keep_per_tensor(values, name, scale=scale, overflow=recipe.overflow, generator=stochastic)
 
     def _delayed_scale(self, layer: str, role: str, values: Tensor, name: str) -> float:
-        history = self._histories.setdefault((layer, role), AmaxHistory(length=self.recipe.history))
+        history = self._history(layer, role)
         scale = history.scale(largest_value(name), rule=self.recipe.history_rule, margin=self.recipe.margin)
         history.add(largest_magnitude(values))
         return scale
+
+    def _history(self, layer: str, role: str) -> AmaxHistory:
+        return self._histories.setdefault((layer, role), AmaxHistory(length=self.recipe.history))
 
     def _record(self, layer: str, role: str, values: Tensor, kept: Kept) -> None:
         signals = tensor_signals(values, kept.values, limit=kept.limit)

@@ -17,9 +17,9 @@ def early_warning(run: Run) -> float:
     """How much of the first updates low precision takes away, 0 (nothing) … 1 (all): the median of the first three steps.
 
     A step keeps cosine × min(norm ratio, 1 / norm ratio) of the BF16 gradient, times the share of stored weights that
-    moved when asked. Where overflow becomes NaN under delayed scaling, a step also counts what its range has left: a
-    tensor that fills its range leaves no room to grow, and growing by what is left ends the run. A step that is not finite
-    loses all, and so does every later one.
+    moved when asked (not where rounding is stochastic, which is right on average). Where overflow becomes NaN under
+    delayed scaling, a step also counts what its range has left: a tensor that fills its range leaves no room to grow, and
+    growing by what is left ends the run. A step that is not finite loses all, and so does every later one.
     """
     early = [probe for probe in run.probes if probe.step < EARLY_STEPS]
     if not early or not outlived_warning(run):
@@ -37,7 +37,7 @@ def _kept(probe: Probe, run: Run) -> float:
     kept = max(0.0, gradient.cosine) * min(gradient.norm_ratio, 1 / gradient.norm_ratio)
     if not math.isfinite(kept):
         return 0.0
-    if probe.frozen_percent is not None:
+    if probe.frozen_percent is not None and not run.recipe.stochastic_storage:
         kept *= 1 - probe.frozen_percent / 100
     if run.recipe.overflow == "nan" and run.recipe.scaling == "delayed":
         kept *= 1 - min(1.0, probe.fill)
