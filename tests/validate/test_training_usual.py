@@ -9,7 +9,14 @@ from trilemma.plans import recipe
 from trilemma.validate.tables import Row
 from trilemma.validate.training_question import read_training_question
 from trilemma.validate.training_room import with_room
-from trilemma.validate.training_usual import fine_tuning, usual_loss, usual_micro_batch, usual_optimizer
+from trilemma.validate.training_usual import (
+    applies_in_backward,
+    fine_tuning,
+    reached,
+    usual_loss,
+    usual_micro_batch,
+    usual_optimizer,
+)
 
 LLAMA = load_model("llama-3.2-3b")
 
@@ -47,8 +54,8 @@ def test_optimizer_state_follows_the_framework() -> None:
 
 
 def test_losses_and_micro_batches() -> None:
-    assert usual_loss("torchtune") == "chunked"
-    assert usual_loss("torchtitan") == usual_loss("megatron") == "full"
+    assert usual_loss(row(), "torchtune") == "chunked"
+    assert usual_loss(row(), "torchtitan") == usual_loss(row(), "megatron") == "full"
     assert usual_micro_batch(row(notes="local batch 32 split"), "torchtitan", 8) == 4
     assert usual_micro_batch(row(notes="local batch 32 split"), "megatron", 8) is None
     assert usual_micro_batch(row(), "torchtitan", 8) is None
@@ -66,3 +73,14 @@ def test_a_run_that_did_not_fit_was_recomputed() -> None:
     assert with_room(row(**stated), question) is question
     short = {**cells, "seq_len": "256"}
     assert with_room(row(**short), read_training_question(row(**short))).plan.recompute.mode == "none"
+
+
+def test_steps_of_a_ladder_hold_what_came_before() -> None:
+    ladder = {"notes": "steps cumulative", "model": "Llama 3.2 3B [full]"}
+    packed = row(config_id="x + Packed", **ladder)
+    checkpointed = row(config_id="x + AC", recompute="full", **ladder)
+    fused = row(config_id="x + Optimizer in backward", recompute="full", **ladder)
+    assert [usual_loss(one, "torchtune") for one in (packed, checkpointed, fused)] == ["full", "chunked", "chunked"]
+    assert [applies_in_backward(one) for one in (packed, checkpointed, fused)] == [False, False, True]
+    assert [reached(one, "compile") for one in (packed, checkpointed)] == [False, True]
+    assert not applies_in_backward(row(notes="optimizer step", config_id="y"))

@@ -22,7 +22,15 @@ from trilemma.plans.recipes import recipe
 from trilemma.plans.training import Matmul, Recompute, Schedule, TrainingPlan, TrainingRecipe
 from trilemma.timing.training_coefficients import Framework, era_of, find_framework
 from trilemma.validate.tables import Row, UnusableRow
-from trilemma.validate.training_usual import fine_tuning, stated_offload, usual_loss, usual_micro_batch, usual_optimizer
+from trilemma.validate.training_usual import (
+    applies_in_backward,
+    fine_tuning,
+    reached,
+    stated_offload,
+    usual_loss,
+    usual_micro_batch,
+    usual_optimizer,
+)
 from trilemma.workloads import TrainingWorkload
 
 #: Load of the fullest expert rank over the mean where a source says that routing was the model's own.
@@ -60,13 +68,14 @@ def read_training_question(row: Row, models_dir: str | Path | None = None) -> Tr
         version=row.text("version") or None,
         recipe=replace(base, matmul=matmul),
         optimizer=usual_optimizer(row, base, framework.name, model),
-        loss=usual_loss(framework.implementation),
+        loss=usual_loss(row, framework.implementation),
         sp=_sequence_parallel(row, framework, layout),
         recompute=_recompute(row, assumed),
         schedule=_schedule(row, layout),
         attention="eager" if _unfused(row) else "flash",
-        compiled="compile" in notes,
+        compiled="compile" in notes or ("cumulative" in notes and reached(row, "compile")),
         offload=stated_offload(row),
+        optimizer_in_backward=applies_in_backward(row),
         imbalance=NATURAL_IMBALANCE if "natural routing" in notes else 1.0,
         overlap_tensor=_overlap(notes, "tp-comm overlap on", "asynctp", "async tp"),
         overlap_data=_overlap(notes, "grad-reduce"),

@@ -56,10 +56,34 @@ def usual_optimizer(row: Row, recipe: TrainingRecipe, framework: str, model: Mod
     return optimizer("adamw-like-weights" if recipe.master is None else "adamw")
 
 
-def usual_loss(implementation: str) -> Loss:
-    """How the framework's recipes compute the loss unless told otherwise."""
+def usual_loss(row: Row, implementation: str) -> Loss:
+    """How the framework's recipes compute the loss; a step of a ladder of techniques has those it names, and those above it."""
     found: Loss = implementation_facts(implementation).get("usual_loss", "full")
-    return found
+    return found if reached(row, "chunk") else "full"
+
+
+#: Techniques in the order in which torchtune's ladder adds them: words of a row's label.
+_LADDER = ("packed", "compile", "chunk", "checkpoint", "backward", "offload", "8-bit")
+
+
+def reached(row: Row, technique: str) -> bool:
+    """Whether a row of a cumulative ladder has come to ``technique``; a row of any other kind of table always has."""
+    if "cumulative" not in row.text("notes").lower():
+        return True
+    if "lora" in row.text("model").lower():
+        return True
+    recompute = row.text("recompute").lower().replace("full", "checkpoint")
+    words = f"{row.text('config_id')} {row.text('optimizer')} {recompute}".lower().replace("8bit", "8-bit")
+    steps = [index for index, word in enumerate(_LADDER) if word in words]
+    return bool(steps) and max(steps) >= _LADDER.index(technique)
+
+
+def applies_in_backward(row: Row) -> bool:
+    """Whether each gradient is applied and freed as it comes, as a row says in its label or notes."""
+    text = f"{row.text('config_id')} {row.text('notes')}".lower().replace("-", " ")
+    if "cumulative" in text:
+        return reached(row, "backward") and "lora" not in row.text("model").lower()
+    return "in backward" in text or "fused optimizer" in text
 
 
 def usual_micro_batch(row: Row, implementation: str, pp: int) -> int | None:
