@@ -13,6 +13,7 @@ import numpy as np
 from trilemma.calibrate.training import Design, Sample
 from trilemma.errors import InputError, shorten
 from trilemma.quantities import Array
+from trilemma.timing.training_intervals import SPARSE
 from trilemma.timing.training_operators import training_work
 from trilemma.validate.selection import parse_condition, select
 from trilemma.validate.tables import Row, UnusableRow, read_table
@@ -23,6 +24,8 @@ from trilemma.validate.training_refit import sample_of
 #: Fewer samples than this fit nothing.
 _FEWEST = 20
 _FOLDS = 5
+_FEWEST_OF_CLASS = 8
+_KINDS = ("dense", "mixture")
 #: Marks of rows that contradict themselves or their neighbours: judged like any other, never fitted.
 _ANOMALOUS = "anomaly"
 #: Runs whose batches had to be assumed say nothing of efficiency.
@@ -33,7 +36,8 @@ def fit_table(path: str | Path, *, where: Sequence[str] = (), models_dir: str | 
     """Fit the training rows of ``path`` and return the data file as text. Raises `InputError`.
 
     Intervals of measured classes are the 5th and 95th percentile of measured over predicted seconds, each row predicted by a
-    fit that left it out (five folds); of unmeasured classes the same with whole frameworks left out.
+    fit that left it out (five folds), apart for frameworks that few runs tell about; of unmeasured classes the same with
+    whole frameworks left out.
     """
     table = read_table(path)
     if table.kind.name != "training":
@@ -46,7 +50,7 @@ def fit_table(path: str | Path, *, where: Sequence[str] = (), models_dir: str | 
     theta = design.fit()
     spreads = _spreads(design, samples, theta)
     digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
-    return _text(design, theta, spreads, table=table.name, digest=digest, where=where)
+    return _text(design, theta, spreads, framework_runs(samples), table=table.name, digest=digest, where=where)
 
 
 def read_samples(rows: Sequence[Row], models_dir: str | None = None) -> list[Sample]:
@@ -67,19 +71,37 @@ def read_samples(rows: Sequence[Row], models_dir: str | None = None) -> list[Sam
 
 
 def _spreads(design: Design, samples: Sequence[Sample], theta: Array) -> dict[str, dict[str, Any]]:
+    """Factors and rows of every class. ``sparse``: frameworks told by few runs, judged like measured ones by rows left out."""
     mixture = np.array([training_work(sample.model, mtp=False).is_mixture for sample in samples])
     frameworks = np.array([sample.framework.name for sample in samples])
+    told = framework_runs(samples)
+    sparse = np.array(
+        [told[f"{name}.{_KINDS[int(mixed)]}"] < SPARSE for name, mixed in zip(frameworks, mixture, strict=True)]
+    )
     folds = np.random.default_rng(0).permutation(len(samples)) % _FOLDS
+    by_row, by_framework = (_held_out(design, theta, groups) for groups in (folds, frameworks))
     found: dict[str, dict[str, Any]] = {}
-    for name, groups in (("measured", folds), ("unmeasured", frameworks)):
-        held = _held_out(design, theta, groups)
-        for label, chosen in (("dense", ~mixture), ("mixture", mixture)):
-            if not chosen.any():
-                continue
-            ratio = np.exp(design.measured[chosen] - held[chosen])
-            weight = design.weights()[chosen]
+    for mixed, kind in enumerate(_KINDS):
+        of_kind = mixture == bool(mixed)
+        for name, held, chosen in (
+            ("measured", by_row, of_kind & ~sparse),
+            ("sparse", by_row, of_kind & sparse),
+            ("unmeasured", by_framework, of_kind),
+        ):
+            if np.count_nonzero(chosen) < _FEWEST_OF_CLASS:
+                chosen, held = of_kind, by_framework
+            ratio, weight = np.exp(design.measured[chosen] - held[chosen]), design.weights()[chosen]
             low, high = (_weighted_quantile(ratio, weight, share) for share in (0.05, 0.95))
-            found[f"{label}_{name}"] = {"step": [min(low, 0.97), max(high, 1.03)], "rows": int(chosen.sum())}
+            found[f"{kind}_{name}"] = {"step": [min(low, 0.97), max(high, 1.03)], "rows": int(chosen.sum())}
+    return found
+
+
+def framework_runs(samples: Sequence[Sample]) -> dict[str, float]:
+    """How many runs, by weight, tell about each framework and kind of model (``torchtitan.dense``)."""
+    found: dict[str, float] = {}
+    for sample in samples:
+        name = f"{sample.framework.name}.{_KINDS[training_work(sample.model, mtp=False).is_mixture]}"
+        found[name] = found.get(name, 0.0) + sample.weight
     return found
 
 
@@ -101,6 +123,7 @@ def _text(
     design: Design,
     theta: Array,
     spreads: Mapping[str, Mapping[str, Any]],
+    runs: Mapping[str, float],
     *,
     table: str,
     digest: str,
@@ -117,6 +140,8 @@ def _text(
         "[coefficients]",
     ]
     lines += [f'"{name}" = {np.exp(value):.5g}' for name, value in zip(design.names, theta, strict=True)]
+    lines += ["", "# runs behind each framework and kind of model, by weight", "[runs]"]
+    lines += [f'"{name}" = {count:.3g}' for name, count in sorted(runs.items())]
     for name, spread in spreads.items():
         low, high = spread["step"]
         lines += ["", f"[spread.{name}]", f"step = [{low:.3g}, {high:.3g}]", f"rows = {spread['rows']}"]

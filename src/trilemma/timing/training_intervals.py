@@ -5,18 +5,23 @@ from __future__ import annotations
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.timing.training_coefficients import Framework, coefficients, document
 
-#: With fewer coefficients known than these three (card, framework, kind of model under it) a plan is in an unmeasured class.
-_CLASSES = ("dense", "mixture")
+_KINDS = ("dense", "mixture")
+#: A framework told by fewer runs (by weight) than this is in a class of its own: its offsets rest on little.
+SPARSE = 20.0
 
 
 def step_spread(framework: Framework, accelerator: Accelerator, *, mixture: bool) -> tuple[float, float]:
     """(low, high) factors by which measured steps differ from predicted ones in nine of ten runs.
 
-    Classes: dense or mixture, each where card and framework were both fitted (residuals of runs held out one by one) or where
-    one of them was not (residuals of whole frameworks held out). The rows behind them stand in the data file.
+    Classes: dense or mixture, each where many runs of the framework and some of the card were fitted (residuals of runs held
+    out), where few of the framework were, and where framework or card was not (whole frameworks held out). The rows behind
+    them stand in the data file.
     """
-    kind = _CLASSES[mixture]
-    known = coefficients()
-    measured = f"gpu.{accelerator.id}" in known and f"kind.{framework.name}.{kind}" in known
-    row = document()["spread"][f"{kind}_{'measured' if measured else 'unmeasured'}"]
+    kind = _KINDS[mixture]
+    runs = document()["runs"].get(f"{framework.name}.{kind}", 0.0)
+    if not runs or f"gpu.{accelerator.id}" not in coefficients():
+        name = "unmeasured"
+    else:
+        name = "measured" if runs >= SPARSE else "sparse"
+    row = document()["spread"][f"{kind}_{name}"]
     return float(row["step"][0]), float(row["step"][1])
