@@ -23,6 +23,7 @@ from trilemma.engines.rank_memory import (
     graph_bytes,
     half_widths,
     ledger_of,
+    pool_unknown,
 )
 from trilemma.engines.sglang.defaults import InForce, capture_count, dp_attention, in_force
 from trilemma.engines.sglang.facts import SglangFacts, for_version
@@ -124,6 +125,7 @@ def start_up(
         sum(np.square(half.get(name, 0.0)) for name in names)
         + np.square((half["context"] + between) * fraction)
         + np.square(unified)
+        + np.square(pool_unknown(served, rest))
     )
     scale = np.where(rest > 0, stored_rate / np.maximum(counted, 1), 1.0)
     held = sum(lines[name] for name in names)

@@ -23,6 +23,7 @@ from trilemma.engines.rank_memory import (
     graph_bytes,
     half_widths,
     ledger_of,
+    pool_unknown,
 )
 from trilemma.engines.table import NOT_RUN, Plans
 from trilemma.engines.tensorrt_llm.facts import TensorrtLlmFacts, for_version
@@ -115,7 +116,10 @@ def start_up(
     between = 0.0 if capacity_bytes is not None else (total.interval.high - total.interval.low) / 2
     unified = coefficients()["spread"]["unified_memory_relative"] * capacity if accelerator.unified_memory else 0.0
     spread = fraction * np.sqrt(
-        sum(np.square(half.get(name, 0.0)) for name in (*PEAK, "context")) + between**2 + unified**2
+        sum(np.square(half.get(name, 0.0)) for name in (*PEAK, "context"))
+        + between**2
+        + unified**2
+        + np.square(pool_unknown(served, unused))
     )
     stated = options.context is not None
     need = (context if stated else block) * rate
