@@ -42,6 +42,25 @@ def test_check(capsys: pytest.CaptureFixture[str], gpu: str, command: str, code:
         assert extract([remedy["flags"]])[0] == extract([command])[0]
 
 
+def test_remedies_of_llama_cpp(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "llama-server -hf ggml-org/gpt-oss-120b-GGUF -ngl 99 -c 8192"
+    assert main(["check", "--gpu", "rtx-4090", "--json", "--", *shlex.split(command)]) == 1
+    flags = [remedy["flags"] for remedy in json.loads(capsys.readouterr().out)["remedies"]]
+    assert flags[0].endswith("--n-gpu-layers 99 --cpu-moe")
+    assert "--n-gpu-layers" not in flags[1]
+    assert main(["check", "--gpu", "rtx-4090", "--json", "--", *shlex.split(flags[0])]) == 0
+    warnings = json.loads(capsys.readouterr().out)["warnings"]
+    assert any("speed counts the cards alone" in warning["message"] for warning in warnings)
+
+
+def test_logs_of_other_engines_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "start.log"
+    log.write_text("KV Cache is allocated.")
+    line = ["check", "--gpu", "h100-sxm:2", "--log", str(log), "--", *shlex.split(_SGLANG)]
+    assert main(line) == 2
+    assert "--log reads logs of vLLM" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("engine", ["sglang", "tensorrt-llm", "llama.cpp"])
 def test_fit_then_export(tmp_path: Path, capsys: pytest.CaptureFixture[str], engine: str) -> None:
     line = f"fit Qwen/Qwen3-8B --gpu h100-sxm:1 --engine {engine} --isl 2048 --osl 512 --max-seqs 8 --json"

@@ -7,7 +7,7 @@ from typing import Any
 
 from trilemma import engines
 from trilemma.engines.base import EngineCommand, KvPool, StartUp
-from trilemma.errors import Caution
+from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Estimate, Verdict
 from trilemma.estimate.layouts import check_context, check_layout
 from trilemma.estimate.measured import Comparison, compare, given_lines
@@ -42,6 +42,8 @@ def _with_log(
 ) -> Estimate:
     from trilemma.engines.vllm.log import read_log
 
+    if engines.canonical(command.plan.engine.name) != "vllm":
+        raise InputError(f"--log reads logs of vLLM; those of {command.plan.engine.name} are not read yet, leave it out")
     told = read_log(path)
     plan, pool = command.plan, command.plan.pool
     if plan.engine.version is None and told.version is not None:

@@ -82,6 +82,7 @@ def _changes(
 ) -> Iterator[Change]:  # fmt: skip
     """Changes in order of cost; ``misses`` grows while they are tried, and what missed is tried in pairs."""
     yield from _option_changes(plan, model, failing)
+    yield from _engine_changes(plan, model)
     yield from _shorter(plan, model, workload, failing)
     yield from _cache_format(plan, model, accelerator)
     yield from _more_tensor_parallel(plan, model, gpus)
@@ -109,6 +110,14 @@ def _option_changes(plan: Plan, model: Model, failing: Estimate) -> Iterator[Cha
             break
     if not options.eager:
         yield _with(plan, model, "no CUDA graphs (slower decode)", 4.0, eager=True)
+
+
+def _engine_changes(plan: Plan, model: Model) -> Iterator[Change]:
+    """What the engine itself can do about memory: layers or experts on the host, cache types of its own."""
+    offers = getattr(engines.get(plan.engine.name), "changes", None)
+    for words, options, cost, quality in offers(plan, model) if offers is not None else ():
+        changed = replace(plan, pools=(replace(plan.pool, options=options),))
+        yield Change(words=words, plan=changed, model=model, cost=cost, quality=quality)
 
 
 def _shorter(plan: Plan, model: Model, workload: Serving, failing: Estimate) -> Iterator[Change]:

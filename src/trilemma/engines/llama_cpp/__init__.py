@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trilemma.engines.base import EngineCommand, Stage, StartUp
-from trilemma.plans import Plan
+from trilemma.plans import Plan, ServeOptions
 
 if TYPE_CHECKING:
     from trilemma.engines.flags import FlagTable
+    from trilemma.models.architecture import Model
 
 __all__ = ["LlamaCpp"]
 
@@ -48,6 +49,12 @@ class LlamaCpp:
         from trilemma.engines.llama_cpp.write import write
 
         return write(model=model, plan=plan)
+
+    def changes(self, plan: Plan, model: Model) -> list[tuple[str, ServeOptions, float, str]]:
+        """See `trilemma.engines.llama_cpp.remedies.changes`."""
+        from trilemma.engines.llama_cpp.remedies import changes
+
+        return changes(plan, model)
 
     def flags(self) -> FlagTable:
         """See `trilemma.engines.llama_cpp.flags.table`."""

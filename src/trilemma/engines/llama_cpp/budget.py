@@ -86,7 +86,10 @@ def start_up(
             Caution(code="draft-not-counted", message="the draft model's weights and cache are not counted")
         )
     if host > 0.01 * GIB:
-        cautions.append(Caution(code="on-host", message=f"{show_gib(host)} GiB stay in the memory of the host"))
+        working = host - pieces.embedding > 0.01 * GIB
+        slower = "; speed counts the cards alone and is shown too high" if working else ""
+        message = f"{show_gib(host)} GiB stay in the memory of the host{slower}"
+        cautions.append(Caution(code="on-host", message=message))
     fitting = choices.cells if left >= need else int(max(left, 0) / max(per_token, 1e-9)) if need else choices.context
     return StartUp(
         ledger=ledger_of(
