@@ -2,10 +2,10 @@
 
     python studies/train_lab_matrix.py --rows rows.json --workers 2
 
-runs the preset ``outliers`` and, without outliers, recipes for gradients and storage, over three seeds (6 CPU minutes), keeps what it needs of every
-run in ``rows.json`` (read again when it is there) and prints: rank correlations of candidate warnings with the final loss
-gap over runs that outlived the first three steps, and how often each alarm was right. What was chosen on which runs stands in
-docs/low-precision-training.md.
+runs the preset ``outliers`` and, without outliers, recipes for gradients and storage, over three seeds (6 CPU minutes),
+keeps what it needs of every run in ``rows.json`` (read again when it is there) and prints: rank correlations of candidate
+warnings with the final loss gap over runs that outlived the first three steps, and how often each alarm was right. What was
+chosen on which runs stands in docs/low-precision-training.md.
 """
 
 from __future__ import annotations

@@ -99,6 +99,7 @@ def make_outliers(model: TinyTransformer, gain: float) -> None:
     """
     readers: list[tuple[Norm, Linear]] = [(model.norm, model.head)]
     for block in model.blocks:
+        assert isinstance(block, Block)
         readers += [(block.attention_norm, block.qkv), (block.mlp_norm, block.gate_up)]
     with torch.no_grad():
         for norm, reader in readers:
