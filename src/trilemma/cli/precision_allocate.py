@@ -20,7 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_bench_arguments(parser)
     group = parser.add_argument_group("budget (default: --bits 4.5)")
     which = group.add_mutually_exclusive_group()
-    which.add_argument("--bits", type=number, nargs="+", metavar="B", help="bits per parameter, scales included; several allowed")
+    which.add_argument(
+        "--bits", type=number, nargs="+", metavar="B", help="bits per parameter, scales included; several allowed"
+    )
     which.add_argument("--budget-gib", type=number, metavar="X", help="GiB that the matrices may take")
     which.add_argument("--max-kl", type=number, metavar="NATS", help="fewest bytes whose measured KL is at most this")
     which.add_argument("--midway", action="store_true", help="budgets midway between neighbouring uniform formats")
@@ -38,7 +40,9 @@ def run(arguments: argparse.Namespace) -> int:
     bench = open_bench(arguments.weights, arguments.data, sequences=arguments.sequences, window=arguments.window)
     if arguments.sensitivity:
         found = read_sensitivities(arguments.sensitivity)
-        _check_groups(found.elements, {name: group.elements for name, group in bench.calibration.groups.items()}, arguments)
+        _check_groups(
+            found.elements, {name: group.elements for name, group in bench.calibration.groups.items()}, arguments
+        )
     else:
         found = measure_sensitivities(bench.calibration, candidates(arguments.formats), report=progress)
     settling = Settling(found.problem(), bench.calibration, bench.held_out)
@@ -56,7 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
 
         print(
             dumps(
-                allocation_document(settled, settling.uniforms(), settling.problem, settling.frontier, model=bench.source)
+                allocation_document(
+                    settled, settling.uniforms(), settling.problem, settling.frontier, model=bench.source
+                )
             )
         )
     else:

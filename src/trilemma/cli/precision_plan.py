@@ -21,9 +21,12 @@ from trilemma.cli.output import NO, YES, screen_width
 from trilemma.errors import InputError
 
 if TYPE_CHECKING:
+    from trilemma.hardware.cluster import Cluster
     from trilemma.models.architecture import Model
+    from trilemma.plans import Plan
     from trilemma.precision.fitting import Choice
     from trilemma.precision.plan import PrecisionPlan
+    from trilemma.workloads import Serving
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,22 +92,43 @@ def _stated_plan(model: Model, arguments: argparse.Namespace) -> PrecisionPlan |
 
     if arguments.preset:
         return preset_plan(model, arguments.preset)
+    if arguments.sensitivity:
+        return _measured_plan(model, arguments)
     return file_plan(model, arguments.plan) if arguments.plan else None
+
+
+def _measured_plan(model: Model, arguments: argparse.Namespace) -> PrecisionPlan:
+    from trilemma.precision.fitting import bytes_left, measured_plan
+    from trilemma.precision.sensitivity import read_sensitivities
+
+    problem = read_sensitivities(arguments.sensitivity).problem()
+    budget_bytes = _budget_bytes(arguments)
+    if budget_bytes is None and arguments.gpu:
+        cluster, workload, serve = _served(arguments)
+        budget_bytes = bytes_left(model, cluster=cluster, workload=workload, serve=serve)
+    if budget_bytes is None and arguments.max_kl is None:
+        raise InputError("--sensitivity needs a budget; give --gpu, --budget-gib or --max-kl")
+    return measured_plan(model, problem, budget_bytes=budget_bytes, most_kl=arguments.max_kl)
 
 
 def _on_cluster(model: Model, plan: PrecisionPlan | None, arguments: argparse.Namespace) -> Choice | None:
     from trilemma.precision.fitting import Choice, choose_plan, fit_plan
-    from trilemma.quantities import GIB
 
-    budget_bytes = None if arguments.budget_gib is None else int(arguments.budget_gib * GIB)
-    if arguments.sensitivity:
-        from trilemma.precision.measured_plan import choose_measured
-
-        return choose_measured(model, arguments, budget_bytes=budget_bytes)
     if not arguments.gpu:
         return None
-    cluster, workload = read_cluster(arguments), read_workload(arguments)
-    serve = read_plan(arguments, gpus=cluster.gpus, context=workload.longest_request)
+    budget_bytes = _budget_bytes(arguments)
+    cluster, workload, serve = _served(arguments)
     if plan is None:
         return choose_plan(model, cluster=cluster, workload=workload, serve=serve, budget_bytes=budget_bytes)
     return Choice(fitted=fit_plan(plan, cluster=cluster, workload=workload, serve=serve, budget_bytes=budget_bytes))
+
+
+def _budget_bytes(arguments: argparse.Namespace) -> int | None:
+    from trilemma.quantities import GIB
+
+    return None if arguments.budget_gib is None else int(arguments.budget_gib * GIB)
+
+
+def _served(arguments: argparse.Namespace) -> tuple[Cluster, Serving, Plan]:
+    cluster, workload = read_cluster(arguments), read_workload(arguments)
+    return cluster, workload, read_plan(arguments, gpus=cluster.gpus, context=workload.longest_request)

@@ -129,7 +129,9 @@ class Frontier:
         named = dict(zip(self.problem.groups, reversed(formats), strict=True))
         return Allocation(formats=named, bytes=size, loss=loss, how="exact" if self.exact else "nearly exact")
 
-    def _undominated(self, sizes: NDArray[np.int64], losses: NDArray[np.float64], most: int | None) -> NDArray[np.int64]:
+    def _undominated(
+        self, sizes: NDArray[np.int64], losses: NDArray[np.float64], most: int | None
+    ) -> NDArray[np.int64]:
         order = np.lexsort((losses, sizes))
         if most is not None:
             order = order[sizes[order] <= most]
@@ -155,9 +157,7 @@ def greedy(problem: Problem, budget_bytes: int) -> Allocation:
             " give more or add narrower formats"
         )
     starts = (_upgraded(problem, budget_bytes), _downgraded(problem, budget_bytes))
-    found = (
-        _improved(start, problem, budget_bytes - sum(option.bytes for option in start)) for start in starts
-    )
+    found = (_improved(start, problem, budget_bytes - sum(option.bytes for option in start)) for start in starts)
     chosen = min(found, key=lambda options: sum(option.loss for option in options))
     return Allocation(
         formats={group: option.format for group, option in zip(problem.groups, chosen, strict=True)},

@@ -128,9 +128,13 @@ class Emulator:
     def layer(self, index: int) -> dict[str, torch.Tensor]:
         """The tensors of one layer, by their names within it."""
         prefix = f"model.layers.{index}."
-        return {name.removeprefix(prefix): self.tensor(name) for name in self.shape.tensors() if name.startswith(prefix)}
+        return {
+            name.removeprefix(prefix): self.tensor(name) for name in self.shape.tensors() if name.startswith(prefix)
+        }
 
-    def in_format(self, group: MatrixGroup, fmt: str, choices: Mapping[str, Any] | None = None) -> dict[str, torch.Tensor]:
+    def in_format(
+        self, group: MatrixGroup, fmt: str, choices: Mapping[str, Any] | None = None
+    ) -> dict[str, torch.Tensor]:
         """The matrices of ``group`` after a round trip through ``fmt``, by full name."""
         return {name: quantised(self.tensor(name), fmt, choices) for name in group.tensors}
 
@@ -166,7 +170,12 @@ class Emulator:
             return self.compare(clean, changed, matrix, cast, _cast(None, precision, unchanged))
 
     def compare(
-        self, clean: torch.Tensor, changed: torch.Tensor, matrix: torch.Tensor, cast: torch.Tensor, inputs: Cast = unchanged
+        self,
+        clean: torch.Tensor,
+        changed: torch.Tensor,
+        matrix: torch.Tensor,
+        cast: torch.Tensor,
+        inputs: Cast = unchanged,
     ) -> Quality:
         """KL of the logits of ``changed`` through ``cast`` from those of ``clean`` through ``matrix``, and perplexities."""
         gain = self.tensor("model.norm.weight")
@@ -215,7 +224,9 @@ def check_formats(names: Sequence[str]) -> tuple[Format, ...]:
         fmt = catalogue.get(name)
         unscaled = fmt.granularity == "none" and fmt.bits < 16
         if fmt.special == "scale" or (unscaled and fmt.kind != "packed"):
-            raise InputError(f"{fmt.name} has no scale and holds no weights; use one that has, such as fp8_channel or int4_g32")
+            raise InputError(
+                f"{fmt.name} has no scale and holds no weights; use one that has, such as fp8_channel or int4_g32"
+            )
         found[fmt.name] = fmt
     if not found:
         raise InputError("no candidate formats; give --formats, such as int8_g32,int4_g32")
@@ -230,7 +241,7 @@ def cut(ids: NDArray[np.int64], *, sequences: int, tokens: int) -> tuple[NDArray
     windows = len(ids) // (tokens + 1)
     if windows < 2:
         raise InputError(
-            f"the data give {len(ids):,} tokens; two windows of {tokens + 1:,} are the least: give more text or a smaller --window"
+            f"the data give {len(ids):,} tokens; two windows of {tokens + 1:,} are needed: give more text or a smaller --window"
         )
     take = min(windows // 2, sequences)
     starts = np.linspace(0, windows - 1, 2 * take).astype(np.int64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from trilemma import engines
@@ -14,8 +13,10 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.models.catalogue import hub_id
 from trilemma.plans import Plan
+from trilemma.precision.allocate import Frontier, Problem
 from trilemma.precision.capability import cautions, obstacles
-from trilemma.precision.plan import PrecisionPlan
+from trilemma.precision.patterns import groups_of
+from trilemma.precision.plan import PrecisionPlan, plan_from_choice
 from trilemma.precision.presets import ladder, preset_plan
 from trilemma.quantities import GIB
 from trilemma.workloads import Serving
@@ -177,16 +178,51 @@ def why_not(fitted: Fitted) -> str:
     return fitted.estimate.verdict.reason
 
 
-def first_fitting(
-    candidates: Iterable[Callable[[], PrecisionPlan]],
+def measured_plan(
+    model: Model,
+    problem: Problem,
     *,
-    cluster: Cluster,
-    workload: Serving,
-    serve: Plan,
-) -> Fitted | None:
-    """The first of ``candidates`` (best first) that fits; None where none does."""
-    for make in candidates:
-        fitted = fit_plan(make(), cluster=cluster, workload=workload, serve=serve)
-        if fitted.fits:
-            return fitted
-    return None
+    budget_bytes: int | None = None,
+    most_kl: float | None = None,
+) -> PrecisionPlan:
+    """The plan that measured sensitivities propose: least loss within ``budget_bytes`` of all weights, or fewest bytes with
+    at most ``most_kl`` nats predicted.
+
+    Raises `InputError` where the sensitivities are of another model, and for budgets that nothing meets.
+    """
+    own = {group.name: group.elements for group in groups_of(model)}
+    measured = dict(zip(problem.groups, problem.elements, strict=True))
+    for name, elements in measured.items():
+        if own.get(name) != elements:
+            raise InputError(
+                f"the sensitivities are of a group {name} with {elements:,} parameters, {model.name} has"
+                f" {own.get(name, 0):,}; measure the weights of this model"
+            )
+    rest = preset_plan(model, "16-bit").weights_bytes - sum(
+        int(model.dtype.storage_bytes(tensor.shape))
+        for group in groups_of(model)
+        if group.name in measured
+        for tensor in group.tensors
+    )
+    frontier = Frontier(problem)
+    if most_kl is not None:
+        found = frontier.least_bytes(most_kl)
+        if budget_bytes is not None and found.bytes + rest > budget_bytes:
+            raise InputError(
+                f"{most_kl:g} nats take {(found.bytes + rest) / GIB:,.2f} GiB of {budget_bytes / GIB:,.2f}; allow more"
+            )
+    else:
+        found = frontier.within((budget_bytes or 0) - rest)
+    plan = plan_from_choice(model, found.formats, name="allocated", source="measured sensitivities")
+    note = (
+        f"KL from full precision {found.loss:.4g} nats per token, predicted as the sum of single groups ({found.how});"
+        " measure the whole plan with trilemma precision allocate"
+    )
+    return replace(plan, notes=(*plan.notes, note))
+
+
+def bytes_left(model: Model, *, cluster: Cluster, workload: Serving, serve: Plan) -> int:
+    """Bytes that all GPUs of the plan leave for weights after cache and overhead, taken from the unquantised plan."""
+    fitted = fit_plan(preset_plan(model, "16-bit"), cluster=cluster, workload=workload, serve=serve)
+    layout = serve.pool.layout
+    return max(fitted.budget.left_bytes, 0) * int(layout.tp) * int(layout.pp)

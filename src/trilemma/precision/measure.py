@@ -62,7 +62,9 @@ def candidates(stated: str | None, *, engine: str = "default") -> Sequence[str]:
         return tuple(sets[stated]["formats"])
     names = tuple(name.strip() for name in stated[:4000].split(",") if name.strip())
     if not names or len(names) > 40:
-        raise InputError(f"--formats {shorten(stated)!r} names {len(names)} formats; give 1 to 40, or one of {', '.join(sets)}")
+        raise InputError(
+            f"--formats {shorten(stated)!r} names {len(names)} formats; give 1 to 40, or one of {', '.join(sets)}"
+        )
     return names
 
 

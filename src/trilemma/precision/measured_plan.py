@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from trilemma.errors import InputError
@@ -97,9 +98,7 @@ class Settling:
         """The best proposal within ``budget_bytes``. Raises `InputError` where the smallest formats do not fit."""
         exact, quick = self.frontier.within(budget_bytes), greedy(self.problem, budget_bytes)
         proposals = [exact, quick]
-        for other in self._frontiers[1:]:
-            if other.bytes[0] <= budget_bytes:
-                proposals.append(other.within(budget_bytes))
+        proposals += [other.within(budget_bytes) for other in self._frontiers[1:] if other.bytes[0] <= budget_bytes]
         fitting = [one for one in self.uniforms() if one.bytes <= budget_bytes]
         if fitting:
             best = min(fitting, key=lambda one: one.calibration.kl)
@@ -145,7 +144,7 @@ def midway_budgets(settling: Settling) -> list[int]:
     for one in settling.uniforms():
         if not useful or (one.calibration.kl < useful[-1].calibration.kl and one.bytes > useful[-1].bytes):
             useful.append(one)
-    return [(low.bytes + high.bytes) // 2 for low, high in zip(useful, useful[1:], strict=False)]
+    return [(low.bytes + high.bytes) // 2 for low, high in pairwise(useful)]
 
 
 def _with_bits(problem: Problem, least: float) -> Problem | None:

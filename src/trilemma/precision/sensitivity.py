@@ -70,7 +70,8 @@ class Sensitivities:
 
     def to_json(self) -> dict[str, Any]:
         rows = [
-            {name: value for name, value in asdict(row).items() if value is not None and _finite(value)} for row in self.rows
+            {name: value for name, value in asdict(row).items() if value is not None and _finite(value)}
+            for row in self.rows
         ]
         return {
             "schema": SCHEMA,
@@ -83,7 +84,11 @@ class Sensitivities:
 
 
 def measure_sensitivities(
-    emulator: Emulator, formats: Sequence[str], *, proxies_only: bool = False, report: Callable[[str], None] | None = None
+    emulator: Emulator,
+    formats: Sequence[str],
+    *,
+    proxies_only: bool = False,
+    report: Callable[[str], None] | None = None,
 ) -> Sensitivities:
     """Each group of the decoder in each of ``formats``, one group at a time.
 
@@ -111,9 +116,14 @@ def measure_sensitivities(
         sqnr_db, weighted = proxies[group.name, fmt]
         rows.append(
             Sensitivity(
-                group=group.name, format=fmt, bytes=group.bytes_in(catalogue.get(fmt)), kl=kl, perplexity_change=change,
-                sqnr_db=sqnr_db, weighted_error=weighted,
-            )  # fmt: skip
+                group=group.name,
+                format=fmt,
+                bytes=group.bytes_in(catalogue.get(fmt)),
+                kl=kl,
+                perplexity_change=change,
+                sqnr_db=sqnr_db,
+                weighted_error=weighted,
+            )
         )
     return Sensitivities(
         model=emulator.weights.source,
@@ -130,7 +140,9 @@ def read_sensitivities(path: str | Path) -> Sensitivities:
     document = read_json(Path(path), limit=_MOST_FILE)
     document = document.get("sensitivity", document)
     if not isinstance(document, Mapping) or document.get("schema") != SCHEMA:
-        raise InputError(f"{what} holds no sensitivities; make it with trilemma precision measure WEIGHTS --data TEXT --json")
+        raise InputError(
+            f"{what} holds no sensitivities; make it with trilemma precision measure WEIGHTS --data TEXT --json"
+        )
     elements, listed = document.get("elements"), document.get("sensitivities")
     if not isinstance(elements, Mapping) or not isinstance(listed, list) or not elements or len(listed) > 10**6:
         raise InputError(f"{what} is damaged; measure again")
@@ -227,7 +239,10 @@ def _proxies(emulator: Emulator, group: MatrixGroup, fmt: str, weight: torch.Ten
 
 
 def _sweep(
-    emulator: Emulator, jobs: Sequence[tuple[MatrixGroup, str]], reference: torch.Tensor, report: Callable[[str], None] | None
+    emulator: Emulator,
+    jobs: Sequence[tuple[MatrixGroup, str]],
+    reference: torch.Tensor,
+    report: Callable[[str], None] | None,
 ) -> dict[tuple[str, str], tuple[float, float]]:
     at_once = max(1, _STATES_BYTES // max(reference.numel() * 4, 1))
     losses: dict[tuple[str, str], tuple[float, float]] = {}
@@ -254,16 +269,12 @@ def _pass(
 
     depth = emulator.shape.layers
     states: dict[tuple[str, str], torch.Tensor] = {}
-    table, head_matrix = emulator.tensor("model.embed_tokens.weight"), emulator.head_matrix()
-    heads: dict[tuple[str, str], torch.Tensor] = {}
+    table = emulator.tensor("model.embed_tokens.weight")
     for group, fmt in batch:
-        if group.layer is None:
-            changed = next(iter(emulator.in_format(group, fmt).values()))
-            if group.role == "embedding":
-                states[group.name, fmt] = emulator.embedded(changed)
-            if group.role == "head" or emulator.shape.tied:
-                heads[group.name, fmt] = changed
-                states.setdefault((group.name, fmt), reference)
+        if group.role == "embedding":
+            states[group.name, fmt] = emulator.embedded(emulator.in_format(group, fmt)[group.tensors[0]])
+        elif group.layer is None:
+            states[group.name, fmt] = reference
     first, clean = saved if saved is not None else (0, emulator.embedded(table))
     if states and first > 0 and any(group.role == "embedding" for group, _ in batch):
         first, clean = 0, emulator.embedded(table)
@@ -273,9 +284,9 @@ def _pass(
         if index == next_first:
             kept = (index, clean)
         own = [(group, fmt) for group, fmt in batch if group.layer == index]
-        if not states and not own and not any(group.layer is not None and group.layer > index for group, _ in batch):
-            if upcoming is None or index >= next_first:
-                break
+        later = any(group.layer is not None and group.layer > index for group, _ in batch)
+        if not (states or own or later) and (upcoming is None or index >= next_first):
+            break
         weights = emulator.layer(index)
         prefix = f"model.layers.{index}."
         for key, state in states.items():
@@ -289,7 +300,11 @@ def _pass(
         clean = apply_layer(clean, weights, emulator.shape, emulator.rotation)
     if next_first >= depth:
         kept = (depth, reference)
-    for key, state in states.items():
-        quality = emulator.compare(reference, state, head_matrix, heads.get(key, head_matrix))
-        losses[key] = (quality.kl, quality.perplexity)
+    matrix = emulator.head_matrix()
+    for (name, fmt), state in states.items():
+        # made again rather than kept: large vocabularies take gigabytes for each format
+        own_head = name == "head" or (name == "embedding" and emulator.shape.tied)
+        changed = next(iter(emulator.in_format(emulator.groups[name], fmt).values())) if own_head else matrix
+        quality = emulator.compare(reference, state, matrix, changed)
+        losses[name, fmt] = (quality.kl, quality.perplexity)
     return kept

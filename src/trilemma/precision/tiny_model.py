@@ -67,7 +67,7 @@ def train(text: str, *, steps: int = _STEPS, report: Any = None) -> dict[str, An
         torch.nn.utils.clip_grad_norm_(list(weights.values()), 1.0)
         optimizer.step()
         if report is not None and (step % 100 == 0 or step == steps - 1):
-            report(step, float(loss))
+            report(step, loss.item())
     return {name: value.detach().to(torch.bfloat16) for name, value in weights.items()}
 
 
@@ -123,7 +123,7 @@ def tokenizer() -> dict[str, Any]:
             "ignore_merges": False,
             "vocab": {sign: byte for byte, sign in enumerate(byte_signs())},
             "merges": [],
-        },  # fmt: skip
+        },
     }
 
 

@@ -6,6 +6,7 @@ import importlib
 import json
 import struct
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -163,7 +164,7 @@ def _word(word: str, ranks: dict[bytes, int], pieces: list[bytes], scores: list[
             [ranks[coded]] if coded in ranks else [byte + 3 for byte in coded]
         )  # byte tokens follow three special ones
     while len(ids) > 1:
-        merged = [ranks.get(pieces[left] + pieces[right], -1) for left, right in zip(ids, ids[1:], strict=False)]
+        merged = [ranks.get(pieces[left] + pieces[right], -1) for left, right in pairwise(ids)]
         best = max(range(len(merged)), key=lambda at: scores[merged[at]] if merged[at] >= 0 else -np.inf)
         if merged[best] < 0:
             break

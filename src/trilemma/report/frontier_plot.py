@@ -28,10 +28,14 @@ def plot_frontier(
     axes.plot(*zip(*points, strict=True), linewidth=1, label="predicted (sum of single groups)")
     measured = [(one.chosen.bits(problem), one.held_out.kl) for one in settled]
     axes.plot(*zip(*measured, strict=True), "o", label="chosen, measured on held-out tokens")
-    axes.plot([8 * one.bytes / total for one in uniforms], [one.held_out.kl for one in uniforms], "x", label="uniform formats")
+    axes.plot(
+        [8 * one.bytes / total for one in uniforms], [one.held_out.kl for one in uniforms], "x", label="uniform formats"
+    )
     for one in uniforms:
         axes.annotate(one.format, (8 * one.bytes / total, one.held_out.kl), fontsize=7)
-    axes.set(yscale="log", xlabel="bits per parameter, scales included", ylabel="KL from full precision, nats per token")
+    axes.set(
+        yscale="log", xlabel="bits per parameter, scales included", ylabel="KL from full precision, nats per token"
+    )
     axes.legend()
     try:
         figure.savefig(path)

@@ -31,10 +31,14 @@ def render_sensitivities(found: Sensitivities, *, most: int = 40) -> str:
         return f"{row.sqnr_db:.1f}" if row.kl is None else f"{1e3 * row.kl:.3g}"
 
     def worst(group: str) -> float:
-        return -max((row.kl or 0.0) if row.kl is not None else row.weighted_error for row in found.rows if row.group == group)
+        return -max(
+            (row.kl or 0.0) if row.kl is not None else row.weighted_error for row in found.rows if row.group == group
+        )
 
     order = sorted(found.elements, key=worst)
-    rows = [[group, show_count(found.elements[group]), *(figure(group, fmt) for fmt in formats)] for group in order[:most]]
+    rows = [
+        [group, show_count(found.elements[group]), *(figure(group, fmt) for fmt in formats)] for group in order[:most]
+    ]
     unit = "SQNR in dB" if proxies else "KL from full precision in 1/1000 nat per token"
     title = f"{found.model}: perplexity {found.perplexity:.4f} on {found.tokens:,} tokens; one group at a time, {unit}"
     table = render_table(["group", "parameters", *formats], rows, align="l" + "r" * (1 + len(formats)))
@@ -80,13 +84,19 @@ def render_allocations(
 ) -> str:
     """Uniform formats, the frontier, and one row per budget: predicted and measured KL side by side."""
     total = sum(problem.elements)
-    parts = [f"{model}: {len(problem.groups)} groups, {total:,} parameters; bits count scales; KL in nats per token", ""]
+    parts = [
+        f"{model}: {len(problem.groups)} groups, {total:,} parameters; bits count scales; KL in nats per token",
+        "",
+    ]
     rows = [
         [one.format, f"{8 * one.bytes / total:.3f}", f"{one.calibration.kl:.5f}", f"{one.held_out.kl:.5f}",
          f"{one.held_out.perplexity:.4f}"]
         for one in uniforms
     ]  # fmt: skip
-    parts += [render_table(["uniform format", "bits", "KL calibration", "KL held out", "perplexity"], rows, align="lrrrr"), ""]
+    parts += [
+        render_table(["uniform format", "bits", "KL calibration", "KL held out", "perplexity"], rows, align="lrrrr"),
+        "",
+    ]
     rows = []
     for one in settled:
         rival = one.best_uniform

@@ -36,7 +36,7 @@ def config_groups(plan: PlanModules) -> dict[str, dict[str, Any]]:
         weights, activations = modules[0].weights, modules[0].activations
         if any(module.role == "embedding" for module in modules):
             raise InputError(
-                f"compressed-tensors checkpoints keep embeddings as they are; give {modules[0].name} weights = \"own\""
+                f'compressed-tensors checkpoints keep embeddings as they are; give {modules[0].name} weights = "own"'
             )
         chosen = {module.name for module in modules}
         others = [module for module in plan.modules if module.name not in chosen]
@@ -103,7 +103,9 @@ def cache_scheme(kv_cache: str) -> dict[str, Any] | None:
     if fmt.bits >= 16:
         return None
     if fmt.bits != 8:
-        raise InputError(f"compressed-tensors describes 8-bit caches, not {fmt.name}; use fp8 or leave kv_cache = \"auto\"")
+        raise InputError(
+            f'compressed-tensors describes 8-bit caches, not {fmt.name}; use fp8 or leave kv_cache = "auto"'
+        )
     kind = "int" if fmt.kind == "int" else "float"
     return {"num_bits": 8, "type": kind, "strategy": "tensor", "symmetric": True, "dynamic": False}
 

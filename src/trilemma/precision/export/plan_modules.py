@@ -43,9 +43,7 @@ class PlanModules:
     @property
     def kept(self) -> tuple[Module, ...]:
         """Linear layers that stay as they are; tables that nobody multiplies are no linear layers."""
-        return tuple(
-            module for module in self.modules if module.weights == self.dtype and module.role != "embedding"
-        )
+        return tuple(module for module in self.modules if module.weights == self.dtype and module.role != "embedding")
 
     def by_formats(self) -> Mapping[tuple[str, str], tuple[Module, ...]]:
         """(weights, activations) → modules, in order of first use."""
@@ -68,7 +66,10 @@ def modules_of(plan: PrecisionPlan) -> PlanModules:
     inside = {module.name for module in grouped}
     routers = [
         Module(
-            name=tensor.name.removesuffix(".weight"), role=tensor.role, weights=plan.model.dtype, activations=plan.model.dtype
+            name=tensor.name.removesuffix(".weight"),
+            role=tensor.role,
+            weights=plan.model.dtype,
+            activations=plan.model.dtype,
         )
         for tensor in plan.model.tensors
         if tensor.role == "router" and tensor.name.removesuffix(".weight") not in inside and len(tensor.shape) > 1

@@ -68,7 +68,10 @@ def model_optimizer(plan: PlanModules) -> dict[str, Any]:
 
 def _model_optimizer(fmt: Format, *, dynamic: bool) -> dict[str, Any]:
     if fmt.name == "nvfp4":
-        return {"num_bits": "e2m1", "block_sizes": {-1: 16, "type": "dynamic" if dynamic else "static", "scale_bits": "e4m3"}}
+        return {
+            "num_bits": "e2m1",
+            "block_sizes": {-1: 16, "type": "dynamic" if dynamic else "static", "scale_bits": "e4m3"},
+        }
     if fmt.scale_format == "e8m0" and fmt.name in ("mxfp4", "mxfp8"):
         bits = "e2m1" if fmt.bits == 4 else "e4m3"
         return {"num_bits": bits, "block_sizes": {-1: 32, "type": "dynamic", "scale_bits": "e8m0"}}
@@ -81,7 +84,9 @@ def _model_optimizer(fmt: Format, *, dynamic: bool) -> dict[str, Any]:
         if fmt.granularity == "group":
             return {"num_bits": int(fmt.bits), "block_sizes": {-1: fmt.group, "type": "static"}}
         return {"num_bits": int(fmt.bits), "axis": 0 if fmt.granularity == "channel" else None}
-    raise InputError(f"Model Optimizer has no quantizer for {fmt.name}; use FP8, NVFP4, MXFP4, MXFP8, INT8 or INT4 groups")
+    raise InputError(
+        f"Model Optimizer has no quantizer for {fmt.name}; use FP8, NVFP4, MXFP4, MXFP8, INT8 or INT4 groups"
+    )
 
 
 def torchao(plan: PlanModules) -> dict[str, Any]:
@@ -98,8 +103,13 @@ def torchao(plan: PlanModules) -> dict[str, Any]:
 
 def _torchao(weights: Format, activations: Format, dtype: Format) -> dict[str, Any]:
     def config(kind: str, **data: Any) -> dict[str, Any]:
-        version = {"Int8WeightOnlyConfig": 2, "Float8WeightOnlyConfig": 2, "IntxWeightOnlyConfig": 2,
-                   "Int8DynamicActivationInt8WeightConfig": 2, "Float8DynamicActivationFloat8WeightConfig": 2}
+        version = {
+            "Int8WeightOnlyConfig": 2,
+            "Float8WeightOnlyConfig": 2,
+            "IntxWeightOnlyConfig": 2,
+            "Int8DynamicActivationInt8WeightConfig": 2,
+            "Float8DynamicActivationFloat8WeightConfig": 2,
+        }
         return {"_type": kind, "_version": version.get(kind, 1), "_data": data}  # fmt: skip
 
     quantised = activations != dtype
@@ -141,7 +151,12 @@ def bits_and_bytes(plan: PlanModules) -> dict[str, Any]:
             "llm_int8_skip_modules": skipped,
         }  # fmt: skip
     if name == "int8_channel":
-        return {"quant_method": "bitsandbytes", "load_in_8bit": True, "load_in_4bit": False, "llm_int8_skip_modules": skipped}
+        return {
+            "quant_method": "bitsandbytes",
+            "load_in_8bit": True,
+            "load_in_4bit": False,
+            "llm_int8_skip_modules": skipped,
+        }
     raise InputError(f"bitsandbytes has no {name}; use nf4, nf4_double_quant or int8_channel")
 
 
@@ -154,7 +169,9 @@ def llama_quantize(plan: PlanModules) -> str:
         fmt = module.weights
         if fmt != plan.dtype and fmt.kind != "packed":
             raise InputError(f"GGUF has no {fmt.name} ({module.name}); use formats such as q4_k, q6_k, q8_0")
-        types[_gguf_name(module.name)] = fmt.name if fmt.kind == "packed" else {"fp16": "f16", "fp32": "f32"}.get(fmt.name, "bf16")
+        types[_gguf_name(module.name)] = (
+            fmt.name if fmt.kind == "packed" else {"fp16": "f16", "fp32": "f32"}.get(fmt.name, "bf16")
+        )
     common = Counter(kind for kind in types.values() if kind not in ("bf16", "f16", "f32")).most_common(1)
     base = common[0][0].upper() if common else "BF16"
     special = {"output": "--output-tensor-type", "token_embd": "--token-embedding-type"}
@@ -209,7 +226,12 @@ def engine_flags(plan: PlanModules, *, engine: str) -> str:
 
 
 def _cache_word(fmt: Format, engine: str) -> str:
-    words = {"fp8_e4m3": "fp8_e4m3", "fp8_e5m2": "fp8_e5m2", "bf16": "bfloat16", "fp16": "float16" if engine == "vllm" else "auto"}
+    words = {
+        "fp8_e4m3": "fp8_e4m3",
+        "fp8_e5m2": "fp8_e5m2",
+        "bf16": "bfloat16",
+        "fp16": "float16" if engine == "vllm" else "auto",
+    }
     if fmt.name not in words:
         raise InputError(f"{engine} has no cache of {fmt.name}; use fp8_e4m3, fp8_e5m2 or auto")
     return words[fmt.name]
