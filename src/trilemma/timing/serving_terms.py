@@ -96,20 +96,19 @@ class ServingTerms:
 
     def stand_in(self, engine: str, accelerator: Accelerator, precision: str) -> Accelerator | None:
         """The card whose runs speak for a deployment that was not measured: of the same generation and kind of memory, run
-        under the same engine in the same precision, the one nearest in bandwidth. None where the deployment was measured
-        or no such card was."""
+        under the same engine, in the same precision if any was, and nearest in bandwidth. None where the deployment itself
+        was measured or no such card was."""
         if self.measured(engine, accelerator, precision) or accelerator.compute_capability is None:
             return None
         own = accelerator.bandwidth_bytes_per_s.value
         found = []
         for key in self.offsets[-1]:
             other_engine, card, other_precision = key.split(" ", 2)
-            if (other_engine, other_precision) == (engine, precision):
-                other = find(card)
-                if _are_relatives(accelerator, other):
-                    bandwidth = other.bandwidth_bytes_per_s.value
-                    found.append((max(bandwidth, own) / min(bandwidth, own), card, other))
-        return min(found)[2] if found else None
+            if other_engine == engine and _are_relatives(accelerator, other := find(card)):
+                bandwidth = other.bandwidth_bytes_per_s.value
+                distance = max(bandwidth, own) / min(bandwidth, own)
+                found.append((other_precision != precision, distance, card))
+        return find(min(found)[2]) if found else None
 
     def spread(self, figure: str, *, family: str, engine: str, precision: str, measured: bool) -> Spread | None:
         """The narrowest class that has figures of this kind."""
