@@ -22,6 +22,8 @@ FEWEST_ROWS = 40
 #: A fit looks at so many rows at most, drawn by seed; more change nothing but the time.
 _MOST_ROWS = 800
 _SEED = 20261129
+#: How often alternatives are gone through, each in the light of the others.
+_PASSES = 2
 #: Numbers that a part takes over from its implementation: few of its rows tell anything about them.
 _INHERITED = ("widest_group", "head_us")
 
@@ -133,7 +135,7 @@ def _fit(rows: KernelRows, parameters: Sequence[Parameter], above: Mapping[str, 
     """Values for ``rows``, from the starts of the parameters or from the values ``above``, those of the whole.
 
     Numbers that count alternatives are tried one after another, in the order of the parameters, each kept where it does
-    better: what most rows tell apart comes first, and what none tells keeps its start.
+    better: what most rows tell apart comes first, and what none tells keeps its start. A second pass sees the others' values.
     """
     if len(rows.seconds) > _MOST_ROWS:
         chosen = np.random.default_rng(_SEED).choice(len(rows.seconds), _MOST_ROWS, replace=False)
@@ -143,18 +145,25 @@ def _fit(rows: KernelRows, parameters: Sequence[Parameter], above: Mapping[str, 
     start = {p.name: above[p.name] if above is not None and p.name in above else p.start for p in parameters}
     picked = {p.name: start[p.name] for p in counted}
     best, cost = _smooth_fit(rows, smooth, start, picked)
-    for parameter in counted:
-        for choice in parameter.choices:
-            if choice != picked[parameter.name]:
-                values, tried = _smooth_fit(rows, smooth, start, {**picked, parameter.name: choice})
-                if tried < cost:
-                    best, cost = values, tried
-        picked[parameter.name] = best[parameter.name]
+    for _ in range(_PASSES if counted else 0):
+        before = dict(picked)
+        for parameter in counted:
+            for choice in parameter.choices:
+                if choice != picked[parameter.name]:
+                    values, tried = _smooth_fit(rows, smooth, start, {**picked, parameter.name: choice})
+                    if tried < cost:
+                        best, cost = values, tried
+            picked[parameter.name] = best[parameter.name]
+        if picked == before:
+            break
     return best
 
 
 def _smooth_fit(
-    rows: KernelRows, smooth: Sequence[Parameter], start: Mapping[str, float], picked: Mapping[str, float]
+    rows: KernelRows,
+    smooth: Sequence[Parameter],
+    start: Mapping[str, float],
+    picked: Mapping[str, float],
 ) -> tuple[dict[str, float], float]:
     model, base, names = model_of(rows.kernel), blank(rows, {}), [p.name for p in smooth]
 

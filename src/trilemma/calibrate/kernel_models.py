@@ -159,7 +159,7 @@ _MODELS: Mapping[str, KernelModel] = {
     "state_decode": KernelModel(seconds=_state_decode_s, work=_nothing, unit=("batch", "heads")),
     "state_prefill": KernelModel(seconds=_state_prefill_s, work=_nothing, unit=("batch", "heads")),
     **dict.fromkeys(
-        ("convolution", "mamba_convolution"),
+        ("convolution", "convolution_decode", "mamba_convolution"),
         KernelModel(seconds=_convolution_s, work=_nothing, unit=("batch", "channels")),
     ),
     **dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "all_to_all"), _COLLECTIVE),

@@ -109,7 +109,9 @@ def _state(columns: Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
     decodes = (columns.text("phase") == "generation").tolist()
     kernels = np.array(
         [
-            "convolution" if "conv1d" in source else "state_decode" if decode else "state_prefill"
+            f"convolution{'_decode' if decode else ''}"
+            if "conv1d" in source
+            else f"state_{'decode' if decode else 'prefill'}"
             for source, decode in zip(sources, decodes, strict=True)
         ]
     )
@@ -129,7 +131,7 @@ def _mamba(columns: Columns, _: str) -> tuple[Any, Any, dict[str, Array]]:
     """Only the convolution is timed; its channels are those of x, B and C (Dao and Gu 2024, figure 6)."""
     inner = columns.number("nheads") * columns.number("head_dim")
     decodes = columns.text("phase") == "generation"
-    return _all(columns, "mamba_convolution"), _all(columns, "bf16"), {
+    return np.where(decodes, "convolution_decode", "mamba_convolution"), _all(columns, "bf16"), {
         "batch": columns.number("batch_size"),
         "tokens": np.where(decodes, 1.0, columns.number("seq_len")),
         "heads": columns.number("nheads"),

@@ -19,6 +19,7 @@ PARAMETERS: Mapping[str, tuple[Parameter, ...]] = {
     "state_decode": linear_state.PARAMETERS,
     "state_prefill": linear_state.PARAMETERS,
     "convolution": linear_state.PARAMETERS,
+    "convolution_decode": linear_state.PARAMETERS,
     "mamba_convolution": linear_state.PARAMETERS,
     "all_reduce": collectives.PARAMETERS,
     "all_gather": collectives.PARAMETERS,

@@ -32,7 +32,7 @@ def spec_sheet_kernel(accelerator: Accelerator, kernel: str, dtype: str) -> Kern
 
 
 def _fixed_us(shares: Coefficients, kernel: str) -> Any:
-    if kernel in ("gemm", "convolution", "mamba_convolution"):
+    if kernel in ("gemm", "convolution", "convolution_decode", "mamba_convolution"):
         return shares.kernel_s * _MICRO
     return (shares.experts_kernel_s if kernel == "experts" else shares.attention_kernel_s) * _MICRO
 
