@@ -60,6 +60,18 @@ def test_a_slow_host_is_learnt_from_eight_loads():
     assert all(applied.offsets[-1][one] == serving_terms.shipped().offsets[-1][one] for one in untouched)
 
 
+@pytest.mark.parametrize("card", ["nvidia-h200-sxm", "nvidia-h100-pcie-80gb", "nvidia-rtx-5090"])
+def test_a_profile_multiplies_what_its_deployment_had_whether_measured_or_not(card: str):
+    terms, precision = serving_terms.shipped(), "8-bit fp8"
+    profile = serving_profile.Profile(
+        name="p", engine="vllm", accelerator=card, precision=precision, offsets={"step": 0.5}, before=0.1, after=0.05
+    )
+    before = terms.factors("vllm", find(card), precision)
+    after = profile.applied(terms).factors("vllm", find(card), precision)
+    for term, factor in before.items():
+        assert after[term] == pytest.approx(factor * (np.exp(0.5) if term == "step" else 1.0)), term
+
+
 def test_points_that_agree_already_make_no_profile():
     points = points_under({})
     assert not serving_profile.calibrate(bench(points), serving_terms.shipped(), name="same", points=points).better

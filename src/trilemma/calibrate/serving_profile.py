@@ -21,6 +21,7 @@ from trilemma.calibrate.bench_files import Point
 from trilemma.calibrate.serving_fit import Bench, fit, predict
 from trilemma.engines.bounded_yaml import read_text
 from trilemma.errors import InputError, shorten
+from trilemma.hardware.catalogue import find
 from trilemma.quantities import Array
 from trilemma.timing.serving_terms import LEVELS, Priors, ServingTerms, keys_of
 
@@ -67,10 +68,15 @@ class Profile:
         return f"{self.engine} {self.accelerator} {self.precision}"
 
     def applied(self, terms: ServingTerms) -> ServingTerms:
-        """``terms`` with the profile put on top of its deployment."""
-        own = dict(terms.offsets[-1].get(self.key, {}))
-        for term, offset in self.offsets.items():
-            own[term] = own.get(term, 0.0) + offset
+        """``terms`` with the profile put on top of its deployment, which may so far have had the terms of a stand-in."""
+        accelerator = find(self.accelerator)
+        keys = keys_of(self.engine, accelerator, self.precision)
+        own = {}
+        for term, factor in terms.factors(self.engine, accelerator, self.precision).items():
+            above = sum(
+                known.get(key, {}).get(term, 0.0) for known, key in zip(terms.offsets[:-1], keys[:-1], strict=True)
+            )
+            own[term] = math.log(factor) - above + self.offsets.get(term, 0.0)
         return replace(
             terms, offsets=(*terms.offsets[:-1], {**terms.offsets[-1], self.key: own}), profile=(self.name, self.key)
         )
