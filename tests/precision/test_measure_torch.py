@@ -187,3 +187,54 @@ def test_training_learns_and_repeats() -> None:
     assert losses[-1] < losses[0] - 1.0
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert {name: tuple(value.shape) for name, value in first.items()} == tiny_shape().tensors()
+
+
+def small_decoder(path: Path, change: dict[str, tuple[int, float]]) -> Path:
+    """A llama2.c file of a random decoder whose tensors named in ``change`` have one row set to a value."""
+    hidden, intermediate, layers, heads, kv_heads, vocab, positions = 16, 20, 1, 4, 2, 24, 32
+    rng = np.random.default_rng(3)
+    sizes = {
+        "embedding": (vocab, hidden), "norm1": (hidden,), "q": (16, 16), "k": (8, 16), "v": (8, 16), "o": (16, 16),
+        "norm2": (hidden,), "gate": (intermediate, hidden), "down": (hidden, intermediate), "up": (intermediate, hidden),
+        "norm": (hidden,),
+    }  # fmt: skip
+    head = np.array([hidden, intermediate, layers, heads, kv_heads, vocab, positions], np.int32).tobytes()
+    body = b""
+    for name, size in sizes.items():
+        values = np.ones(size, np.float32) if len(size) == 1 else rng.standard_normal(size).astype(np.float32)
+        if name in change:
+            row, value = change[name]
+            values[row] = value
+        body += values.tobytes()
+    path.write_bytes(head + body + bytes(4 * positions * 4))
+    return path
+
+
+def test_zero_rows_and_short_groups_are_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = small_decoder(tmp_path / "small.bin", {"embedding": (5, 0.0), "down": (2, 0.0), "q": (0, 0.0)})
+    np.save(tmp_path / "ids.npy", np.random.default_rng(1).integers(0, 24, 100))
+    command = ["precision", "measure", str(weights), "--data", str(tmp_path / "ids.npy"), "--window", "16", "--json"]
+    assert main([*command, "--formats", "int4_g32,int8_g128,nvfp4,mxfp4,nf4,fp8_channel,fp8_block,q8_0"]) == 0
+    rows = json.loads(capsys.readouterr().out)["sensitivity"]["sensitivities"]
+    assert {row["format"] for row in rows} == {"int4_g32", "int8_g128", "nvfp4", "mxfp4", "nf4", "fp8_channel", "fp8_block"}
+    assert all(np.isfinite(row["kl"]) and row["kl"] >= -1e-6 for row in rows)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("tensor", ["embedding", "gate", "norm"])
+def test_values_that_are_no_numbers_end_in_one_line(
+    tensor: str, value: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = small_decoder(tmp_path / "small.bin", {tensor: (1, value)})
+    np.save(tmp_path / "ids.npy", np.arange(24).repeat(4))
+    code = main(["precision", "measure", str(weights), "--data", str(tmp_path / "ids.npy"), "--window", "16"])
+    assert code == 2
+    assert "NaN or infinite" in capsys.readouterr().err
+
+
+def test_scales_beyond_their_format_end_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = small_decoder(tmp_path / "small.bin", {"gate": (1, 3e7)})
+    np.save(tmp_path / "ids.npy", np.arange(24).repeat(4))
+    command = ["precision", "measure", str(weights), "--data", str(tmp_path / "ids.npy"), "--window", "16"]
+    assert main([*command, "--formats", "int4_g32"]) == 2
+    assert "above 65504" in capsys.readouterr().err.replace(",", "")
