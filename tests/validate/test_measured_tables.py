@@ -24,7 +24,7 @@ def write(tmp_path: Path, content: str | bytes) -> Path:
     [
         (MEMORY, "serving-memory"),
         ("model,gpu,isl,osl,metric,value,tier", "serving-speed"),
-        ("model,gpu,measured_metric,measured_value", "training"),
+        ("model,gpu,measured_metric,value", "training"),
         ("gpu,engine,version,op,dtype,shape,latency_us", "kernels"),
     ],
 )

@@ -94,7 +94,8 @@ def _verdict_line(verdict: VerdictScore) -> str:
 def _holdout_line(validation: Validation) -> str:
     held = validation.holdout
     text = (
-        f"held out by {', '.join(held['columns'])}: {len(held['terms'])} coefficients and all widths refitted for each"
+        f"held out by {', '.join(held['columns'])}: {len(held['terms'])} coefficients"
+        f"{' and all widths' if held.get('widths', True) else ''} refitted for each"
     )
     text += f" of {held['groups']} groups on the rows of the others"
     if held["uninformed"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,46 +116,48 @@ def _judged(row: Row, one: _Read | str, held_out_s: float | None, looked_up: Any
     )
 
 
-def _speed(one: _Read, held_out_s: float | None, looked_up: Any) -> list[Comparison]:
+def _speed(one: _Read, held_out_s: float | None, looked_up: Mapping[str, float]) -> list[Comparison]:
+    """Figures of one run. Held-out predictions claim no interval: widths are not refitted with them."""
     question, speed = one.question, one.speed
     assert speed is not None
     tokens = question.workload.seq * question.workload.global_batch / int(question.plan.layout.gpus)
-    step_s = held_out_s
-    if step_s is None:
-        step_s = float(
-            training_step(
-                question.model, question.cluster, question.plan, question.workload, framework=question.framework,
-                era=question.era or UNSTATED, mtp=question.mtp,
-            ).step_s
-        )  # fmt: skip
-    low, high = step_spread(question.framework, question.cluster.accelerator, mixture=kind_of(question) == "moe")
-    rate = tokens / step_s
-    found = [
-        Comparison(
-            metric="speed", predicted=rate, measured=speed.tokens_per_s_per_gpu, low=rate / high, high=rate / low
-        )
-    ]
-    if config_of(one.row) in looked_up:
-        found.append(
-            Comparison(
-                metric="baseline_speed", predicted=looked_up[config_of(one.row)], measured=speed.tokens_per_s_per_gpu
-            )
-        )
-    if speed.metric == "iteration_s":
-        found.append(
-            Comparison(
-                metric="iteration_s", predicted=step_s, measured=speed.value, low=step_s * low, high=step_s * high
-            )
-        )
+    if held_out_s is None:
+        step_s = float(_step_s(question))
+        mixture = kind_of(question) == "moe"
+        spread = step_spread(question.framework, question.cluster.accelerator, mixture=mixture)
+        low, high = spread[0] * step_s, spread[1] * step_s
     else:
-        factor = speed.value / speed.tokens_per_s_per_gpu
-        found.append(
-            Comparison(
-                metric=speed.metric, predicted=rate * factor, measured=speed.value, low=rate * factor / high,
-                high=rate * factor / low,
-            )
-        )  # fmt: skip
-    return found
+        step_s, low, high = held_out_s, None, None
+    measured = speed.tokens_per_s_per_gpu
+    fastest, slowest = (None, None) if low is None or high is None else (tokens / low, tokens / high)
+    found = [Comparison(metric="speed", predicted=tokens / step_s, measured=measured, low=slowest, high=fastest)]
+    if config_of(one.row) in looked_up:
+        found.append(Comparison(metric="baseline_speed", predicted=looked_up[config_of(one.row)], measured=measured))
+    if speed.metric == "iteration_s":
+        return [*found, Comparison(metric="iteration_s", predicted=step_s, measured=speed.value, low=low, high=high)]
+    unit = speed.value / measured
+    return [
+        *found,
+        Comparison(
+            metric=speed.metric,
+            predicted=tokens / step_s * unit,
+            measured=speed.value,
+            low=None if slowest is None else slowest * unit,
+            high=None if fastest is None else fastest * unit,
+        ),
+    ]
+
+
+def _step_s(question: TrainingQuestion) -> Any:
+    return training_step(
+        question.model,
+        question.cluster,
+        question.plan,
+        question.workload,
+        framework=question.framework,
+        era=question.era or UNSTATED,
+        mtp=question.mtp,
+    ).step_s
 
 
 #: How a table names what a profiler reads, and what we predict for it.

@@ -60,5 +60,6 @@ def refit(
         "groups": len(set(groups)),
         "terms": list(design.names),
         "uninformed": blind,
+        "widths": False,
     }
     return seconds, document
