@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trilemma.cli.arguments import number, whole_number
+from trilemma.cli.arguments import add_output_arguments, number, whole_number
 from trilemma.cli.output import YES, screen_width
 from trilemma.errors import InputError, shorten
 
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where to train (default: cpu)")
     parser.add_argument("--out", metavar="DIR", help="write lab.json, curves as PNG, report.html, losses as JSON lines")
-    parser.add_argument("--json", action="store_true", help="print one JSON document on stdout and nothing else there")
+    add_output_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,9 +62,11 @@ def run(arguments: argparse.Namespace) -> int:
 
         print(dumps(result.to_json()))
     else:
-        from trilemma.report.train_lab import render_lab
+        from trilemma.report.train_lab import explain_lab, render_lab
 
         print(render_lab(result, width=max(screen_width(), 160)))
+        if arguments.explain:
+            print("\n" + explain_lab(result))
     if arguments.out:
         _write(result, Path(arguments.out))
     return YES

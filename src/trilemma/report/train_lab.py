@@ -6,11 +6,13 @@ import base64
 import html
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 
+from trilemma.precision.lab.alarms import Thresholds
 from trilemma.precision.lab.experiment import LabResult
 from trilemma.precision.lab.presets import Experiment
 from trilemma.precision.lab.recipes import Recipe
-from trilemma.precision.lab.records import Regime
+from trilemma.precision.lab.records import FINAL_STEPS, Regime
 from trilemma.precision.lab.verdict import Mitigation, RecipeVerdict, RegimeVerdict
 from trilemma.report.tables import render_table
 
@@ -26,6 +28,24 @@ def render_lab(result: LabResult, *, width: int = 160) -> str:
             parts += ["", *_mitigation_lines(verdict, name)]
     parts += ["", _warning_line(result)]
     return "\n".join(parts)
+
+
+def explain_lab(result: LabResult, *, width: int = 160) -> str:
+    """What every recipe of the experiment does, how figures are made, and the bounds of the alarms."""
+    recipes = {run.recipe.name: run.recipe.says for run in result.runs}
+    bounds = [[name.replace("_", " "), f"{value:g}"] for name, value in asdict(Thresholds.shipped()).items()]
+    return "\n".join(
+        [
+            render_table(["recipe", "what it does"], list(recipes.items()), align="ll", width=width),
+            "",
+            f"final loss: mean of the last {FINAL_STEPS} steps; ± 95 %: Student's t with the spread of paired gaps pooled over",
+            "recipes that train; warning: 1 - cosine × min(norm ratio, 1 / norm ratio) of the BF16 gradient × share of stored",
+            "weights that moved × range left under NaN casts, median of the first 3 steps.",
+            "",
+            render_table(["alarm", "bound"], bounds, align="lr", width=width),
+            "bounds: data/precision/lab_alarms.toml; their limits: docs/low-precision-training.md",
+        ]
+    )
 
 
 def render_catalogue(presets: Sequence[Experiment], recipes: Sequence[Recipe], *, width: int = 120) -> str:
