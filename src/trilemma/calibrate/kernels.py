@@ -72,7 +72,7 @@ def rung_spreads(found: Sequence[KernelFits]) -> dict[str, dict[str, list[float]
     """Factors (5th and 95th percentile of measured over predicted) of every rung below the first, by kernel.
 
     Each group is predicted with what the rung would have given it, had it not been measured. A rung is never narrower than
-    the one above it; a kernel that nobody can tell anything about takes the widest of its rung.
+    the one above it; a kernel without evidence for a rung keeps the rung above, else takes the widest of its own.
     """
     ratios: dict[tuple[str, str], list[Array]] = {}
     for fitted in found:
@@ -86,7 +86,7 @@ def rung_spreads(found: Sequence[KernelFits]) -> dict[str, dict[str, list[float]
         widest = [min(low for low, _ in bounds), max(high for _, high in bounds)]
         spreads[rung] = {}
         for kernel in PARAMETERS:
-            low, high = known.get(kernel, widest)
+            low, high = known.get(kernel, above.get(kernel, widest))
             floor, ceiling = above.get(kernel, (1.0, 1.0))
             spreads[rung][kernel] = [min(low, floor), max(high, ceiling)]
         above = spreads[rung]
