@@ -43,7 +43,7 @@ def test_table_and_sweep(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["precision", "train-lab", "--preset", "smoke", "--workers", "1", "--steps", "3", "--lr", "1e-3,2e-3"]
     assert main([*words, "--explain"]) == 0
     text = capsys.readouterr().out
-    assert text.count("reference") == 2
+    assert text.count("  reference  ") == 2
     assert "one seed, so its noise is not known" in text
     assert "gradient cosine below" in text
 
