@@ -85,7 +85,7 @@ def test_rows_that_cannot_be_asked_say_why(cells: dict[str, str], why: str):
 def test_every_kind_of_figure_is_judged_in_its_own_unit():
     rows = [
         row("tpot"),
-        row("ttft", metric="ttft_ms"),
+        row("ttft", metric="ttft_ms", value="100"),
         row("total", metric="output_tok_s_total", value="1500"),
         row("gpu", metric="output_tok_s_per_gpu", value="187.5"),
         row("queued", metric="output_tok_s_total", concurrency_or_batch="max load (all requests queued)", value="9000"),
