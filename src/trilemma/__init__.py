@@ -1,10 +1,16 @@
 """Trilemma: memory capacity, memory bandwidth and precision of language models on GPUs."""
 
-__all__ = ["__version__"]
+from typing import Any
+
+__all__ = ["__version__", "watch_numerics"]
 
 
-def __getattr__(name: str) -> str:
-    """``__version__``, looked up when asked for: reading package metadata takes longer than most commands may."""
+def __getattr__(name: str) -> Any:
+    """What is looked up when asked for: the version (package metadata is slow to read), and what needs PyTorch."""
+    if name == "watch_numerics":
+        from trilemma.precision.watch import watch_numerics
+
+        return watch_numerics
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib.metadata import PackageNotFoundError, version

@@ -1,0 +1,203 @@
+"""Watching a small Llama of Transformers: planted faults are found and named, healthy runs stay quiet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+import trilemma  # noqa: E402
+from trilemma.errors import InputError  # noqa: E402
+
+VOCAB, LENGTH, BATCH = 96, 32, 4
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def llama(seed: int = 0, dtype: Any = None) -> Any:
+    torch.manual_seed(seed)
+    config = transformers.LlamaConfig(
+        vocab_size=VOCAB, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config).train()
+    return model.to(dtype) if dtype is not None else model
+
+
+def batches(seed: int, count: int) -> Iterator[Any]:
+    """Counting sequences with a random start and stride: something a model can learn."""
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(count):
+        start = torch.randint(0, VOCAB, (BATCH, 1), generator=generator)
+        stride = torch.randint(1, 4, (BATCH, 1), generator=generator)
+        yield (start + stride * torch.arange(LENGTH)) % VOCAB
+
+
+def train(
+    model: Any, *, steps: int, recipe: str = "fp8-delayed", lr: float = 1e-3, seed: int = 0, loss_scale: float = 1.0,
+    before: Callable[[int], None] | None = None, every: int = 5, optimizer: Any = None,
+) -> Any:  # fmt: skip
+    optimizer = optimizer or torch.optim.AdamW(model.parameters(), lr=lr)
+    with trilemma.watch_numerics(model, recipe=recipe, every=every) as watch:
+        for step, tokens in enumerate(batches(seed, steps)):
+            if before is not None:
+                before(step)
+            loss = model(input_ids=tokens, labels=tokens).loss
+            (loss * loss_scale).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return watch
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_healthy_runs_stay_quiet(seed: int) -> None:
+    watch = train(llama(seed), steps=41, seed=seed)
+    assert watch.findings == [], watch.report()
+    assert watch.steps == watch.passes == 41
+    assert len(watch.history) == 5  # passes before the 16th only fill the histories
+    assert "no alarm in 41 passes" in watch.report()
+
+
+def test_planted_overflow_is_named() -> None:
+    model = llama()
+
+    def plant(step: int) -> None:
+        if step == 8:
+            with torch.no_grad():
+                model.model.layers[1].mlp.up_proj.weight.mul_(3e4)
+
+    watch = train(model, steps=11, recipe="fp8-naive", before=plant)
+    overflows = [finding for finding in watch if finding.kind == "overflow"]
+    assert {finding.module for finding in overflows} >= {"model.layers.1.mlp.down_proj", "model.layers.1.mlp.up_proj"}
+    assert all("layers.0" not in finding.module for finding in overflows)
+
+
+def test_overflow_of_a_stale_scale_is_named() -> None:
+    """Under delayed scaling a tensor that grows a hundredfold between two passes is beyond the scale of its past."""
+    model = llama()
+
+    def plant(step: int) -> None:
+        if step == 19:
+            with torch.no_grad():
+                model.model.layers[0].mlp.up_proj.weight.mul_(1e3)
+
+    watch = train(model, steps=21, before=plant)
+    assert "model.layers.0.mlp.down_proj" in {finding.module for finding in watch if finding.kind == "overflow"}
+
+
+def test_planted_underflow_is_named() -> None:
+    watch = train(llama(), steps=11, recipe="fp16-unscaled", loss_scale=1e-6)
+    underflows = [finding for finding in watch if finding.kind == "underflow"]
+    assert {finding.tensor for finding in underflows} == {"g"}
+    assert "model.layers.0.self_attn.q_proj" in {finding.module for finding in underflows}
+    assert "scale the loss" in underflows[0].remedy
+
+
+def test_dead_updates_of_bf16_weights_are_named() -> None:
+    watch = train(llama(dtype=torch.bfloat16), steps=11, recipe="bf16", lr=1e-6)
+    dead = [finding for finding in watch if finding.kind == "dead_update"]
+    assert "model.layers.0.mlp.gate_proj" in {finding.module for finding in dead}
+    assert all(finding.tensor == "weight" for finding in dead)
+    assert train(llama(dtype=torch.bfloat16), steps=11, recipe="bf16", lr=3e-3).findings == []
+
+
+class LogGate(torch.nn.Module):
+    """A gate that takes the logarithm of something that may reach zero."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+        self.floor = 1.0
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x) + 1e-3 * torch.log(torch.relu(x) + self.floor)
+
+
+def test_bad_log_is_named_with_a_rewrite() -> None:
+    model = llama()
+    model.model.layers[1].mlp = LogGate(model.model.layers[1].mlp)
+
+    def plant(step: int) -> None:
+        model.model.layers[1].mlp.floor = 1.0 if step < 7 else 0.0
+
+    watch = train(model, steps=9, before=plant)
+    bad = next(finding for finding in watch if finding.kind == "not_finite")
+    assert bad.module == "model.layers.1.mlp"
+    assert "log" in bad.says
+    assert "clamp" in bad.remedy
+    assert bad.step == 7
+
+
+def test_broken_gradient_names_the_parameter_nearest_the_loss() -> None:
+    class Root(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+        def forward(self, x: Any) -> Any:
+            # The root of an exact zero has an infinite slope though its value is fine.
+            return (self.b(torch.relu(self.a(x))) * 0.0).abs().sqrt().sum()
+
+    model = Root().train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trilemma.watch_numerics(model) as watch:
+        model(torch.randn(4, 8)).backward()
+        optimizer.step()
+    assert [finding.kind for finding in watch] == ["gradient_not_finite"]
+    assert watch.findings[0].module == "b"
+
+
+def test_masks_of_minus_infinity_are_no_fault() -> None:
+    from trilemma.precision.watch.first_bad import first_bad_operator
+
+    class Masked(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            mask = torch.full((4, 4), float("-inf")).triu(1)
+            return torch.log(torch.softmax(x @ x.mT + mask, -1)[..., 0] - 2.0)
+
+    found = first_bad_operator(Masked(), (torch.randn(2, 4, 4),), {})
+    assert found is not None
+    assert found.operator == "log"
+
+
+def test_hooks_are_gone_afterwards_and_evaluation_is_not_watched() -> None:
+    model = llama()
+    with trilemma.watch_numerics(model) as watch:
+        model.eval()
+        with torch.no_grad():
+            model(input_ids=next(batches(0, 1)))
+    assert watch.passes == 0
+    assert not model._forward_hooks
+    assert not model._forward_pre_hooks
+    assert not model.model.layers[0].mlp.up_proj._forward_hooks
+
+
+def test_a_model_without_linear_layers_is_refused() -> None:
+    with pytest.raises(InputError, match="no linear layer"):
+        trilemma.watch_numerics(torch.nn.ReLU())
+    with pytest.raises(InputError, match="unknown recipe"):
+        trilemma.watch_numerics(llama(), recipe="fp7")
+
+
+def test_trainer_of_transformers_needs_no_line_more(tmp_path: Any) -> None:
+    pytest.importorskip("accelerate")
+    rows = [{"input_ids": tokens, "labels": tokens} for batch in batches(0, 6) for tokens in batch]
+    model = llama()
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path), max_steps=11, per_device_train_batch_size=2, report_to=[], use_cpu=True,
+        disable_tqdm=True, save_strategy="no", logging_strategy="no", dataloader_pin_memory=False,
+    )  # fmt: skip
+    with trilemma.watch_numerics(model, every=5) as watch:
+        transformers.Trainer(model=model, args=arguments, train_dataset=rows).train()
+    assert watch.steps == 11
+    assert watch.findings == [], watch.report()
