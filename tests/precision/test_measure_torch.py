@@ -168,6 +168,18 @@ def test_commands_from_weights_to_a_plan(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["precision", "plan", "qwen3-4b", "--sensitivity", str(figures), "--max-kl", "0.01"]) == 2
 
 
+def test_the_frontier_is_drawn(settling: Settling, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from trilemma.report.frontier_plot import plot_frontier
+
+    settled = [settling.settle(settling.problem.bytes_at(bits)) for bits in (4.5, 5.0)]
+    path = tmp_path / "frontier.svg"
+    plot_frontier(path, settled, settling.uniforms(), settling.problem, settling.frontier)
+    assert "nats per token" in path.read_text(encoding="utf-8") or path.stat().st_size > 10_000
+    with pytest.raises(InputError, match="no kind drawn"):
+        plot_frontier(tmp_path / "frontier.gif", settled, settling.uniforms(), settling.problem, settling.frontier)
+
+
 def test_formats_that_cannot_hold_weights_are_refused() -> None:
     for name in ("int4", "fp8_e4m3", "e8m0", "nope"):
         with pytest.raises(InputError):
@@ -216,7 +228,15 @@ def test_zero_rows_and_short_groups_are_measured(tmp_path: Path, capsys: pytest.
     command = ["precision", "measure", str(weights), "--data", str(tmp_path / "ids.npy"), "--window", "16", "--json"]
     assert main([*command, "--formats", "int4_g32,int8_g128,nvfp4,mxfp4,nf4,fp8_channel,fp8_block,q8_0"]) == 0
     rows = json.loads(capsys.readouterr().out)["sensitivity"]["sensitivities"]
-    assert {row["format"] for row in rows} == {"int4_g32", "int8_g128", "nvfp4", "mxfp4", "nf4", "fp8_channel", "fp8_block"}
+    assert {row["format"] for row in rows} == {
+        "int4_g32",
+        "int8_g128",
+        "nvfp4",
+        "mxfp4",
+        "nf4",
+        "fp8_channel",
+        "fp8_block",
+    }
     assert all(np.isfinite(row["kl"]) and row["kl"] >= -1e-6 for row in rows)
 
 

@@ -230,7 +230,25 @@ def test_what_a_card_runs() -> None:
 
 
 def test_ladder_holds_presets_only() -> None:
-    assert set(ladder()) <= set(preset_names())
+    assert set(ladder()) | set(ladder("llama.cpp")) <= set(preset_names())
+
+
+def test_llama_cpp_is_offered_its_own_formats(capsys: pytest.CaptureFixture[str]) -> None:
+    command = [
+        "precision",
+        "plan",
+        "qwen3-32b",
+        "--gpu",
+        "rtx-4090",
+        "--context",
+        "8192",
+        "--engine",
+        "llama.cpp",
+        "--json",
+    ]
+    assert main(command) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {group["weights"] for group in document["groups"]} <= {"q4_k", "q5_k", "q6_k", "q8_0"}
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ from trilemma.precision.allocate import Frontier, Problem
 from trilemma.precision.capability import cautions, obstacles
 from trilemma.precision.patterns import groups_of
 from trilemma.precision.plan import PrecisionPlan, plan_from_choice
-from trilemma.precision.presets import ladder, preset_plan
+from trilemma.precision.presets import concessions, ladder, preset_plan
 from trilemma.quantities import GIB
 from trilemma.workloads import Serving
 
-#: What is given up in turn when no plan fits: nothing, half the bytes of the cache, CUDA graphs, both.
-_CONCESSIONS = (("", False), ("fp8", False), ("", True), ("fp8", True))
+#: Share by which an engine's own line of weights may fall short of the sum over tensors (padding, alignment).
+_ROUNDING = 0.005
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,15 +113,28 @@ def fit_plan(
         left_bytes=left if budget_bytes is None else budget_bytes,
         stated=budget_bytes is not None,
     )
-    weights = plan.weights_bytes if budget_bytes is not None else float(start.ledger["weights"].bytes)
     return Fitted(
         plan=plan,
         estimate=estimate,
         budget=budget,
         obstacles=obstacles(plan, cluster.accelerator),
         cautions=cautions(plan, cluster.accelerator),
-        within_budget=weights <= budget.left_bytes,
+        within_budget=_weights_bytes(plan, estimate, budget, gpus=cluster.gpus) <= budget.left_bytes,
     )
+
+
+def _weights_bytes(plan: PrecisionPlan, estimate: Estimate, budget: WeightBudget, *, gpus: int) -> float:
+    """Bytes that count against ``budget``: of the whole model where it was stated, else of the worst GPU.
+
+    An engine that leaves layers in host memory shows fewer on the card; the budget is for plans that leave none there but
+    the embedding, which llama.cpp looks up on the host.
+    """
+    if budget.stated:
+        return plan.weights_bytes
+    shown = float(estimate.memory.ledger["weights"].bytes)
+    embedding = sum(tensor.bytes for tensor in plan.model.tensors if tensor.part == "embedding")
+    whole = (plan.weights_bytes - embedding) / gpus
+    return shown if shown >= (1 - _ROUNDING) * whole else whole
 
 
 def choose_plan(
@@ -129,22 +142,24 @@ def choose_plan(
 ) -> Choice:
     """The first preset of the ladder that the accelerator runs and that leaves room for the cache.
 
-    All presets are tried with cache and CUDA graphs as they are, then with an FP8 cache, then without graphs (unless
+    All presets are tried with cache and CUDA graphs as they are, then with a narrower cache, then without graphs (unless
     ``serve`` states them). Without one that fits the smallest that runs is the answer, with what it lacks.
     """
     options = serve.pool.options
+    candidates = _candidates(model, serve.engine.name)
     tried: list[tuple[str, str]] = []
     smallest: Fitted | None = None
-    for cache, eager in _CONCESSIONS:
+    for cache, eager in concessions(serve.engine.name):
         stated = (cache and options.kv_dtype) or (eager and options.eager)
         if stated or (cache == "fp8" and "fp8" not in cluster.accelerator.hardware_formats):
             continue
         pool = replace(serve.pool, options=replace(options, eager=options.eager or eager))
         served = replace(serve, pools=(pool,))
-        for name in ladder():
-            plan = preset_plan(model, name)
+        for plan in candidates:
             plan = replace(plan, kv_cache=cache) if cache else plan
-            label = ", ".join([name, *([f"{cache} cache"] if cache else []), *(["no CUDA graphs"] if eager else [])])
+            label = ", ".join(
+                [plan.name, *([f"{cache} cache"] if cache else []), *(["no CUDA graphs"] if eager else [])]
+            )
             fitted = fit_plan(plan, cluster=cluster, workload=workload, serve=served, budget_bytes=budget_bytes)
             if fitted.fits:
                 return Choice(fitted=fitted, tried=tuple(tried))
@@ -152,8 +167,19 @@ def choose_plan(
             if not fitted.obstacles and (smallest is None or plan.weights_bytes <= smallest.plan.weights_bytes):
                 smallest = fitted
     if smallest is None:
-        raise InputError(f"{cluster.accelerator.name} runs none of {', '.join(ladder())}; give --preset or --plan")
+        raise InputError(
+            f"{cluster.accelerator.name} runs none of {', '.join(ladder(serve.engine.name))}; give --preset or --plan"
+        )
     return Choice(fitted=smallest, tried=tuple(tried))
+
+
+def _candidates(model: Model, engine: str) -> list[PrecisionPlan]:
+    """The ladder of ``engine`` over ``model``; a checkpoint that is quantised already comes first, then what is smaller."""
+    plans = [preset_plan(model, name) for name in ladder(engine)]
+    if model.quantization is None:
+        return plans
+    published = preset_plan(model, "as-published")
+    return [published, *(plan for plan in plans if plan.weights_bytes < published.weights_bytes)]
 
 
 def served_as(plan: PrecisionPlan) -> str:
@@ -169,9 +195,8 @@ def why_not(fitted: Fitted) -> str:
     if fitted.obstacles:
         return fitted.obstacles[0]
     if not fitted.within_budget:
-        weights = (
-            fitted.plan.weights_bytes if fitted.budget.stated else float(fitted.estimate.memory.ledger["weights"].bytes)
-        )
+        gpus = fitted.estimate.inputs["cluster"]["gpus"]
+        weights = _weights_bytes(fitted.plan, fitted.estimate, fitted.budget, gpus=gpus)
         return (
             f"weights of {weights / GIB:,.2f} GiB, {max(fitted.budget.left_bytes, 0) / GIB:,.2f} GiB are left for them"
         )

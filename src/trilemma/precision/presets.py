@@ -24,9 +24,16 @@ def preset_names() -> tuple[str, ...]:
     return tuple(_document()["presets"])
 
 
-def ladder() -> tuple[str, ...]:
-    """Presets that are tried when nothing is asked for, formats of the widest first."""
-    return tuple(_document()["ladder"])
+def ladder(engine: str = "default") -> tuple[str, ...]:
+    """Presets that are tried on ``engine`` when nothing is asked for, formats of the widest first."""
+    ladders = _document()["ladders"]
+    return tuple(ladders.get(engine, ladders["default"]))
+
+
+def concessions(engine: str = "default") -> tuple[tuple[str, bool], ...]:
+    """What is given up in turn when no plan fits: (format of the cache or "", whether CUDA graphs go)."""
+    rows = _document()["concessions"]
+    return tuple((row.get("cache", ""), row.get("eager", False)) for row in rows.get(engine, rows["default"]))
 
 
 def preset_plan(model: Model, name: str) -> PrecisionPlan:
