@@ -202,6 +202,8 @@ def test_axolotl_qlora(tmp_path: Path) -> None:
         ({"gradient_checkpointing": "sometimes"}, "gradient_checkpointing 'sometimes'"),
         ({"fsdp_config": {"reshard": 1}}, "fsdp_config.reshard is not known"),
         ({"tensor_parallel_size": 3}, "does not divide the 8 GPUs"),
+        ({"plugins": 3}, "plugins '3' is not a list"),
+        ({"fsdp": 2.5}, "fsdp '2.5' is not a list"),
     ],
 )
 def test_bad_axolotl_files(tmp_path: Path, change: dict[str, object], words: str) -> None:

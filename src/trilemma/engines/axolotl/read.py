@@ -94,6 +94,16 @@ def _on(values: Mapping[str, Any], key: str, *, words: Sequence[str] = ()) -> bo
     return True if isinstance(value, str) and value in words else truth(value, key)
 
 
+def _words(values: Mapping[str, Any], key: str) -> list[str]:
+    """A list of words, or one text."""
+    value = values.get(key) or []
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list):
+        raise InputError(f"{key} {shorten(str(value))!r} is not a list; write its entries below it, each behind a dash")
+    return [str(one) for one in value]
+
+
 def _adapters(values: Mapping[str, Any]) -> tuple[Method, int, tuple[str, ...]]:
     kind = values.get("adapter")
     if kind in (None, ""):
@@ -128,7 +138,7 @@ def _attention(values: Mapping[str, Any]) -> Attention:
 
 
 def _loss(values: Mapping[str, Any]) -> Loss:
-    plugins = " ".join(str(one) for one in values.get("plugins") or ())
+    plugins = " ".join(_words(values, "plugins"))
     if any(_on(values, key) for key in _LOSSES) or "CutCrossEntropy" in plugins:
         return "fused"
     return "chunked" if _on(values, "chunked_cross_entropy") else "full"
@@ -146,7 +156,7 @@ def _deepspeed(value: Any, name: str) -> DeepSpeedConfig | None:
 
 def _fsdp(values: Mapping[str, Any]) -> Sharding:
     config = values.get("fsdp_config") or {}
-    words = values.get("fsdp") or []
+    words = _words(values, "fsdp")
     if not config and not words:
         return Sharding()
     if not isinstance(config, Mapping):
