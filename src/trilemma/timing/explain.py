@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trilemma.timing.forward_pass import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.roofline import peak_flops
+from trilemma.timing.serving_terms import current
 
 
 def speed_explanation(work: ModelWork, machine: Machine) -> tuple[str, ...]:
@@ -31,15 +32,21 @@ def _sentences(work: ModelWork, machine: Machine) -> Iterator[str]:
     )
     yield (
         f"an operator takes the {shares.overlap_power:g}-norm of its compute and memory time (roofline with a rounded ridge)"
-        f" plus {shares.kernel_s * 1e6:g} µs a kernel, {shares.attention_kernel_s * 1e6:g} µs an attention kernel"
+        f" plus {shares.kernel_s * 1e6:.3g} µs a kernel, {shares.attention_kernel_s * 1e6:.3g} µs an attention kernel"
     )
     yield (
         f"ranks up to {wires.local_ranks} talk at {wires.local_bytes_per_s / 1e9:,.0f} GB/s one way, beyond them at"
-        f" {wires.network_bytes_per_s / 1e9:,.0f} GB/s; latencies {wires.local_latency_s * 1e6:g} and"
-        f" {wires.network_latency_s * 1e6:g} µs"
+        f" {wires.network_bytes_per_s / 1e9:,.0f} GB/s; latencies {wires.local_latency_s * 1e6:.3g} and"
+        f" {wires.network_latency_s * 1e6:.3g} µs"
     )
     yield (
-        f"the host costs {shares.step_s * 1e3:g} ms a step, {shares.sequence_s * 1e6:g} µs a sequence and"
-        f" {shares.request_s * 1e3:g} ms a request"
+        f"the host costs {shares.step_s * 1e3:.3g} ms a step, {shares.sequence_s * 1e6:.3g} µs a sequence and"
+        f" {shares.request_s * 1e3:.3g} ms a request"
     )
     yield f"shares from {shares.source}"
+    if machine.engine:
+        known = "this deployment" if machine.measured else "deployments like it"
+        yield (
+            f"each of these numbers is multiplied by terms fitted to runs of {known} ({machine.engine}, {machine.precision});"
+            f" runs from {current().source}"
+        )
