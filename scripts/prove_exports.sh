@@ -4,7 +4,7 @@
 # usage: scripts/prove_exports.sh [FOLDER FOR THE ENVIRONMENTS]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-root=${1:-.venv-proof}
+root=${1:-build/proof}
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 made() { # made NAME PACKAGE…: an environment with PyTorch first, so that nothing replaces it
   local name=$1
