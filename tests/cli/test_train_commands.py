@@ -41,6 +41,7 @@ def test_plans_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["waterfall"][0]["change"].startswith("naive")
     assert found["waterfall"][-1]["step_s"] == pytest.approx(steps[0], rel=1e-5)
     assert found["least_gpus"]["gpus"] <= 8
+    assert all({"name", "cuts", "collective", "runs_on"} <= set(row) for row in found["techniques"])
 
 
 def test_a_plan_fits_as_it_was_found(capsys: pytest.CaptureFixture[str]) -> None:

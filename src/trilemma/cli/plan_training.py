@@ -59,7 +59,9 @@ def _show(
     arguments: argparse.Namespace, model: Model, cluster: Cluster, workload: TrainingWorkload, settled: Settled,
     search: TrainingSearch,
 ) -> None:  # fmt: skip
+    from trilemma.search.techniques import techniques
     from trilemma.search.training_questions import least_gpus, sensitivity, waterfall
+    from trilemma.timing.training_step import training_step
 
     estimates = [_estimate(model, cluster, workload, one.plan) for one in search.plans]
     nearest = None
@@ -68,24 +70,29 @@ def _show(
     gains = sensitivity(model, cluster, workload, search)
     least = least_gpus(model, cluster, workload, settled)
     steps = waterfall(model, cluster, workload, search)
+    rows: tuple[Technique, ...] = ()
+    if search.plans:
+        best = search.plans[0].plan
+        rows = techniques(model, cluster, best, workload, training_step(model, cluster, best, workload))
     if arguments.json:
         from trilemma.report.document import dumps
         from trilemma.report.training_plans import training_plans_document
 
         document = training_plans_document(
-            search, estimates, gains=gains, least=least, waterfall=steps, nearest=nearest, explain=arguments.explain
+            search,
+            estimates,
+            gains=gains,
+            least=least,
+            waterfall=steps,
+            techniques=rows,
+            nearest=nearest,
+            explain=arguments.explain,
         )
         print(dumps(document))
         return
     from trilemma.report.text import render_estimate
     from trilemma.report.training_plans import render_training_plans
-    from trilemma.search.techniques import techniques
-    from trilemma.timing.training_step import training_step
 
-    rows: tuple[Technique, ...] = ()
-    if search.plans:
-        best = search.plans[0].plan
-        rows = techniques(model, cluster, best, workload, training_step(model, cluster, best, workload))
     width = max(screen_width(), 100)
     print(
         render_training_plans(

@@ -24,6 +24,7 @@ _HEADERS = (
     "#", "layout", "batch", "ZeRO", "recompute", "recipe", "step s", "tok/s/GPU", "MFU", "$/M tok", "memory per GPU", "sure",
     "bound by",
 )  # fmt: skip
+_TECHNIQUE_KEYS = ("name", "cuts", "collective", "per_step", "runs_on", "exposed_s", "hidden_s")
 _BAR_CELLS = 8
 _MOST_REASONS = 10
 
@@ -35,10 +36,12 @@ def training_plans_document(
     gains: Sequence[Gain],
     least: LeastGpus | None,
     waterfall: Sequence[WaterfallStep],
+    techniques: Sequence[Technique] = (),
     nearest: Estimate | None = None,
     explain: bool = False,
 ) -> dict[str, Any]:
-    """``trilemma/plans@1`` with the answers that training adds: ``sensitivity``, ``least_gpus``, ``waterfall``, ``nearest``."""
+    """``trilemma/plans@1`` with what training adds: ``sensitivity``, ``waterfall``, ``techniques`` of the first plan,
+    ``least_gpus``, ``nearest``."""
     document = plans_document(
         estimates,
         pareto=search.pareto,
@@ -54,6 +57,8 @@ def training_plans_document(
         {"change": one.change, "step_s": one.step_s, "device_bytes": int(one.device_bytes), "fits": one.fits}
         for one in waterfall
     ]
+    rows = [{name: getattr(row, name) for name in _TECHNIQUE_KEYS} for row in techniques]
+    document["techniques"] = [{name: value for name, value in row.items() if value is not None} for row in rows]
     if least is not None:
         document["least_gpus"] = {
             "gpus": least.gpus,

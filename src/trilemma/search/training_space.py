@@ -63,7 +63,7 @@ class Settled:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rows:
-    """Numbers of plans, one entry each, with a mask of those that may run under one template."""
+    """Numbers of plans, one array entry each: the degrees and the micro-batch."""
 
     columns: dict[str, NDArray[np.int64]]
 
