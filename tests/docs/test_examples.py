@@ -13,7 +13,10 @@ from trilemma.cli.main import main
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: What an example may leave to the reader: a file of their own, an ellipsis, a shell pipeline.
-OPEN = ("…", "...", ".csv", ".log", "plans.json", "FILE", "MODEL", "NAME", "|", "path/", "mycard", "my-")
+OPEN = (
+    "…", "...", ".csv", ".log", "plans.json", "FILE", "MODEL", "NAME", "|", "path/", "mycard", "my-", "bench.json", "*.json",
+    "--profile",
+)  # fmt: skip
 FENCE = re.compile(r"```(?:sh|console|bash|shell)\n(.*?)```", re.DOTALL)
 INLINE = re.compile(r"`(trilemma [^`]+)`")
 

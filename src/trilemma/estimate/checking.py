@@ -43,7 +43,9 @@ def _with_log(
     from trilemma.engines.vllm.log import read_log
 
     if engines.canonical(command.plan.engine.name) != "vllm":
-        raise InputError(f"--log reads logs of vLLM; those of {command.plan.engine.name} are not read yet, leave it out")
+        raise InputError(
+            f"--log reads logs of vLLM; those of {command.plan.engine.name} are not read yet, leave it out"
+        )
     told = read_log(path)
     plan, pool = command.plan, command.plan.pool
     if plan.engine.version is None and told.version is not None:
