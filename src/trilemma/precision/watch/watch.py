@@ -139,7 +139,8 @@ class Watch:
                 return
             with torch.no_grad():
                 self._try(name, "x", args[0])
-                self._try(name, "w", layer.weight)
+                if isinstance(layer.weight, torch.Tensor):
+                    self._try(name, "w", layer.weight)
             if isinstance(output, torch.Tensor) and output.requires_grad:
                 output.register_hook(lambda gradient: self._try(name, "g", gradient))
 
@@ -199,7 +200,7 @@ class Watch:
         if self.steps % self.every == 0:
             with torch.no_grad():
                 for name, parameter in gradients.items():
-                    if parameter.ndim >= 2:
+                    if parameter.ndim >= 2 and parameter.grad is not None:
                         self._before[name] = (_few(parameter).clone(), _few(parameter.grad).clone())
 
     def _after_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
