@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: What an example may leave to the reader: a file of their own, an ellipsis, a shell pipeline.
 OPEN = (
-    "…", "...", ".csv", ".log", "plans.json", "FILE", "MODEL", "NAME", "|", "path/", "mycard", "my-", "bench.json", "*.json",
+    "…", "...", ".csv", ".log", "plans.json", "FILE", "MODEL", "NAME", "|", ".jsonl", "path/", "mycard", "my-", "bench.json", "*.json",
     "--profile",
 )  # fmt: skip
 FENCE = re.compile(r"```(?:sh|console|bash|shell)\n(.*?)```", re.DOTALL)
