@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: What an example may leave to the reader: a file of their own, an ellipsis, a shell pipeline.
 OPEN = (
-    "…", "...", ".csv", ".log", "plans.json", "FILE", "MODEL", "NAME", "|", ".jsonl", "path/", "mycard", "my-", "bench.json", "*.json",
-    "--profile",
+    "…", "...", ".csv", ".log", "plans.json", "FILE", "MODEL", "NAME", "|", ".jsonl", "path/", "mycard", "my-", "bench.json",
+    "*.json", "--profile",
 )  # fmt: skip
 FENCE = re.compile(r"```(?:sh|console|bash|shell)\n(.*?)```", re.DOTALL)
 INLINE = re.compile(r"`(trilemma [^`]+)`")

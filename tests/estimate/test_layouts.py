@@ -48,3 +48,13 @@ def test_decode_context_parallel_divides_the_ranks_that_hold_copies() -> None:
 def test_more_expert_ranks_than_experts() -> None:
     with pytest.raises(InputError, match="8 experts"):
         check_layout(load_model("mistralai/Mixtral-8x7B-v0.1"), Layout(tp=8, dp=2, ep=16))
+
+
+def test_columns_are_not_cut_inside_blocks_of_scales() -> None:
+    """Qwen3-235B-A22B-FP8: 1536 columns over 8 ranks are 192, no multiple of the 128 x 128 blocks; experts spread whole are fine."""
+    model = load_model("Qwen/Qwen3-235B-A22B-FP8")
+    with pytest.raises(InputError, match=r"use 1, 2 or 4, or spread experts whole \(--ep\)"):
+        check_layout(model, Layout(tp=8))
+    check_layout(model, Layout(tp=4))
+    check_layout(model, Layout(tp=8, ep=8))
+    check_layout(load_model("deepseek-ai/DeepSeek-V3"), Layout(tp=16))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trilemma.errors import InputError
 from trilemma.quantities import parse_count
@@ -35,6 +35,21 @@ def number(text: str) -> float:
     return value
 
 
+class Once(argparse.Action):
+    """Stores a value and refuses a second one: the last of several would win without a word."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002 - the signature is argparse's
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if getattr(namespace, self.dest, None) is not None:
+            raise InputError(f"{option_string} is given twice; name one, or use trilemma compare for several")
+        setattr(namespace, self.dest, values)
+
+
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="print one JSON document on stdout and nothing else there")
@@ -64,7 +79,7 @@ def add_cluster_arguments(parser: argparse.ArgumentParser, *, required: bool = T
             "--gpu", metavar="G[:N]", action="append", required=required, help=f"{text}; give it once per candidate"
         )
     else:
-        group.add_argument("--gpu", metavar="G[:N]", required=required, help=text)
+        group.add_argument("--gpu", metavar="G[:N]", required=required, action=Once, help=text)
     group.add_argument("--nodes", type=whole_number, metavar="N", help="machines (default: as few as hold the GPUs)")
     group.add_argument(
         "--gpus-per-node", type=whole_number, metavar="N", help="GPUs in one machine (default: the card's usual)"

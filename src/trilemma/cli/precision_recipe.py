@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from trilemma.precision.recipe import Recipe, Savings
 
 _SEQUENCE, _BATCH = 4096, 64
+#: Whose training a framework's layers are priced in, where ``--engine`` does not say.
+_ENGINES = {"te": "megatron", "megatron": "megatron", "deepspeed": "deepspeed", "torchao": "torchtitan"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     model = load_model(arguments.model, models_dir=arguments.models)
     cluster = read_cluster(arguments)
     recipe = choose(cluster.accelerator, arguments.framework, arguments.recipe)
+    arguments.engine = arguments.engine or _ENGINES[arguments.framework]
     assumed = arguments.train is None or arguments.global_batch is None
     arguments.train = arguments.train or min(_SEQUENCE, model.max_positions or _SEQUENCE)
     arguments.global_batch = arguments.global_batch or max(_BATCH, cluster.gpus)
@@ -63,7 +66,9 @@ def _savings(arguments: argparse.Namespace, model: Model, cluster: Any, recipe: 
     workload = read_training_workload(arguments)
     plan = single_training_plan(model, cluster.accelerator, workload, read_settled(arguments), gpus=cluster.gpus)
     return savings(
-        lambda one: estimate_training(model=model, cluster=cluster, workload=workload, plan=one), plan, recipe
+        lambda one: estimate_training(model=model, cluster=cluster, workload=workload, plan=one),
+        plan,
+        recipe.state_in(arguments.framework),
     )
 
 
@@ -75,9 +80,9 @@ def _document(
     document: dict[str, Any] = {
         "schema": "trilemma/recipe@1",
         "recipe": recipe.name,
-        "formats": recipe.formats,
+        "formats": recipe.formats_in(arguments.framework),
         "why": recipe.why,
-        "source": recipe.source,
+        "source": recipe.source_in(arguments.framework),
         "framework": {"name": framework.title, "version": framework.version, "source": framework.source},
         "snippet": recipe.snippets[arguments.framework],
         "align": recipe.align,

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from trilemma.engines import flags as known
-from trilemma.engines.bounded_yaml import load_all, read_text
 from trilemma.engines.flags import Flag, FlagTable, Given
 from trilemma.errors import InputError, shorten
 
@@ -105,6 +104,8 @@ def _without_config(words: Sequence[str], settings: Settings) -> list[str]:
 
 def _words_of_config(path: str, table: FlagTable) -> list[str]:
     """A ``--config`` file as words: true → the flag, false → its ``--no-`` form, lists → values, mappings → JSON."""
+    from trilemma.engines.bounded_yaml import load_all, read_text  # reading YAML is rare, its parser slow to import
+
     documents = load_all(read_text(Path(path)), name=path)
     content = documents[0] if documents else {}
     if content is None:

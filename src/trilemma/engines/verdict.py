@@ -55,13 +55,14 @@ def stage_probabilities(start: StartUp) -> dict[Stage, Any]:
 
 
 def likeliest(start: StartUp) -> tuple[Any, Any]:
-    """(stage, probability): ``ok`` where it has at least half of the probability, else the likeliest of the failures."""
+    """(stage, probability): ``ok`` where it has at least half of the probability, else the likeliest of the failures with the
+    probability that the start fails at all."""
     odds = stage_probabilities(start)
     names = np.asarray(list(odds))
     values = np.stack([np.atleast_1d(np.asarray(value, dtype=float)) for value in odds.values()])
     worst = 1 + np.argmax(values[1:], axis=0)
     pick = np.where(values[0] >= 0.5, 0, worst)
-    stages, chances = names[pick], np.take_along_axis(values, pick[None], axis=0)[0]
+    stages, chances = names[pick], np.where(pick == 0, values[0], 1 - values[0])
     if np.ndim(start.pool.available_bytes):
         return stages, chances
     return str(stages[0]), float(chances[0])

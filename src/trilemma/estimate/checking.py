@@ -17,6 +17,9 @@ from trilemma.models.architecture import Model
 from trilemma.quantities import GIB
 from trilemma.workloads import Serving
 
+#: Memory totals of one kind of card differ by less than this between drivers.
+_SAME_CARD = 0.05
+
 
 def check_command(
     command: EngineCommand, *, model: Model, cluster: Cluster, free_bytes: float | None = None, log: str | None = None
@@ -74,7 +77,22 @@ def _with_log(
     if told.outcome is not None:
         text = f"the log says so: {told.reason.text}" if told.reason else "the log says that it starts"
         verdict = Verdict(stage=told.outcome, probability=1.0, reason=text)
-    return replace(answer, verdict=verdict, extras=extras, warnings=(*_divergence(compared), *answer.warnings))
+    warnings = (*_other_card(capacity, cluster), *_divergence(compared), *answer.warnings)
+    return replace(answer, verdict=verdict, extras=extras, warnings=warnings)
+
+
+def _other_card(capacity: float | None, cluster: Cluster) -> tuple[Caution, ...]:
+    """A log of another card than the one named says nothing of it."""
+    from trilemma.hardware.memory import runtime_total
+
+    known = runtime_total(cluster.accelerator).interval.value
+    if capacity is None or abs(capacity / known - 1) < _SAME_CARD:
+        return ()
+    message = (
+        f"the log is of a card of {capacity / GIB:.2f} GiB, {cluster.accelerator.name} has {known / GIB:.2f}: is it the log of"
+        " this command?"
+    )
+    return (Caution(code="log-of-another-card", message=message),)
 
 
 def _comparison(one: Comparison) -> dict[str, Any]:

@@ -40,9 +40,32 @@ def violations(model: Model, layout: Layout) -> Mapping[str, np.ndarray]:
         broken[f"more expert-parallel ranks than the {experts} experts"] = ep > experts
     else:
         broken["expert parallelism without experts"] = ep > 1
+    broken |= _cut_scales(model, layout)
     least_kv = min(kv_heads, default=1)
     broken["dcp does not divide the ranks that share KV heads"] = (dcp > 1) & (np.maximum(tp // least_kv, 1) % dcp != 0)
     return broken
+
+
+def _cut_scales(model: Model, layout: Layout) -> dict[str, np.ndarray]:
+    """Whether a cut of feed-forward columns falls inside a block or group of elements that share a scale.
+
+    vLLM refuses it: ``validate_fp8_block_shape`` and ``Fp8MoEMethod.create_weights`` for blocks,
+    ``verify_marlin_supports_shape`` for groups. Experts are cut by tp · dp unless they are spread whole; MXFP4 experts are
+    padded.
+    """
+    tp, dp, ep = (np.asarray(value) for value in (layout.tp, layout.dp, layout.ep))
+    broken: dict[str, np.ndarray] = {}
+    for tensor in model.of_part("layers"):
+        form = tensor.format
+        size = form.block[0] if form.granularity == "block" else form.group if form.granularity == "group" else 0
+        if tensor.shard != "row" or size < 2 or form.name.startswith("mx") or not tensor.role.endswith("down"):
+            continue
+        ways = np.where(ep > 1, 1, tp * dp) if tensor.experts else tp
+        columns = tensor.shape[-1]
+        broken[f"tp cuts {columns} columns inside blocks of {size} ({form.name}, {tensor.role})"] = (
+            columns % (ways * size)
+        ) != 0
+    return {rule: np.asarray(cut & (tp * dp > 1)) for rule, cut in broken.items()}
 
 
 def check_layout(model: Model, layout: Layout) -> None:
@@ -52,7 +75,8 @@ def check_layout(model: Model, layout: Layout) -> None:
             continue
         if rule.startswith(("tp ", "tp and")):
             good = [str(tp) for tp in range(1, 129) if not any(np.any(b) for r, b in _tp_rules(model, tp).items())]
-            raise InputError(f"--tp {layout.tp}: {rule} of {model.name}; use {_either(good)}")
+            whole = ", or spread experts whole (--ep)" if "experts" in rule else ""
+            raise InputError(f"--tp {layout.tp}: {rule} of {model.name}; use {_either(good)}{whole}")
         if rule.startswith("more pipeline"):
             raise InputError(f"--pp {layout.pp}: {rule} of {model.name}; use at most {len(model.layers)}")
         if rule.startswith("dcp"):

@@ -11,7 +11,6 @@ from trilemma.formats import catalogue
 from trilemma.models import headers
 from trilemma.models.architecture import Model, Tensor
 from trilemma.models.documents import read_json
-from trilemma.models.gguf_model import model_from_gguf
 from trilemma.models.read import model_from_config
 from trilemma.models.stored import lay_over, model_of_tensors
 
@@ -29,6 +28,8 @@ def model_from_path(path: Path, *, name: str) -> Model:
     if path.is_dir():
         return _from_folder(path, name=name)
     if path.suffix == ".gguf":
+        from trilemma.models.gguf_model import model_from_gguf
+
         return model_from_gguf(path, name=name)
     if path.suffix == ".safetensors":
         return _with_weights(path.parent, headers.shards_of(path), name=name)
@@ -65,6 +66,8 @@ def _from_folder(folder: Path, *, name: str) -> Model:
     packed = [path for path in _listed(folder, ".gguf") if "mmproj" not in path.name.lower()]
     firsts = sorted({str(path.with_name(_first_of_split(path.name))) for path in packed})
     if len(firsts) == 1:
+        from trilemma.models.gguf_model import model_from_gguf
+
         return model_from_gguf(Path(firsts[0]), name=name)
     if firsts:
         some = ", ".join(Path(path).name for path in firsts[:4])

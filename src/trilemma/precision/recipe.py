@@ -40,6 +40,18 @@ class Recipe:
     why: str
     source: str
     snippets: Mapping[str, str]
+    torchao: Mapping[str, str]
+
+    def formats_in(self, framework: str) -> str:
+        """What the framework casts to: torchao scales by rows where Transformer Engine scales by tensors."""
+        return self.torchao.get("formats", self.formats) if framework == "torchao" else self.formats
+
+    def source_in(self, framework: str) -> str:
+        return self.torchao.get("source", self.source) if framework == "torchao" else self.source
+
+    def state_in(self, framework: str) -> str:
+        """The row of training state: torchao casts in every product and keeps no copy."""
+        return self.torchao.get("state", self.state) if framework == "torchao" else self.state
 
     def runs_on(self, accelerator: Accelerator) -> bool:
         """Whether the kernels of this recipe exist for the device."""
@@ -107,6 +119,7 @@ def recipes() -> tuple[Recipe, ...]:
             why=row["why"],
             source=row["source"],
             snippets=_snippets(row),
+            torchao=row.get("in_torchao", {}),
         )
         for row in _document()["recipe"]
     )
@@ -167,11 +180,12 @@ def reinforcement_facts() -> Mapping[str, Any]:
     return facts
 
 
-def savings(estimate: Any, plan: Any, recipe: Recipe) -> Savings:
-    """``plan`` (a BF16 `TrainingPlan`) beside itself under ``recipe``; ``estimate`` prices a plan (`Estimate`)."""
+def savings(estimate: Any, plan: Any, state_name: str) -> Savings:
+    """``plan`` (a BF16 `TrainingPlan`) beside itself with the products and copies of the training state ``state_name``;
+    ``estimate`` prices a plan (`Estimate`)."""
     from trilemma.plans.recipes import recipe as training_recipe
 
-    state = training_recipe(recipe.state)
+    state = training_recipe(state_name)
     own = plan.recipe
     low = replace(own, name=state.name, matmul=state.matmul, weight_copies=state.weight_copies)
     without_copies = replace(low, weight_copies=())

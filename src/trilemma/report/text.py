@@ -146,14 +146,22 @@ def _cache(estimate: Estimate) -> list[str]:
     if cache is None:
         return []
     context = estimate.inputs["plan"].get("context")
+    replicas = _replicas(estimate)
     lines = [
         f"KV cache   {show_count(cache.tokens.value)} tokens"
         f" ({show_count(cache.tokens.low)} – {show_count(cache.tokens.high)}), {cache.bytes_per_token_per_gpu:,.0f} B each"
     ]
     if context:
         lines.append(f"           {cache.max_concurrency:,.2f} requests of {show_count(context)} tokens at once")
+    if replicas > 1:
+        lines.append(f"           in each of {replicas} replicas, which have a pool each")
     lines.append(f"           longest single request that the pool admits: {show_count(cache.max_context)} tokens")
     return lines
+
+
+def _replicas(estimate: Estimate) -> int:
+    pools = estimate.inputs["plan"].get("pools") or [{}]
+    return int(pools[0].get("layout", {}).get("dp") or 1)
 
 
 def _speed(estimate: Estimate) -> list[str]:
@@ -177,7 +185,9 @@ def _speed(estimate: Estimate) -> list[str]:
 
 def _ms(latency: Latency) -> str:
     interval = latency.interval
-    return f"{interval.value * 1e3:,.3g} ms ({interval.low * 1e3:,.3g} – {interval.high * 1e3:,.3g})"
+    if interval.value >= 1:
+        return f"{interval.value:,.2f} s ({interval.low:,.2f} – {interval.high:,.2f})"
+    return f"{interval.value * 1e3:,.1f} ms ({interval.low * 1e3:,.1f} – {interval.high * 1e3:,.1f})"
 
 
 def _money(estimate: Estimate) -> list[str]:
