@@ -51,7 +51,7 @@ def test_more_expert_ranks_than_experts() -> None:
 
 
 def test_columns_are_not_cut_inside_blocks_of_scales() -> None:
-    """Qwen3-235B-A22B-FP8: 1536 columns over 8 ranks are 192, no multiple of the 128 x 128 blocks; experts spread whole are fine."""
+    """Qwen3-235B-A22B-FP8: 1536 columns over 8 ranks are 192, no multiple of 128; experts spread whole are fine."""
     model = load_model("Qwen/Qwen3-235B-A22B-FP8")
     with pytest.raises(InputError, match=r"use 1, 2 or 4, or spread experts whole \(--ep\)"):
         check_layout(model, Layout(tp=8))

@@ -181,7 +181,7 @@ def _line(name: str, value: Any, prepared: TrainingModel) -> Line:
     spread = prepared.facts["spread"] if name not in ("weights", "gradients", "master_weights", "optimizer") else 0.0
     return Line(
         name=name, bytes=value, low=value * (1 - spread), high=value * (1 + spread), budget=budget,
-        formula=prepared.formulas.get(name, ""), inputs=prepared.inputs, source=prepared.facts.get("source", ""),
+        formula=prepared.formulas.get(name, ""), inputs=prepared.inputs, source=prepared.sources.get(name, ""),
     )  # fmt: skip
 
 

@@ -40,6 +40,7 @@ class TrainingModel:
     checkpoint_bytes: float
     inputs: Mapping[str, Any]
     formulas: Mapping[str, str]
+    sources: Mapping[str, str]
     cautions: tuple[Caution, ...]
 
 
@@ -78,6 +79,7 @@ def prepare(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> Tra
         else (),
         checkpoint_bytes=_checkpoint(tensors, costs, frozen is not None),
         inputs=_inputs(plan, workload),
+        sources=_sources(plan, facts),
         formulas=FORMULAS,
         cautions=_cautions(model, found, plan, workload),
     )
@@ -151,3 +153,17 @@ def _cautions(
             Caution(code="latent_eager", message="eager latent attention is counted like eager softmax attention")
         )
     return tuple(notes)
+
+
+def _sources(plan: TrainingPlan, facts: Mapping[str, Any]) -> dict[str, str]:
+    """Where each line comes from: the recipe, the optimizer, what autograd was seen to keep, the framework's own code."""
+    state = dict.fromkeys(("weights", "gradients", "master_weights"), plan.recipe.source)
+    kept = "tensors that autograd keeps, counted on real layers (docs/training-memory.md)"
+    fitted = "allocator and framework buffers (data/coefficients/training_memory.toml)"
+    return {
+        **dict.fromkeys(("communication", "context", "fragmentation", "workspace", "offload_buffers"), fitted),
+        **state,
+        "optimizer": plan.optimizer.source,
+        "activations": kept,
+        "logits": str(facts.get("source", "")),
+    }
