@@ -34,8 +34,10 @@ class Serving:
                 raise InputError(f"--{name} {value} is out of range; give a whole number of at least 1")
         for name in ("rate", "ttft_ms", "tpot_ms"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < 1e12:
-                raise InputError(f"--{name.removesuffix('_ms')} {value} is out of range; give a number above 0")
+            if value is not None and not 1e-6 <= value < 1e12:
+                raise InputError(
+                    f"--{name.removesuffix('_ms')} {value} is out of range; give a number from 0.000001 up"
+                )
         if not 0 <= self.prefix_hit < 1:
             raise InputError(
                 f"--prefix-hit {self.prefix_hit} is out of range; give a share from 0 up to, not including, 1"

@@ -80,6 +80,14 @@ def test_one_line_files_are_not_enough() -> None:
     assert "1 steps in common" in result.reason
 
 
+def test_losses_that_are_no_losses() -> None:
+    with pytest.raises(InputError, match="not above zero"):
+        gate([curve(0)], [{step: -1.0 for step in range(1, 200)}])
+    with pytest.raises(InputError, match="not above zero"):
+        gate([{step: 0.0 for step in range(1, 200)}], [curve(0)])
+    assert gate([curve(0)], [{step: 1e308 for step in range(1, 200)}]).outcome == "fail"
+
+
 def test_no_common_steps_is_bad_input() -> None:
     with pytest.raises(InputError, match="no step in common"):
         gate([{1: 2.0}], [{2: 2.0}])

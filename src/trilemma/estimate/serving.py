@@ -11,6 +11,7 @@ import numpy as np
 
 from trilemma import engines
 from trilemma.engines.base import Engine, StartUp
+from trilemma.engines.vendors import check_vendor
 from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Bottleneck, CacheEstimate, Estimate, MemoryEstimate, Verdict
 from trilemma.estimate.layouts import check_context, check_layout
@@ -48,6 +49,7 @@ def estimate(
     check_layout(model, pool.layout)
     check_context(model, pool.options.context, rescaled=rescaled(pool))
     engine = engines.get(plan.engine.name)
+    check_vendor(engine.name, cluster.accelerator)
     start = engine.start_up(
         model=model,
         accelerator=cluster.accelerator,

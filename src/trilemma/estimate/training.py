@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from trilemma.engines.vendors import check_vendor
 from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Bottleneck, Estimate, Latency, MemoryEstimate, Resource, SpeedEstimate, Verdict
 from trilemma.hardware.cluster import Cluster
@@ -45,6 +46,7 @@ def estimate_training(
     The verdict compares reserved bytes and what lies outside the allocator with the card's runtime total. ``workload.tokens``
     adds the length of the run, under ``failures`` where these are given. Raises `InputError` for layouts that cannot be.
     """
+    check_vendor("training", cluster.accelerator)
     check_training_layout(model, cluster, plan, workload)
     memory = training_memory(model, cluster, plan, workload)
     step = training_step(

@@ -103,6 +103,8 @@ def find_measured(name: str, total_gib: float | None = None) -> tuple[Accelerato
 
 def parse_gpu_argument(text: str) -> tuple[Accelerator, int]:
     """``h200-sxm:8`` → (accelerator, 8); without a count, 1. Raises `InputError`."""
+    if not text.isascii():
+        raise InputError(f"--gpu {shorten(text)!r} holds characters that no name has; give a name such as h200-sxm:8")
     name, colon, count = text.rpartition(":")
     if not colon or not re.fullmatch(r"[+-]?[0-9_.,eE]*", count) or not name:
         name, count = text, "1"

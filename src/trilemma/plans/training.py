@@ -70,6 +70,12 @@ class TrainingRecipe:
     weight_copies: tuple[str, ...] = ()
     source: str = ""
 
+    def __post_init__(self) -> None:
+        if self.matmul not in get_args(Matmul):
+            raise InputError(
+                f"matrix products in {shorten(str(self.matmul))!r} are not known; use {', '.join(get_args(Matmul))}"
+            )
+
 
 #: What is computed twice: nothing, named parts of each layer, every second matrix product (torchtitan's op-level
 #: selective checkpointing), whole layers.

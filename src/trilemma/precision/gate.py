@@ -27,6 +27,7 @@ _Z95 = 1.645
 _BLOCKS = 10
 _LEAST_STEPS = 20
 _LEAST_TAIL = 10
+_LARGEST_LOSS = 1e30
 #: A gap that is surely above zero fails from this share of the margin on: the estimate of a gap at the margin scatters.
 _FAILS_FROM = 0.75
 
@@ -97,6 +98,12 @@ def gate(reference: Sequence[Curve], candidate: Sequence[Curve], rules: GateRule
     """
     rules = rules or GateRules()
     runs = (len(reference), len(candidate))
+    for curve in (*reference, *candidate):
+        below = next((step for step in sorted(curve) if curve[step] <= 0), None)
+        if below is not None:
+            raise InputError(
+                f"the loss {curve[below]:g} at step {below} is not above zero; give a cross-entropy or another positive loss"
+            )
     for at, curve in enumerate(reference):
         broken = _first_broken(curve)
         if broken is not None:
@@ -186,7 +193,8 @@ def _common_steps(curves: Sequence[Curve]) -> list[int]:
 
 
 def _first_broken(curve: Curve) -> int | None:
-    return next((step for step in sorted(curve) if not math.isfinite(curve[step])), None)
+    """The first step whose loss is not finite, or so large that it might as well not be."""
+    return next((step for step in sorted(curve) if not curve[step] < _LARGEST_LOSS), None)
 
 
 def _t95(freedom: float) -> float:

@@ -1,0 +1,28 @@
+"""Whose accelerators an engine runs on."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from typing import Any
+
+from trilemma.data.digest import DATA
+from trilemma.errors import InputError
+from trilemma.hardware.accelerator import Accelerator
+
+
+def check_vendor(engine: str, accelerator: Accelerator) -> None:
+    """Raise `InputError` where ``engine`` ("training" for all frameworks) does not run on cards of this maker.
+
+    An engine without an entry of its own keeps the rule with its other facts.
+    """
+    row = _document().get(engine)
+    if row is not None and accelerator.vendor not in row["vendors"]:
+        name = "no training framework read here" if engine == "training" else engine
+        verb = "runs" if engine == "training" else "does not run"
+        raise InputError(f"{name} {verb} on {accelerator.name}; use a card of {', '.join(row['vendors'])}")
+
+
+@cache
+def _document() -> dict[str, Any]:
+    return tomllib.loads((DATA / "engines" / "vendors.toml").read_text(encoding="utf-8"))
