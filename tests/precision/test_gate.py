@@ -82,10 +82,10 @@ def test_one_line_files_are_not_enough() -> None:
 
 def test_losses_that_are_no_losses() -> None:
     with pytest.raises(InputError, match="not above zero"):
-        gate([curve(0)], [{step: -1.0 for step in range(1, 200)}])
+        gate([curve(0)], [dict.fromkeys(range(1, 200), -1.0)])
     with pytest.raises(InputError, match="not above zero"):
-        gate([{step: 0.0 for step in range(1, 200)}], [curve(0)])
-    assert gate([curve(0)], [{step: 1e308 for step in range(1, 200)}]).outcome == "fail"
+        gate([dict.fromkeys(range(1, 200), 0.0)], [curve(0)])
+    assert gate([curve(0)], [dict.fromkeys(range(1, 200), 1e308)]).outcome == "fail"
 
 
 def test_no_common_steps_is_bad_input() -> None:
