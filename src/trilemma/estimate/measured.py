@@ -13,7 +13,7 @@ from trilemma.memory.ledger import Ledger, Line
 
 #: What engines measure → the ledger lines that it covers, the first standing for all once measured.
 MEASURED_LINES: Mapping[str, tuple[str, ...]] = {
-    "weights_bytes": ("weights", "draft_model", "vision"),
+    "weights_bytes": ("weights", "draft_model", "vision", "adapter"),
     "activation_bytes": ("activations", "logits"),
     "non_torch_bytes": ("workspace", "communication"),
     "cuda_graph_bytes": ("cuda_graphs",),

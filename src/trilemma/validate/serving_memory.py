@@ -13,7 +13,7 @@ from trilemma.errors import InputError
 from trilemma.quantities import GIB
 from trilemma.validate.judgement import Judgement, Start
 from trilemma.validate.serving_memory_classes import classes_of, config_of, resolved_cell
-from trilemma.validate.serving_memory_figures import METRICS, WEIGHT_LINES, Case, figures, given_bytes_only
+from trilemma.validate.serving_memory_figures import METRICS, Case, figures, given_bytes_only
 from trilemma.validate.serving_memory_question import Question, read_question
 from trilemma.validate.serving_memory_refit import refit
 from trilemma.validate.serving_memory_start import replace_weights, stage_of, start_of
@@ -73,7 +73,7 @@ def _judged(row: Row, question: Question | str, printed: dict[Any, list[float]])
                 case.left_out.append("verdict: no row prints the weights of this checkpoint and layout")
                 comparisons = given_bytes_only(case)
             else:
-                told = replace_weights(case.start, question, weights * GIB, WEIGHT_LINES)
+                told = replace_weights(case.start, question, weights * GIB)
                 comparisons = figures(replace(case, start=told))
                 verdict = _verdict(case, weights, assumed)
     except (UnusableRow, InputError) as error:
@@ -140,7 +140,7 @@ def _verdict(case: Case, weights_gib: float | None, assumed: list[str]) -> Start
         start = start_of(question)
         assumed.append(f"verdict: no length stated, so room for {MODEST_CONTEXT} tokens is asked for")
     if weights_gib is not None:
-        start = replace_weights(start, question, weights_gib * GIB, WEIGHT_LINES)
+        start = replace_weights(start, question, weights_gib * GIB)
     stage, probability_ok = stage_of(start)
     return Start(
         predicted=stage == "ok",

@@ -10,10 +10,11 @@ import re
 from dataclasses import dataclass
 
 from trilemma.engines.base import KvPool, StartUp
+from trilemma.estimate.measured import lines_bytes
 from trilemma.quantities import GIB
 from trilemma.validate.judgement import Comparison
 from trilemma.validate.serving_memory_question import Question
-from trilemma.validate.serving_memory_start import given_pool, lines_bytes, replace_weights
+from trilemma.validate.serving_memory_start import given_pool, replace_weights
 from trilemma.validate.tables import Row, UnusableRow
 
 WEIGHT_LINES = ("weights", "draft_model", "vision", "adapter")
@@ -185,7 +186,7 @@ def _given_weights(case: Case) -> list[Comparison]:
     weights = case.measured("weights_gib_per_gpu", low=0.01)
     if weights is None or case.question.engine == "llama.cpp" or not _has_pool(case):
         return []
-    told = replace_weights(case.start, case.question, weights * GIB, WEIGHT_LINES).pool
+    told = replace_weights(case.start, case.question, weights * GIB).pool
     return case.compare("kv_cache_gib_given_weights", "kv_cache_gib_per_gpu", _in_gib(_pool_bounds(told)))
 
 

@@ -15,11 +15,12 @@ import numpy as np
 
 from trilemma.engines.vllm import overheads
 from trilemma.errors import InputError
+from trilemma.estimate.measured import lines_bytes
 from trilemma.quantities import GIB, Array
 from trilemma.validate.serving_memory_classes import resolved_cell
 from trilemma.validate.serving_memory_figures import PRINTED_LINES
 from trilemma.validate.serving_memory_question import Question
-from trilemma.validate.serving_memory_start import lines_bytes, start_of
+from trilemma.validate.serving_memory_start import start_of
 from trilemma.validate.tables import Row, UnusableRow
 
 Path: TypeAlias = tuple[str, ...]
