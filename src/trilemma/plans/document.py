@@ -49,7 +49,7 @@ _ENGINE: dict[str, _Kind] = {"name": "text", "version": "text"}
 
 
 def plan_to_document(plan: Plan) -> dict[str, Any]:
-    """``{"engine": {…}, "pools": [{"role", "layout", "options", "draft"}]}`` with every field that is set.
+    """``{"engine": {…}, "pools": [{"role", "layout", "options", "draft", "replicas"}]}`` with every field that is set.
 
     A field that is None is absent. Arrays (a table of plans) become lists.
     """
@@ -61,6 +61,7 @@ def plan_to_document(plan: Plan) -> dict[str, Any]:
                 "layout": _fields(pool.layout),
                 "options": _fields(pool.options),
                 **({} if pool.draft is None else {"draft": _fields(pool.draft)}),
+                **({} if pool.replicas == 1 else {"replicas": pool.replicas}),
             }
             for pool in plan.pools
         ],
@@ -78,7 +79,7 @@ def plan_from_document(document: Mapping[str, Any]) -> Plan:
 
 
 def _pool(document: Any, where: str) -> Pool:
-    _check_keys(document, ("role", "layout", "options"), ("draft",), where)
+    _check_keys(document, ("role", "layout", "options"), ("draft", "replicas"), where)
     role = document["role"]
     if role not in _ROLES:
         raise InputError(f"{where}.role {shorten(repr(role))} is none of {', '.join(_ROLES)}")
@@ -88,6 +89,7 @@ def _pool(document: Any, where: str) -> Pool:
         layout=Layout(**_read(document["layout"], _LAYOUT, f"{where}.layout", ())),
         options=ServeOptions(**_read(document["options"], _OPTIONS, f"{where}.options", ())),
         draft=None if draft is None else Draft(**_read(draft, _DRAFT, f"{where}.draft", ("method", "tokens"))),
+        replicas=_whole(document.get("replicas", 1), f"{where}.replicas"),
     )
 
 

@@ -103,12 +103,25 @@ class EngineRef:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pool:
-    """GPUs that do one job in one layout: most plans are one pool; prefill and decode apart are two."""
+    """GPUs that do one job in one layout: most plans are one pool; prefill and decode apart are two.
+
+    ``replicas`` counts engines of this layout side by side, each a process of its own behind a router.
+    """
 
     role: Literal["serve", "prefill", "decode", "encode", "train"] = "serve"
     layout: Layout = field(default_factory=Layout)
     options: ServeOptions = field(default_factory=ServeOptions)
     draft: Draft | None = None
+    replicas: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.replicas <= 2**20:
+            raise InputError(f"a pool of {self.replicas} replicas is out of range; give a whole number of at least 1")
+
+    @property
+    def gpus(self) -> Any:
+        """GPUs of all replicas together."""
+        return self.layout.gpus * self.replicas
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,3 +141,8 @@ class Plan:
         if len(self.pools) != 1:
             raise InputError(f"this plan has {len(self.pools)} pools where one is expected")
         return self.pools[0]
+
+    @property
+    def gpus(self) -> Any:
+        """GPUs of all pools together."""
+        return sum(pool.gpus for pool in self.pools)
