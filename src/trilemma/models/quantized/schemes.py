@@ -14,6 +14,7 @@ from trilemma.errors import InputError, UnknownName
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.models.architecture import Model, Quantization, RecurrentState, Tensor
+from trilemma.models.quantized import gguf_mixes
 from trilemma.models.quantized.coverage import format_of, is_kept
 
 _WORDS = re.compile(r"[^a-z0-9._]+")
@@ -26,9 +27,9 @@ class Scheme:
 
     ``kept`` are roles (or first words of roles) left in the model's own format beside embeddings, head, norms, routers
     and vision; ``kept_with_experts`` holds for mixtures of experts only; ``only`` limits the scheme to roles where the
-    model has them. ``whole`` schemes (GGUF) quantise embeddings and head as well. ``source`` says who stores it so,
-    ``order`` its place in the data file: where a name holds words of two, the earlier wins. Dense models with recurrent
-    layers store ``mixer_roles`` as ``mixer_format``, and their head too where ``head_in_hybrids``.
+    model has them. ``source`` says who stores it so, ``order`` its place in the data file: where a name holds words of two,
+    the earlier wins. Dense models with recurrent layers store ``mixer_roles`` as ``mixer_format``, and their head too where
+    ``head_in_hybrids``. A ``mix`` (GGUF) decides tensor by tensor, embeddings and head as well; ``format`` is its main type.
     """
 
     name: str
@@ -39,7 +40,6 @@ class Scheme:
     kept_with_experts: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     mtp: bool = False
-    whole: bool = False
     quantises: bool = True
     names: tuple[str, ...] = ()
     source: str = ""
@@ -47,6 +47,7 @@ class Scheme:
     mixer_format: Format | None = None
     mixer_roles: tuple[str, ...] = ()
     head_in_hybrids: bool = False
+    mix: gguf_mixes.GgufMix | None = None
 
     def format_in(self, tensor: Tensor, *, has_experts: bool, dense_hybrid: bool) -> Format | None:
         """What the scheme stores ``tensor`` as; None where it leaves it alone."""
@@ -59,8 +60,6 @@ class Scheme:
 
     def covers(self, tensor: Tensor, *, has_experts: bool) -> bool:
         """Whether the scheme stores ``tensor`` in its format, in a model with or without experts."""
-        if self.whole:
-            return len(tensor.shape) > 1 and tensor.role not in ("router", "recurrent.conv") and tensor.part != "vision"
         if not tensor.quantizable or is_kept(tensor.role) or tensor.part in ("vision", "embedding", "head"):
             return False
         if tensor.part == "mtp" and not self.mtp:
@@ -125,10 +124,14 @@ def requantize(model: Model, scheme: str) -> Model:
     dense_hybrid = not has_experts and any(isinstance(mixer, RecurrentState) for mixer in model.mixers)
     before = model.quantization
     model = replace(model, assumptions=_settled(model))
-    tensors = tuple(
-        _stored(tensor, model, dtype, chosen.format_in(tensor, has_experts=has_experts, dense_hybrid=dense_hybrid))
-        for tensor in model.tensors
-    )
+    of_mix = chosen.mix.formats(model) if chosen.mix is not None else None
+
+    def format_in(tensor: Tensor) -> Format | None:
+        if of_mix is not None:
+            return of_mix(tensor)
+        return chosen.format_in(tensor, has_experts=has_experts, dense_hybrid=dense_hybrid)
+
+    tensors = tuple(_stored(tensor, model, dtype, format_in(tensor)) for tensor in model.tensors)
     if not chosen.quantises:
         note = f"weights taken as unquantised {chosen.format.name}"
         return replace(
@@ -141,7 +144,11 @@ def requantize(model: Model, scheme: str) -> Model:
     quantization = Quantization(
         method=chosen.method, weight_format=chosen.format, activation_bits=chosen.activation_bits
     )
-    note = f"weights taken as {chosen.name} ({chosen.format.name}), modules usually left alone in {dtype.name} ({chosen.source})"
+    told = f"weights taken as {chosen.name} ({chosen.format.name})"
+    if chosen.mix is None:
+        note = f"{told}, modules usually left alone in {dtype.name} ({chosen.source})"
+    else:
+        note = f"{told}, tensor by tensor as llama-quantize mixes types ({chosen.source})"
     return replace(model, tensors=tensors, quantization=quantization, assumptions=_added(model.assumptions, note))
 
 
@@ -209,19 +216,17 @@ def _schemes() -> tuple[Scheme, ...]:
         )
         for name, row in document["schemes"].items()
     ]
-    packed = document["gguf"]
     schemes += [
         Scheme(
-            name=f"gguf-{name}",
+            name=f"gguf-{mix.name}",
             method="gguf",
-            format=catalogue.get(name),
-            whole=True,
+            format=catalogue.get(mix.type),
             mtp=True,
-            names=tuple(names),
-            source=packed["source"],
+            names=(mix.name, *mix.names),
+            source=gguf_mixes.source(),
+            mix=mix,
         )
-        for name, names in packed.items()
-        if isinstance(names, list)
+        for mix in gguf_mixes.mixes()
     ]
     schemes += [
         Scheme(name=name, method="none", format=catalogue.get(name), quantises=False, names=tuple(names))

@@ -1,0 +1,175 @@
+"""What llama-quantize stores each tensor as: a file type such as Q4_K_M names a mix, tensor by tensor and layer by layer.
+
+Source: ggml-org/llama.cpp src/llama-quant.cpp (llama_tensor_get_type_impl); the rules stand in data/models/gguf_mixes.toml.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from trilemma.data.digest import DATA
+from trilemma.formats import catalogue
+from trilemma.formats.formats import Format
+from trilemma.models.architecture import ExpertFfn, Model, SoftmaxAttention, Tensor
+
+_KINDS = {
+    "attention.q": "query", "attention.k": "key", "attention.v": "value", "attention.o": "output", "mla.o": "output",
+}  # fmt: skip
+_EIGHTY, _EIGHT = 80, 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GgufMix:
+    """One file type: its own type, that of the output matrix, of the embedding where it differs, and exceptions in order."""
+
+    name: str
+    type: str
+    head: str
+    embedding: str
+    names: tuple[str, ...]
+    rules: tuple[Mapping[str, Any], ...]
+
+    def formats(self, model: Model) -> Callable[[Tensor], Format | None]:
+        """How this mix stores a tensor of ``model``: a function of the tensor, None for what another file holds (vision).
+
+        Vectors and routers are FP32 (convert_hf_to_gguf.py)."""
+        shape = _Shape.of(model)
+
+        def stored(tensor: Tensor) -> Format | None:
+            if tensor.part == "vision":
+                return None
+            if not _quantised(tensor):
+                return catalogue.get("fp32")
+            return _fitting(self._type(tensor, shape), tensor.shape[-1])
+
+        return stored
+
+    def _type(self, tensor: Tensor, shape: _Shape) -> str:
+        if tensor.role == "head" or (tensor.role == "embedding" and shape.tied):
+            return self.head
+        if tensor.role == "embedding":
+            return self.embedding
+        kind = _kind(tensor)
+        found = self.type
+        for rule in self.rules:
+            if _is_meant(rule["tensors"], kind, tensor) and shape.gqa >= rule.get("gqa", 0):
+                at, count = shape.place(tensor, kind)
+                if _WHERE[rule["where"]](at, count):
+                    found = rule["type"]
+                    break
+        return _special(found, kind, shape)
+
+
+def mixes() -> tuple[GgufMix, ...]:
+    """Every mix, in the order of the data file."""
+    return tuple(
+        GgufMix(
+            name=name,
+            type=row["type"],
+            head=row["head"],
+            embedding=row.get("embedding", row["type"]),
+            names=tuple(row.get("names", ())),
+            rules=tuple(row.get("rules", ())),
+        )
+        for name, row in _document()["mixes"].items()
+    )
+
+
+def source() -> str:
+    """Where the rules were read."""
+    return str(_document()["source"])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Shape:
+    """What the rules ask of a model: depth, layers with values, query heads per KV head, experts, tied embeddings."""
+
+    depth: int
+    valued: Mapping[int | None, int]
+    gqa: float
+    experts: int
+    tied: bool
+
+    @classmethod
+    def of(cls, model: Model) -> _Shape:
+        valued = sorted({t.layer for t in model.tensors if t.part == "layers" and _kind(t) == "value"}, key=_order)
+        attention = [mixer for mixer in model.mixers if isinstance(mixer, SoftmaxAttention)]
+        experts = [layer.ffn.experts for layer in model.layers if isinstance(layer.ffn, ExpertFfn)]
+        return cls(
+            depth=len(model.layers),
+            valued={layer: at for at, layer in enumerate(valued)},
+            gqa=max((mixer.heads / mixer.kv_heads for mixer in attention), default=1.0),
+            experts=max(experts, default=0),
+            tied=model.tied_embeddings,
+        )
+
+    def place(self, tensor: Tensor, kind: str) -> tuple[int, int]:
+        """(which of how many): values count among layers that have them, everything else by layer."""
+        if kind == "value":
+            return self.valued.get(tensor.layer, len(self.valued)), len(self.valued)
+        return _order(tensor.layer), self.depth
+
+
+def _order(layer: int | None) -> int:
+    return -1 if layer is None else layer
+
+
+def _more_bits(at: int, count: int) -> bool:
+    return at < count // 8 or at >= 7 * count // 8 or (at - count // 8) % 3 == 2
+
+
+#: Layers meant by a word: a test of (which, of how many).
+_WHERE: Mapping[str, Callable[[int, int], bool]] = {
+    "all": lambda _at, _count: True,
+    "more bits": _more_bits,
+    "first eighth": lambda at, count: at < count // 8,
+    "first sixteenth": lambda at, count: at < count // 16,
+    "first four": lambda at, _count: at < 4,
+    "first two": lambda at, _count: at < 2,
+}
+
+
+def _kind(tensor: Tensor) -> str:
+    """query, key, value, output, down or "": fused q, k and v of recurrent layers count as values."""
+    if tensor.role == "recurrent.in" and "in_proj_qkv" in tensor.name:
+        return "value"
+    return _KINDS.get(tensor.role) or ("down" if tensor.role.endswith(".down") else "")
+
+
+def _is_meant(wanted: tuple[str, ...], kind: str, tensor: Tensor) -> bool:
+    return kind in wanted or (tensor.experts > 0 and "experts" in wanted)
+
+
+def _quantised(tensor: Tensor) -> bool:
+    return len(tensor.shape) > 1 and tensor.role not in ("router", "recurrent.conv")
+
+
+def _special(found: str, kind: str, shape: _Shape) -> str:
+    rules = _document()["special"]
+    if shape.depth == _EIGHTY and not shape.experts and kind == "value" and found in rules["eighty_layers"]["lifts"]:
+        return str(rules["eighty_layers"]["value"])
+    if shape.experts == _EIGHT:
+        eight = rules["eight_experts"]
+        if kind in ("value", "key"):
+            return str(eight[kind])
+        if kind == "output" and found in eight["output_lifts"]:
+            return str(eight["output"])
+    return found
+
+
+def _fitting(name: str, row: int) -> Format:
+    """``name``, or what llama.cpp falls back to where rows of ``row`` are no whole blocks of it."""
+    fallbacks = _document()["fallbacks"]
+    wanted = catalogue.get(name)
+    if row % wanted.group and name in fallbacks:
+        wanted = catalogue.get(fallbacks[name])
+    return catalogue.get("fp16") if row % wanted.group else wanted
+
+
+@cache
+def _document() -> dict[str, Any]:
+    return tomllib.loads((DATA / "models" / "gguf_mixes.toml").read_text(encoding="utf-8"))
