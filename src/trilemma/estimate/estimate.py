@@ -67,9 +67,36 @@ class Latency:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class OperatorTime:
+    """One line of the time per output token, on the busiest GPU; the lines of an estimate sum to its TPOT.
+
+    ``seconds`` are exposed, ``share`` is of TPOT. ``roof_s`` is what the same work would take at the datasheet's peak,
+    bandwidth and links (None where a line computes and moves nothing, such as launches). ``flops`` and ``bytes`` are what it
+    computes and moves per token of each running sequence's step (None where not counted), ``computed_in`` the format of its
+    peak. ``source`` says in a few words where the seconds come from.
+    """
+
+    name: str
+    seconds: float
+    share: float
+    bound_by: Resource
+    source: str
+    roof_s: float | None = None
+    flops: float | None = None
+    bytes: float | None = None
+    computed_in: str | None = None
+
+    @property
+    def fraction_of_roof(self) -> float | None:
+        """How near the line is to the datasheet: 1 is at it."""
+        return self.roof_s / self.seconds if self.roof_s is not None and self.seconds > 0 else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SpeedEstimate:
     """Seconds and rates; a figure that does not apply is None. ``lines`` are the exposed parts of one step, in seconds.
 
+    ``operators`` are the lines of a token's time in full, ``ttft_lines`` the parts of the time to the first, in seconds.
     ``comm_fraction`` and ``bubble_fraction`` are exposed parts of a training step; ``hfu`` counts recompute too.
     ``itl_s`` is the gap between two tokens (same mean as ``tpot_s``), ``request_s`` the time from sending to the last token.
     """
@@ -87,6 +114,8 @@ class SpeedEstimate:
     bubble_fraction: Interval | None = None
     batch: float | None = None
     lines: Mapping[str, float] = field(default_factory=dict)
+    operators: tuple[OperatorTime, ...] = ()
+    ttft_lines: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

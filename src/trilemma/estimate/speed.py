@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -10,7 +11,8 @@ import numpy as np
 from trilemma import engines
 from trilemma.engines.base import StartUp
 from trilemma.errors import Caution
-from trilemma.estimate.estimate import Bottleneck, Latency, Resource, SpeedEstimate
+from trilemma.estimate.estimate import Bottleneck, Latency, OperatorTime, Resource, SpeedEstimate
+from trilemma.estimate.operators import operators
 from trilemma.formats import catalogue
 from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import Interval
@@ -51,12 +53,14 @@ def plan_speed(start: StartUp, *, model: Model, cluster: Cluster, workload: Serv
             work, machine, layout, rate=load.rate, isl=isl, osl=osl, kv_format=kv_format, slots=held,
             prefix_hit=load.prefix_hit, speculation=speculation,
         )  # fmt: skip
-    speed = serving_speed(
-        work, machine, layout, concurrency=concurrency or ASSUMED_CONCURRENCY, isl=isl, osl=osl, kv_format=kv_format,
+    asked = partial(
+        serving_speed, concurrency=concurrency or ASSUMED_CONCURRENCY, isl=isl, osl=osl, kv_format=kv_format,
         slots=held, prefix_hit=load.prefix_hit, rate=load.rate, speculation=speculation,
     )  # fmt: skip
+    speed = asked(work, machine, layout)
+    lines = operators(speed, asked(work, machine.at_datasheet(), layout), machine)
     return Speed(
-        figures=_figures(speed, machine, model),
+        figures=_figures(speed, machine, model, lines),
         bottleneck=_bottleneck(speed, held),
         output_tokens_per_s=float(speed.output_tokens_per_s),
         cautions=(*cautions, *unstated, *_source_cautions(machine)),
@@ -93,7 +97,7 @@ def _stated(workload: Serving, start: StartUp) -> tuple[Serving, tuple[Caution, 
     return load, (Caution(code="assumed-load", message=f"speed assumes {' and '.join(assumed)}"),)
 
 
-def _figures(speed: ServingSpeed, machine: Machine, model: Model) -> SpeedEstimate:
+def _figures(speed: ServingSpeed, machine: Machine, model: Model, lines: tuple[OperatorTime, ...]) -> SpeedEstimate:
     spread = speed_spread(machine, model)
 
     def latency(seconds: object, name: str, p50: object = None, p99: object = None) -> Latency:
@@ -122,6 +126,10 @@ def _figures(speed: ServingSpeed, machine: Machine, model: Model) -> SpeedEstima
         mfu=rate(mfu) if np.isfinite(mfu) else None,
         batch=float(np.asarray(speed.running)),
         lines={name: float(np.asarray(seconds)) for name, seconds in speed.lines.items()},
+        operators=lines,
+        ttft_lines={
+            name: taken for name, seconds in speed.first_lines.items() if (taken := float(np.asarray(seconds))) > 0
+        },
     )
 
 

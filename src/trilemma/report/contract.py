@@ -72,6 +72,21 @@ class SpeedLine(TypedDict):
     seconds: float
 
 
+class OperatorDocument(TypedDict):
+    """One line of the time per output token, on the busiest GPU; the lines sum to ``tpot_ms``."""
+
+    name: str
+    seconds: float
+    share: float
+    bound_by: Literal["compute", "memory_bandwidth", "interconnect", "capacity", "host"]
+    source: str
+    roof_s: NotRequired[float]
+    fraction_of_roof: NotRequired[float]
+    flops: NotRequired[float]
+    bytes: NotRequired[float]
+    computed_in: NotRequired[str]
+
+
 class SpeedDocument(TypedDict):
     ttft_ms: NotRequired[FigureDocument]
     tpot_ms: NotRequired[FigureDocument]
@@ -86,6 +101,8 @@ class SpeedDocument(TypedDict):
     bubble_fraction: NotRequired[FigureDocument]
     batch: NotRequired[float]
     lines: NotRequired[list[SpeedLine]]
+    operators: NotRequired[list[OperatorDocument]]
+    ttft_lines: NotRequired[list[SpeedLine]]
 
 
 class BottleneckDocument(TypedDict):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from trilemma.estimate.estimate import Estimate, Latency, MemoryEstimate, SpeedEstimate
+from trilemma.estimate.estimate import Estimate, Latency, MemoryEstimate, OperatorTime, SpeedEstimate
 from trilemma.intervals import Interval
 from trilemma.memory.ledger import Line
 
@@ -147,9 +147,33 @@ def _speed(speed: SpeedEstimate) -> dict[str, Any]:
             "comm_fraction": _interval(speed.comm_fraction),
             "bubble_fraction": _interval(speed.bubble_fraction),
             "batch": None if speed.batch is None else _rounded(speed.batch),
-            "lines": [{"name": name, "seconds": _rounded(seconds)} for name, seconds in speed.lines.items()] or None,
+            "lines": _seconds(speed.lines),
+            "operators": [_operator(line) for line in speed.operators] or None,
+            "ttft_lines": _seconds(speed.ttft_lines),
         }
     )
+
+
+def _seconds(lines: Mapping[str, float]) -> list[dict[str, Any]] | None:
+    return [{"name": name, "seconds": _rounded(seconds)} for name, seconds in lines.items()] or None
+
+
+def _operator(line: OperatorTime) -> dict[str, Any]:
+    figures = {
+        "seconds": line.seconds,
+        "share": line.share,
+        "roof_s": line.roof_s,
+        "fraction_of_roof": line.fraction_of_roof,
+        "flops": line.flops,
+        "bytes": line.bytes,
+    }
+    return {
+        "name": line.name,
+        **{name: _rounded(value) for name, value in figures.items() if value is not None},
+        "bound_by": line.bound_by,
+        "source": line.source,
+        **({"computed_in": line.computed_in} if line.computed_in is not None else {}),
+    }
 
 
 def _cost(estimate: Estimate) -> dict[str, Any] | None:

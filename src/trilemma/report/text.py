@@ -10,10 +10,10 @@ from trilemma.estimate.estimate import Estimate, Latency
 from trilemma.intervals import Interval
 from trilemma.memory.ledger import Line
 from trilemma.quantities import GIB, show_count, show_gib
+from trilemma.report.bars import bar
+from trilemma.report.operators import operator_table
 from trilemma.report.tables import render_table
 from trilemma.report.training import training_speed
-
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 #: What each ledger line is called on screen.
 _NAMES = {
@@ -28,19 +28,13 @@ _NAMES = {
 }
 
 
-def bar(share: float, width: int) -> str:
-    """A bar of ``share`` of ``width`` cells, in eighths of a cell; shares beyond 1 fill it."""
-    eighths = round(max(0.0, min(share, 1.0)) * width * 8)
-    full, rest = divmod(eighths, 8)
-    return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
-
-
 def render_estimate(estimate: Estimate, *, explain: bool = False, width: int = 100) -> str:
     """The whole answer: verdict, ledger, cache, speed, cost, remedies, cautions."""
     parts = [*_headline(estimate), "", *_ledger(estimate)]
     if explain:
         parts += ["", *_explained(estimate, width)]
-    for section in (_measured(estimate), _cache(estimate), _speed(estimate), _money(estimate)):
+    operators = list(operator_table(estimate.speed, full=explain, width=width)) if estimate.speed else []
+    for section in (_measured(estimate), _cache(estimate), _speed(estimate), operators, _money(estimate)):
         if section:
             parts += ["", *section]
     if estimate.fits and "command" in estimate.extras:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trilemma.estimate.estimate import Estimate
 from trilemma.intervals import Interval
 from trilemma.quantities import show_count
+from trilemma.report.bars import bar
 
 _CELLS = 24
 #: Lines below this share of the step are summed up.
@@ -53,8 +54,6 @@ def _where(estimate: Estimate, total: float) -> Iterator[str]:
 
 
 def _part(name: str, seconds: float, total: float) -> str:
-    from trilemma.report.text import bar
-
     share = seconds / total
     return f"           {name:<18} {_seconds(seconds):>8} s  {bar(share, _CELLS)} {share:4.0%}"
 

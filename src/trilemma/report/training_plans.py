@@ -11,9 +11,9 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.plans.training import Recompute, TrainingPlan
 from trilemma.plans.training_document import training_plan_to_document
 from trilemma.quantities import GIB, show_count
+from trilemma.report.bars import bar
 from trilemma.report.document import estimate_document, plans_document
 from trilemma.report.tables import render_table
-from trilemma.report.text import bar
 from trilemma.search.techniques import Technique
 from trilemma.search.training import FoundPlan, TrainingSearch
 from trilemma.search.training_questions import Gain, LeastGpus, WaterfallStep

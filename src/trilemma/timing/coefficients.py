@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib import resources
 from typing import Any
+
+import numpy as np
 
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.quantities import Numbers
@@ -104,6 +106,31 @@ def scaled(coefficients: Coefficients, factors: Mapping[str, Numbers]) -> Coeffi
                 {key: share * factor for key, share in value.items()} if isinstance(value, Mapping) else value * factor
             )
     return replace(coefficients, **changed)
+
+
+#: Coefficients that are shares of a datasheet figure, or multiply one.
+_SHARES = (
+    "cache_stream", "prefill_attention", "experts_share_of_matmul", "experts_stream", "prefill_matmul", "prefill_experts",
+    "link_share", "pcie_share", "network_share",
+)  # fmt: skip
+
+
+def at_datasheet(coefficients: Coefficients) -> Coefficients:
+    """``coefficients`` of kernels that reach the datasheet and wait for nothing: every share 1, every fixed time 0.
+
+    What is work and no loss stays: padding to tiles, distinct experts, the busiest rank of an expert group, and the part of
+    a prefill that hides behind the steps it is mixed into.
+    """
+    best: dict[str, Any] = dict.fromkeys(_SHARES, 1.0)
+    best |= {field.name: 0.0 for field in fields(coefficients) if field.name.endswith("_s")}
+    return replace(
+        coefficients,
+        matmul={"bf16": 1.0},
+        stream=dict.fromkeys(coefficients.stream, 1.0),
+        overlap_power=np.inf,
+        interference=np.minimum(coefficients.interference, 1.0),
+        **best,
+    )
 
 
 def coefficients_for(accelerator: Accelerator) -> Coefficients:

@@ -14,7 +14,7 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.plans import Layout
 from trilemma.quantities import Numbers
 from trilemma.timing.attention import Work, decode_work, prefill_work
-from trilemma.timing.coefficients import Coefficients, coefficients_for, scaled
+from trilemma.timing.coefficients import Coefficients, at_datasheet, coefficients_for, scaled
 from trilemma.timing.collectives import Wires, all_gather_s, all_reduce_s, point_to_point_s, wires
 from trilemma.timing.operators import ExpertProducts, ModelWork, Products
 from trilemma.timing.roofline import is_compute_bound, operator_time_s, peak_flops
@@ -29,10 +29,25 @@ _HIDDEN_BYTES = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LineWork:
+    """What a line computes and moves, ``repeats`` times in the seconds that it takes; ``computed_in`` names its peak."""
+
+    line: str
+    computed_in: str
+    work: Work
+    repeats: Numbers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PassTime:
-    """Exposed seconds of one pass by (line, resource that binds); lines and resources both sum to the total."""
+    """Exposed seconds of one pass by (line, resource that binds); lines and resources both sum to the total.
+
+    ``works`` are FLOPs and bytes behind the lines that have any. The datasheet roof of each line is the same pass on
+    `Machine.at_datasheet`.
+    """
 
     parts: Mapping[tuple[str, str], Numbers]
+    works: tuple[LineWork, ...] = ()
 
     @property
     def lines(self) -> dict[str, Any]:
@@ -42,6 +57,10 @@ class PassTime:
     @property
     def resources(self) -> dict[str, Any]:
         return {name: self._sum(1, name) for name in RESOURCES}
+
+    def binding(self, line: str) -> str:
+        """The resource that takes most of ``line``, of one plan."""
+        return max(RESOURCES, key=lambda name: float(np.asarray(self.parts.get((line, name), 0.0))))
 
     @property
     def total_s(self) -> Any:
@@ -90,6 +109,10 @@ class Machine:
         """The same cards and wires under other coefficients."""
         return replace(self, coefficients=coefficients, wires=wires(self.cluster, coefficients))
 
+    def at_datasheet(self) -> Machine:
+        """The same cards and wires at their datasheet figures: no pass is faster, its lines are the roofs of this one's."""
+        return self.with_coefficients(at_datasheet(self.coefficients))
+
     @property
     def bandwidth(self) -> float:
         return self.accelerator.bandwidth_bytes_per_s.value
@@ -101,11 +124,15 @@ class _Tally:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.parts: dict[tuple[str, str], Any] = {}
+        self.works: list[LineWork] = []
 
     def add(self, line: str, resource: str, seconds: Any) -> None:
         self.parts[line, resource] = self.parts.get((line, resource), np.float64(0.0)) + seconds
 
-    def operator(self, line: str, work: Work, *, flops_per_s: Any, bytes_per_s: Any, scale: Numbers = 1.0) -> None:
+    def operator(
+        self, line: str, work: Work, *, computed_in: str, flops_per_s: Any, bytes_per_s: Any, scale: Numbers = 1.0
+    ) -> None:
+        self.works.append(LineWork(line=line, computed_in=computed_in, work=work, repeats=scale))
         power = self.machine.coefficients.overlap_power
         rates = {"flops_per_s": flops_per_s, "bytes_per_s": bytes_per_s}
         seconds = operator_time_s(work.flops, work.bytes, power=power, **rates) * scale
@@ -127,6 +154,7 @@ class _Tally:
         self.operator(
             line,
             work,
+            computed_in=product.computed_in,
             flops_per_s=peak_flops(machine.accelerator, product.computed_in)
             * machine.coefficients.matmul_share(product.computed_in)
             * share,
@@ -135,7 +163,7 @@ class _Tally:
         )
 
     def done(self) -> PassTime:
-        return PassTime(parts=dict(self.parts))
+        return PassTime(parts=dict(self.parts), works=tuple(self.works))
 
 
 def decode_step(
@@ -168,6 +196,7 @@ def decode_step(
         tally.operator(
             "attention",
             Work(flops=one.flops * rows * count, bytes=one.bytes * sequences * count),
+            computed_in="bf16",
             flops_per_s=bf16,
             bytes_per_s=machine.bandwidth * machine.coefficients.cache_stream,
             scale=uneven,
@@ -204,6 +233,7 @@ def prefill_pass(
         tally.operator(
             "attention",
             one.times(np.asarray(prompts, dtype=float) * count),
+            computed_in="bf16",
             flops_per_s=flops_per_s,
             bytes_per_s=machine.bandwidth * machine.coefficients.cache_stream,
         )

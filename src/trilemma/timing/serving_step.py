@@ -26,8 +26,10 @@ class ServingSpeed:
 
     ``running`` sequences of one attention replica decode at once: the requests offered to it, or what its cache holds.
     ``gap`` is the time between two tokens as a reader sees it (ITL), ``request`` from sending to the last token; P50 and
-    P99 are closed forms (`queueing`). ``lines`` sum to ``tpot_s``; ``resources`` too. ``mfu`` counts ``2 · active
-    parameters`` FLOPs per token, prompts included, attention to past tokens left out, against the dense BF16 peak.
+    P99 are closed forms (`queueing`). ``lines`` sum to ``tpot_s``; ``resources`` too; ``first_lines`` to ``ttft_s``. A token
+    is ``steps_per_token`` of ``step`` and ``prefills_per_token`` of ``prefill``, a pass of other requests' prompts. ``mfu``
+    counts ``2 · active parameters`` FLOPs per token, prompts included, attention to past tokens left out, against the dense
+    BF16 peak.
     """
 
     ttft_s: Numbers
@@ -49,6 +51,11 @@ class ServingSpeed:
     request_p99_s: Numbers
     lines: Mapping[str, Numbers]
     resources: Mapping[str, Numbers]
+    first_lines: Mapping[str, Numbers]
+    step: PassTime
+    steps_per_token: float
+    prefill: PassTime
+    prefills_per_token: Numbers
 
     def bottleneck(self) -> Any:
         """The resource that binds most of a token's time (name, or array of names); "capacity" where the cache does."""
@@ -139,6 +146,17 @@ def serving_speed(
         request_p99_s=ttft_p99_s + (load.osl - 1) * tpot_s,
         lines=lines,
         resources=resources,
+        first_lines={
+            "request": host.request_s,
+            "prefill": prompt.total_s,
+            "steps_waited": host.steps_waited * step.total_s,
+            "prefills_ahead": queue_s,
+            "slot": waited_s,
+        },
+        step=step,
+        steps_per_token=per_token,
+        prefill=shared,
+        prefills_per_token=(load.running - 1) / load.osl / load.together / load.pp,
     )
 
 
@@ -176,8 +194,13 @@ def _load(
         osl=np.asarray(osl, dtype=float),
         fresh=fresh,
         cached=cached,
-        together=np.clip(np.floor(_PREFILL_TOKENS / fresh), 1.0, running),
+        together=prompts_together(fresh, waiting=running),
     )
+
+
+def prompts_together(fresh: Numbers, *, waiting: Numbers = np.inf) -> Any:
+    """How many prompts of ``fresh`` tokens run in one pass where ``waiting`` are there to be run."""
+    return np.clip(np.floor(_PREFILL_TOKENS / np.asarray(fresh, dtype=float)), 1.0, waiting)
 
 
 def concurrency_for_rate(
