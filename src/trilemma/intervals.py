@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from trilemma.errors import TrilemmaError
+
+#: Half-width of a central 90 % interval in standard deviations of a normal law.
+NINETY = 1.645
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,3 +38,14 @@ class Interval:
     def scaled(self, factor: float) -> Interval:
         low, high = sorted((self.low * factor, self.high * factor))
         return Interval(value=self.value * factor, low=low, high=high)
+
+    def chance_below(self, limit: float) -> float:
+        """The probability that a positive figure is at most ``limit``: log-normal, ``low`` and ``high`` its 5th and 95th
+        percentile. ``value`` need not be the median: bounds that lean to one side say that the figure does."""
+        if not 0 < self.low < self.high:
+            return float(self.value <= limit)
+        if limit <= 0:
+            return 0.0
+        middle = (math.log(self.low) + math.log(self.high)) / 2
+        sigma = (math.log(self.high) - math.log(self.low)) / 2 / NINETY
+        return (1 + math.erf((math.log(limit) - middle) / sigma / math.sqrt(2))) / 2

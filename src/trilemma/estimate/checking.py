@@ -11,7 +11,8 @@ from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Estimate, Verdict
 from trilemma.estimate.layouts import check_context, check_layout
 from trilemma.estimate.measured import Comparison, compare, given_lines
-from trilemma.estimate.serving import estimate, from_start_up, rescaled
+from trilemma.estimate.pool_start import rescaled
+from trilemma.estimate.serving import estimate, from_start_up
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.quantities import GIB

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
@@ -40,12 +41,12 @@ class Speed:
 
 def plan_speed(start: StartUp, *, model: Model, cluster: Cluster, workload: Serving, plan: Plan) -> Speed:
     """Latency and throughput of one plan under its load; a load that is not stated is assumed and listed."""
-    load, cautions = _stated(workload, start)
+    load, cautions = stated(workload, start)
     isl, osl = load.isl or ASSUMED_ISL, load.osl or ASSUMED_OSL
     layout, kv_format = plan.pool.layout, catalogue.get(start.kv_format)
     work = model_work(model, cluster.accelerator)
     machine = Machine.serving(cluster, work=work, engine=engines.canonical(plan.engine.name))
-    speculation, unstated = _speculation(plan)
+    speculation, unstated = speculation_of(plan)
     held = slots(start, length=isl + osl)
     concurrency = load.concurrency
     if load.rate is not None:
@@ -60,10 +61,10 @@ def plan_speed(start: StartUp, *, model: Model, cluster: Cluster, workload: Serv
     speed = asked(work, machine, layout)
     lines = operators(speed, asked(work, machine.at_datasheet(), layout), machine)
     return Speed(
-        figures=_figures(speed, machine, model, lines),
+        figures=speed_figures(speed, speed_spread(machine, model), lines),
         bottleneck=_bottleneck(speed, held),
         output_tokens_per_s=float(speed.output_tokens_per_s),
-        cautions=(*cautions, *unstated, *_source_cautions(machine)),
+        cautions=(*cautions, *unstated, *source_cautions(machine)),
     )
 
 
@@ -77,7 +78,7 @@ def slots(start: StartUp, *, length: int) -> np.ndarray:
     return np.minimum(np.floor(by_cache), start.max_seqs)
 
 
-def _stated(workload: Serving, start: StartUp) -> tuple[Serving, tuple[Caution, ...]]:
+def stated(workload: Serving, start: StartUp) -> tuple[Serving, tuple[Caution, ...]]:
     """The load with gaps filled, and a caution for what was filled."""
     assumed = []
     load = workload
@@ -97,8 +98,10 @@ def _stated(workload: Serving, start: StartUp) -> tuple[Serving, tuple[Caution, 
     return load, (Caution(code="assumed-load", message=f"speed assumes {' and '.join(assumed)}"),)
 
 
-def _figures(speed: ServingSpeed, machine: Machine, model: Model, lines: tuple[OperatorTime, ...]) -> SpeedEstimate:
-    spread = speed_spread(machine, model)
+def speed_figures(
+    speed: ServingSpeed, spread: Mapping[str, tuple[float, float]], lines: tuple[OperatorTime, ...]
+) -> SpeedEstimate:
+    """The figures of ``speed`` with the bounds of ``spread`` (see `speed_spread`)."""
 
     def latency(seconds: object, name: str, p50: object = None, p99: object = None) -> Latency:
         low, high = spread[name]
@@ -148,7 +151,7 @@ def _bottleneck(speed: ServingSpeed, held: np.ndarray) -> Bottleneck:
     )
 
 
-def _speculation(plan: Plan) -> tuple[Speculation | None, tuple[Caution, ...]]:
+def speculation_of(plan: Plan) -> tuple[Speculation | None, tuple[Caution, ...]]:
     """Drafts speed a plan up by their acceptance, which is measured on the user's own text and never guessed."""
     draft = plan.pool.draft
     if draft is None:
@@ -159,7 +162,7 @@ def _speculation(plan: Plan) -> tuple[Speculation | None, tuple[Caution, ...]]:
     return Speculation(drafted=draft.tokens, acceptance=draft.acceptance), ()
 
 
-def _source_cautions(machine: Machine) -> tuple[Caution, ...]:
+def source_cautions(machine: Machine) -> tuple[Caution, ...]:
     """Where the speed comes from: a profile, runs of this deployment, of deployments like it, or the datasheet."""
     profile = serving_terms.current().profile
     if profile is not None:

@@ -12,7 +12,8 @@ from trilemma.engines.flags import FlagTable
 from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.layouts import check_context, check_layout
-from trilemma.estimate.serving import from_start_up, rescaled
+from trilemma.estimate.pool_start import rescaled
+from trilemma.estimate.serving import from_start_up
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.workloads import Serving

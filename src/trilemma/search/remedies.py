@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from trilemma import engines
 from trilemma.errors import InputError
 from trilemma.estimate.estimate import Estimate, Remedy
-from trilemma.estimate.serving import summary
+from trilemma.estimate.sections import summary
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import Model
 from trilemma.models.catalogue import hub_id

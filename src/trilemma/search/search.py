@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from trilemma.errors import InputError
 from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.layouts import check_context
-from trilemma.estimate.serving import estimate, summary
+from trilemma.estimate.sections import summary
+from trilemma.estimate.serving import estimate
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans import EngineRef, Layout, Plan, Pool

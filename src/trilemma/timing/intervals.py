@@ -27,6 +27,18 @@ def speed_spread(machine: Machine, model: Model) -> Mapping[str, tuple[float, fl
     return {"output": (1 / high, 1 / low)} | found
 
 
+def pools_spread(machine: Machine, model: Model) -> Mapping[str, tuple[float, float]]:
+    """`speed_spread` of prefill and decode in pools of their own: the class of such runs, whatever was fitted, and no
+    narrower than interleaved serving where no kernel of this kind of card was measured."""
+    row = spec_sheet()["spread"]["disaggregated"]
+    found = {figure: (float(row[figure][0]), float(row[figure][1])) for figure in ("ttft", "tpot")}
+    if not machine.coefficients.known_card:
+        wider = speed_spread(machine, model)
+        found = {name: (min(low, wider[name][0]), max(high, wider[name][1])) for name, (low, high) in found.items()}
+    low, high = found["tpot"]
+    return {"output": (1 / high, 1 / low)} | found
+
+
 def _fitted(machine: Machine, family: str) -> dict[str, tuple[float, float]]:
     found = {}
     for figure in ("ttft", "tpot"):

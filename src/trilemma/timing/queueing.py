@@ -1,6 +1,7 @@
 """Requests that share an engine: how long one waits, and what the slowest see.
 
-Closed forms for a fixed number of requests in flight (each user sends the next request when one is answered).
+Closed forms for a fixed number of requests in flight (each user sends the next request when one is answered), and the
+queue before several workers that take equal time for each request.
 """
 
 from __future__ import annotations
@@ -22,6 +23,18 @@ def waiting_s(offered: Numbers, running: Numbers, cycle_s: Numbers) -> Any:
     ``offered − running`` in line waits its turn.
     """
     return np.maximum(np.asarray(offered, dtype=float) - running, 0.0) * cycle_s / running
+
+
+def shared_queue_wait_s(busy: Numbers, servers: Numbers, service_s: Numbers) -> Any:
+    """Mean seconds in a queue before ``servers`` workers that are ``busy`` a share of the time, each request ``service_s``.
+
+    M/D/c: half of the wait of M/M/c (Allen and Cunneen: half the sum of squared variations of arrivals, 1, and of service,
+    0), which is ``service · busy^(√(2(c + 1)) − 1) / (c · (1 − busy))`` (Sakasegawa 1977). Infinite from ``busy`` = 1 on.
+    """
+    busy, servers = np.asarray(busy, dtype=float), np.asarray(servers, dtype=float)
+    below = np.minimum(busy, 1.0 - 1e-15)
+    wait_s = service_s * below ** (np.sqrt(2 * (servers + 1)) - 1) / (servers * (1 - below)) / 2
+    return np.where(busy < 1.0, wait_s, np.inf)
 
 
 def percentiles_s(sure_s: Numbers, waited_s: Numbers) -> tuple[Any, Any]:

@@ -1,0 +1,239 @@
+"""One plan of two pools, prefill and decode: both start-ups, the speed of both together, and which of them limits."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from trilemma import engines
+from trilemma.engines.base import Stage, StartUp
+from trilemma.errors import Caution, InputError
+from trilemma.estimate.estimate import Bottleneck, Estimate, Resource, Verdict
+from trilemma.estimate.operators import operators
+from trilemma.estimate.pool_start import start_pool
+from trilemma.estimate.reasons import reason
+from trilemma.estimate.sections import assembled, cache_of, memory_of, printed_lines
+from trilemma.estimate.speed import (
+    ASSUMED_CONCURRENCY,
+    ASSUMED_ISL,
+    ASSUMED_OSL,
+    Speed,
+    slots,
+    source_cautions,
+    speculation_of,
+    speed_figures,
+    stated,
+)
+from trilemma.formats import catalogue
+from trilemma.hardware.cluster import Cluster
+from trilemma.models.architecture import Model
+from trilemma.models.catalogue import hub_id
+from trilemma.plans import Plan, Pool
+from trilemma.quantities import show_count
+from trilemma.timing import Machine, model_work
+from trilemma.timing.intervals import pools_spread
+from trilemma.timing.pools import Pools, PoolsSpeed
+from trilemma.workloads import Serving
+
+#: Engines that hand a cache from a prefill to a decode instance: vLLM's KV connectors, SGLang's --disaggregation-mode,
+#: TensorRT-LLM's context and generation servers.
+DISAGGREGATING = ("vllm", "sglang", "tensorrt-llm")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Started:
+    pool: Pool
+    start: StartUp
+    stage: Stage
+    probability: float
+
+
+def estimate_pools(
+    *,
+    model: Model,
+    cluster: Cluster,
+    workload: Serving,
+    plan: Plan,
+    free_bytes: float | None = None,
+    capacity_bytes: float | None = None,
+    served_as: str | None = None,
+) -> Estimate:
+    """What a prefill and a decode pool cost together: the ledger is that of the fuller card, the cache that of decode.
+
+    Cards of ``cluster`` that the pools do not take stay idle and are paid for. Raises `InputError` for other roles, for an
+    engine that cannot hand a cache over, for outputs of one token, and for more GPUs than there are.
+    """
+    prefill, decode = _roles(plan)
+    _check(plan, cluster, workload)
+    engine = engines.get(plan.engine.name)
+    started = []
+    for pool in (prefill, decode):
+        start = start_pool(
+            pool, engine=plan.engine, model=model, cluster=cluster, free_bytes=free_bytes, capacity_bytes=capacity_bytes
+        )
+        stage, probability = engine.likeliest_stage(start)
+        started.append(_Started(pool=pool, start=start, stage=stage, probability=probability))
+    worst = max(started, key=lambda one: float(one.start.ledger.total()) / float(one.start.capacity_bytes))
+    decoding = started[1]
+    speed = None
+    more: tuple[Caution, ...] = ()
+    if all(one.stage == "ok" for one in started):
+        speed, more = _speed(decoding.start, model=model, cluster=cluster, workload=workload, plan=plan)
+    named = served_as or hub_id(model.name)
+    commands = [
+        {
+            "pool": one.pool.role,
+            "replicas": one.pool.replicas,
+            "command": shlex.join(engine.write(model=named, plan=replace(plan, pools=(one.pool,)))),
+        }
+        for one in started
+    ]
+    return assembled(
+        decoding.start,
+        verdict=_verdict(started),
+        memory=memory_of(worst.start),
+        cache=cache_of(decoding.start, decode.layout) if decoding.start.pool.bytes_per_token_per_gpu else None,
+        speed=speed,
+        model=model,
+        cluster=cluster,
+        workload=workload,
+        plan=plan,
+        ranks=tuple(_rank(one) for one in started),
+        cautions=(*_idle(plan, cluster), *more),
+        extras={"start_up": printed_lines(decoding.start, engine), "commands": commands},
+    )
+
+
+def _roles(plan: Plan) -> tuple[Pool, Pool]:
+    by_role = {pool.role: pool for pool in plan.pools}
+    if len(plan.pools) != 2 or set(by_role) != {"prefill", "decode"}:
+        roles = ", ".join(pool.role for pool in plan.pools)
+        raise InputError(f"pools of {roles}: a plan of several pools has one of prefill and one of decode")
+    return by_role["prefill"], by_role["decode"]
+
+
+def _check(plan: Plan, cluster: Cluster, workload: Serving) -> None:
+    if engines.canonical(plan.engine.name) not in DISAGGREGATING:
+        raise InputError(
+            f"{plan.engine.name} has no prefill and decode pools; use one pool, or {', '.join(DISAGGREGATING)}"
+        )
+    if plan.gpus > cluster.gpus:
+        raise InputError(f"the pools take {plan.gpus} GPUs, but --gpu names {cluster.gpus}")
+    if workload.osl == 1:
+        raise InputError("--osl 1 leaves a decode pool nothing to do; use one pool")
+
+
+def _verdict(started: list[_Started]) -> Verdict:
+    """The first failure, told of its pool; where both start, the probability that both do."""
+    failing = next((one for one in started if one.stage != "ok"), None)
+    if failing is not None:
+        return Verdict(
+            stage=failing.stage,
+            probability=failing.probability,
+            reason=f"{failing.pool.role}: {reason(failing.stage, failing.start)}",
+        )
+    prefill, decode = started
+    return Verdict(
+        stage="ok",
+        probability=prefill.probability * decode.probability,
+        reason=f"in decode {reason('ok', decode.start)}; prefill starts too",
+    )
+
+
+def _rank(one: _Started) -> Mapping[str, Any]:
+    return {
+        "pool": one.pool.role,
+        "stage": 0,
+        "count": int(one.pool.gpus),
+        "memory": {line.name: float(line.bytes) for line in one.start.ledger},
+    }
+
+
+def _speed(
+    start: StartUp, *, model: Model, cluster: Cluster, workload: Serving, plan: Plan
+) -> tuple[Speed, tuple[Caution, ...]]:
+    """Latency and throughput of both pools; ``start`` is that of decode, whose slots hold the requests."""
+    load, assumed = stated(workload, start)
+    isl, osl = load.isl or ASSUMED_ISL, load.osl or ASSUMED_OSL
+    prefill, decode = _roles(plan)
+    work = model_work(model, cluster.accelerator)
+    machine = Machine.serving(cluster, work=work, engine=engines.canonical(plan.engine.name))
+    speculation, unstated = speculation_of(replace(plan, pools=(decode,)))
+    pools = Pools(
+        work=work,
+        machine=machine,
+        prefill=prefill.layout,
+        decode=decode.layout,
+        prefill_workers=prefill.replicas,
+        decode_workers=decode.replicas,
+        isl=isl,
+        osl=osl,
+        kv_format=catalogue.get(start.kv_format),
+        slots=slots(start, length=isl + osl),
+        prefix_hit=load.prefix_hit,
+        speculation=speculation,
+    )
+    concurrency = load.concurrency or ASSUMED_CONCURRENCY if load.rate is None else None
+    found = pools.speed(concurrency=concurrency, rate=load.rate)
+    serving = found.serving
+    lines = operators(serving, pools.at_datasheet().at_batch(serving.running), machine)
+    figures = speed_figures(serving, pools_spread(machine, model), lines)
+    idle = cluster.gpus / float(pools.gpus)
+    figures = replace(
+        figures, tokens_per_s_per_gpu=_over(figures.tokens_per_s_per_gpu, idle), mfu=_over(figures.mfu, idle)
+    )
+    return Speed(
+        figures=figures,
+        bottleneck=_bottleneck(found, float(pools.slots)),
+        output_tokens_per_s=float(serving.output_tokens_per_s),
+        cautions=(*assumed, *unstated, *source_cautions(machine)),
+    ), _handover(pools, found)
+
+
+def _over(interval: Any, factor: float) -> Any:
+    """A figure per GPU when idle GPUs count."""
+    return interval.scaled(1.0 / factor) if interval is not None else None
+
+
+def _bottleneck(found: PoolsSpeed, held: float) -> Bottleneck:
+    """The pool that is nearer to what it can do, by the share of time that prefill computes and of slots that decode fills."""
+    busy, full = float(found.flow.prefill_busy), float(found.flow.slots_used)
+    shares = f"prefill workers are busy {busy:.0%} of the time, decode slots are {full:.0%} full"
+    serving = found.serving
+    if bool(serving.capacity_limited):
+        return Bottleneck(
+            resource="capacity",
+            detail=f"decode holds {show_count(held)} such requests a replica, the rest wait; {shares}",
+        )
+    if busy > full:
+        parts = serving.prefill.resources
+        pool = "prefill"
+    else:
+        parts, pool = dict(serving.resources), "decode"
+    resource = max(parts, key=lambda name: float(np.asarray(parts[name])))
+    return Bottleneck(resource=cast(Resource, resource), detail=f"the {pool} pool limits: {shares}")
+
+
+def _handover(pools: Pools, found: PoolsSpeed) -> tuple[Caution, ...]:
+    """Over which wire the cache travels, which is assumed, and what that takes."""
+    gpus = int(pools.gpus)
+    path = pools.machine.cluster.path(gpus)
+    wire = {"link": path.name, "pcie": "PCIe", "network": "the network"}.get(path.kind, path.kind)
+    n_bytes = float(np.asarray(pools.decode_worker(1.0).received_bytes))
+    message = (
+        f"the cache of a prompt, {n_bytes / 2**20:,.0f} MiB for each decode rank, is taken to travel over {wire} once the"
+        f" prefill is done: {float(np.asarray(found.flow.transfer_s)) * 1e3:,.1f} ms of the time to the first token"
+    )
+    return (Caution(code="kv-transfer", message=message),)
+
+
+def _idle(plan: Plan, cluster: Cluster) -> tuple[Caution, ...]:
+    idle = cluster.gpus - int(plan.gpus)
+    if not idle:
+        return ()
+    message = f"{idle} of the {cluster.gpus} GPUs stay idle; figures per GPU and the price count them"
+    return (Caution(code="idle-gpus", message=message),)

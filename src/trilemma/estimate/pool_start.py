@@ -1,0 +1,57 @@
+"""How the engines of one pool start: layout and context checked, the engine's own budget applied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from trilemma import engines
+from trilemma.engines.base import StartUp
+from trilemma.engines.vendors import check_vendor
+from trilemma.estimate.layouts import check_context, check_layout
+from trilemma.hardware.cluster import Cluster
+from trilemma.models.architecture import Model
+from trilemma.plans import EngineRef, Pool
+from trilemma.workloads import Serving
+
+
+def with_context(pool: Pool, workload: Serving) -> Pool:
+    """``pool`` that admits the longest request of ``workload``, where neither its options nor the workload say otherwise."""
+    if pool.options.context is not None or workload.longest_request is None:
+        return pool
+    return replace(pool, options=replace(pool.options, context=workload.longest_request))
+
+
+def start_pool(
+    pool: Pool,
+    *,
+    engine: EngineRef,
+    model: Model,
+    cluster: Cluster,
+    free_bytes: float | None = None,
+    capacity_bytes: float | None = None,
+) -> StartUp:
+    """Start-up of one engine of ``pool``. Raises `InputError` for layouts and contexts that are refused."""
+    check_layout(model, pool.layout)
+    check_context(model, pool.options.context, rescaled=rescaled(pool))
+    named = engines.get(engine.name)
+    check_vendor(named.name, cluster.accelerator)
+    return named.start_up(
+        model=model,
+        accelerator=cluster.accelerator,
+        layout=pool.layout,
+        options=pool.options,
+        draft=pool.draft,
+        version=engine.version,
+        free_bytes=free_bytes,
+        capacity_bytes=capacity_bytes,
+    )
+
+
+def rescaled(pool: Pool) -> bool:
+    """Whether the engine is told to stretch the model's positions."""
+    overrides = pool.options.extra.get("hf-overrides")
+    told = overrides if isinstance(overrides, Mapping) else {}
+    return "rope-scaling" in pool.options.extra or any(
+        name in told for name in ("rope_scaling", "rope_parameters", "max_position_embeddings")
+    )

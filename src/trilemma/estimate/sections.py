@@ -1,0 +1,204 @@
+"""The parts that every serving estimate is made of, whatever the number of its pools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from trilemma.engines.base import Engine, StartUp
+from trilemma.errors import Caution
+from trilemma.estimate.estimate import (
+    Bottleneck,
+    CacheEstimate,
+    Estimate,
+    MemoryEstimate,
+    SpeedEstimate,
+    Verdict,
+)
+from trilemma.estimate.speed import Speed
+from trilemma.hardware.cluster import Cluster
+from trilemma.intervals import Interval
+from trilemma.models.architecture import Model
+from trilemma.models.parameters import count
+from trilemma.plans import Layout, Plan, Pool
+from trilemma.plans.document import plan_to_document
+from trilemma.quantities import GIB
+from trilemma.workloads import Serving
+
+
+def printed_lines(start: StartUp, engine: Engine) -> dict[str, Any]:
+    """What the engine will print as it starts, in its own units, and the memory fractions with which it would start."""
+    lines = start.ledger
+    loaded = sum(float(line.bytes) for line in lines if line.name in ("weights", "draft_model", "vision"))
+    bounds = engine.feasible_fraction(start)
+    return {
+        "model_loading_gib": round(loaded / GIB, 2),
+        "available_kv_cache_gib": round(float(start.pool.available_bytes) / GIB, 2),
+        "kv_cache_tokens": int(start.pool.tokens),
+        "blocks": int(start.pool.blocks),
+        "block_size": int(start.pool.block_size),
+        "max_concurrency": round(float(start.pool.concurrency), 2),
+        "needed_for_one_request_gib": round(float(start.pool.need_bytes) / GIB, 2),
+        "max_model_len": int(start.pool.max_context),
+        "memory_fraction": start.memory_fraction,
+        "feasible_memory_fraction": None if bounds is None else [round(float(bound), 4) for bound in bounds],
+    }
+
+
+def memory_of(start: StartUp) -> MemoryEstimate:
+    total = float(start.ledger.total())
+    # The pool takes what the other lines leave of the budget, so their errors move memory within the budget; only what
+    # lies outside it widens the whole. Without a pool every line is as uncertain as it stands.
+    outside = _half_width(start, "outside")
+    spread = outside if float(start.pool.available_bytes) > 0 else float(np.hypot(outside, float(start.spread_bytes)))
+    return MemoryEstimate(
+        capacity_bytes=int(start.capacity_bytes),
+        usable_bytes=int(start.budget_bytes),
+        total=Interval(value=total, low=max(total - spread, 0.0), high=total + spread),
+        ledger=start.ledger,
+    )
+
+
+def _half_width(start: StartUp, budget: str) -> float:
+    widths = [(float(line.high) - float(line.low)) / 2 for line in start.ledger if line.budget == budget]
+    return float(np.sqrt(sum(width * width for width in widths)))
+
+
+def cache_of(start: StartUp, layout: Layout) -> CacheEstimate:
+    """Of one replica, as the engine prints it; replicas under data parallelism have a pool each."""
+    pool = start.pool
+    available, rate = float(pool.available_bytes), float(pool.bytes_per_token_per_gpu)
+    tokens, spread = float(pool.tokens), float(start.spread_bytes)
+    relative = spread / available if available > 0 else 0.0
+    return CacheEstimate(
+        bytes_per_token=rate * float(layout.tp) * float(layout.pp),
+        bytes_per_token_per_gpu=rate,
+        available_bytes_per_gpu=Interval(value=available, low=available - spread, high=available + spread),
+        tokens=Interval(value=tokens, low=max(tokens * (1 - relative), 0.0), high=tokens * (1 + relative)),
+        blocks=int(pool.blocks),
+        max_context=int(pool.max_context),
+        max_concurrency=float(pool.concurrency),
+    )
+
+
+def per_million_tokens(hour: Interval | None, figures: SpeedEstimate | None) -> Interval | None:
+    """Dollars per million output tokens: the price range over the throughput range."""
+    if hour is None or figures is None or figures.output_tokens_per_s is None:
+        return None
+    rate = figures.output_tokens_per_s
+    seconds = 1e6 / 3600.0
+    return Interval(
+        value=hour.value * seconds / rate.value, low=hour.low * seconds / rate.high, high=hour.high * seconds / rate.low
+    )
+
+
+def inputs_of(start: StartUp, *, model: Model, cluster: Cluster, workload: Serving, plan: Plan) -> Mapping[str, Any]:
+    accelerator = cluster.accelerator
+    counted = count(model)
+    return {
+        "model": {
+            "name": model.name,
+            "family": model.family,
+            "parameters": counted.total,
+            "active_parameters": counted.active,
+            "quantization": model.quantization.method if model.quantization else None,
+            "source": model.source,
+        },
+        "cluster": {
+            "accelerator": {"id": accelerator.id, "name": accelerator.name},
+            "gpus": cluster.gpus,
+            "gpus_per_node": cluster.gpus_per_node,
+        },
+        "workload": {
+            name: getattr(workload, name)
+            for name in ("isl", "osl", "concurrency", "rate", "context", "prefix_hit", "ttft_ms", "tpot_ms")
+            if getattr(workload, name) is not None
+        },
+        "plan": {**plan_to_document(plan), "summary": plan_summary(plan), "context": start.context},
+        "engine": {"name": plan.engine.name, "version": start.version},
+    }
+
+
+def plan_summary(plan: Plan) -> str:
+    """A plan in a few words: ``TP8``, ``3 × TP4``, ``2 × TP4 prefill + 3 × TP2 decode``."""
+    return " + ".join(_pool_summary(pool) for pool in plan.pools)
+
+
+def _pool_summary(pool: Pool) -> str:
+    words = summary(pool.layout)
+    if pool.role != "serve" or pool.replicas > 1:
+        words = f"{pool.replicas} × {words}" if words != "one GPU" else f"{pool.replicas} × 1 GPU"
+    return words if pool.role == "serve" else f"{words} {pool.role}"
+
+
+def summary(layout: Layout) -> str:
+    """A layout in one word: ``TP8``, ``TP4 PP2``, ``DP8 EP8``."""
+    degrees = {name: getattr(layout, name) for name in ("tp", "pp", "dp", "ep", "cp", "dcp")}
+    return " ".join(f"{name.upper()}{degree}" for name, degree in degrees.items() if degree > 1) or "one GPU"
+
+
+def cautions_of(start: StartUp, model: Model, cluster: Cluster, more: Iterable[Caution] = ()) -> tuple[Caution, ...]:
+    found = [*start.cautions]
+    found += [Caution(code="model-assumption", message=text) for text in model.assumptions]
+    if model.unknown_fields:
+        names = ", ".join(model.unknown_fields[:8])
+        found.append(
+            Caution(code="unknown-fields", message=f"fields of the model's configuration not understood: {names}")
+        )
+    price = cluster.accelerator.usd_per_hour
+    if price is None:
+        found.append(Caution(code="no-price", message=f"no public price is known for {cluster.accelerator.id}"))
+    return tuple(dict.fromkeys((*found, *more)))
+
+
+def assembled(
+    start: StartUp,
+    *,
+    verdict: Verdict,
+    memory: MemoryEstimate,
+    cache: CacheEstimate | None,
+    speed: Speed | None,
+    model: Model,
+    cluster: Cluster,
+    workload: Serving,
+    plan: Plan,
+    extras: Mapping[str, Any],
+    ranks: tuple[Mapping[str, Any], ...] = (),
+    cautions: Iterable[Caution] = (),
+) -> Estimate:
+    """An estimate from its parts, price and power of all cards of ``cluster`` added; ``start`` is the pool shown."""
+    hour = cluster.accelerator.usd_per_hour.scaled(cluster.gpus) if cluster.accelerator.usd_per_hour else None
+    tdp = cluster.accelerator.tdp_w
+    watts = tdp.value * cluster.gpus if tdp else None
+    figures = speed.figures if speed else None
+    return Estimate(
+        inputs=inputs_of(start, model=model, cluster=cluster, workload=workload, plan=plan),
+        verdict=verdict,
+        memory=memory,
+        cache=cache,
+        speed=figures,
+        bottleneck=speed.bottleneck if speed else Bottleneck(resource="capacity", detail="the plan does not start"),
+        usd_per_hour=hour,
+        usd_per_million_tokens=per_million_tokens(hour, figures),
+        watts=watts,
+        joules_per_token=watts / speed.output_tokens_per_s if watts and speed else None,
+        warnings=cautions_of(start, model, cluster, (*cautions, *(speed.cautions if speed else ()))),
+        ranks=ranks,
+        extras={**extras, **targets_of(figures, workload)},
+    )
+
+
+def targets_of(figures: SpeedEstimate | None, workload: Serving) -> dict[str, Any]:
+    """``targets`` of a document: each latency asked for with the probability that it holds, by the figure's own interval."""
+    asked = (
+        ("ttft", workload.ttft_ms, figures and figures.ttft_s),
+        ("tpot", workload.tpot_ms, figures and figures.tpot_s),
+    )
+    found = [
+        {"name": name, "target_ms": target, "probability": round(latency.interval.chance_below(target / 1e3), 3)}
+        for name, target, latency in asked
+        if target is not None and latency
+    ]
+    return {"targets": found} if found else {}
