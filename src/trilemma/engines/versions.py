@@ -11,13 +11,15 @@ Version = tuple[int, ...]
 
 
 def parse_version(text: str, *, engine: str = "vLLM") -> Version:
-    """``v0.20.2rc1.dev249+g1234`` → (0, 20, 2): the leading numbers; builds of llama.cpp: ``b6170`` → (6170,).
+    """``v0.20.2rc1.dev249+g1234`` → (0, 20, 2): the leading numbers; llama.cpp counts builds: ``b6170`` → (6170,).
 
     Raises `InputError` when there are none.
     """
     build = re.match(r"\s*b(\d{3,6})\b", text)
     if build is not None:
         return (int(build.group(1)),)
+    if engine == "llama.cpp":
+        raise InputError(f"llama.cpp version {shorten(text)!r} is not a build such as b7410")
     match = re.match(r"\s*v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", text)
     if match is None:
         raise InputError(f"{engine} version {shorten(text)!r} is not a version such as 0.19.0")

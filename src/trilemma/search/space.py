@@ -55,9 +55,14 @@ class Precision:
 
     @property
     def served_as(self) -> str:
-        """What to name on the engine's command line: the hub id, or a folder for a checkpoint that has to be made."""
+        """What to name on the engine's command line: the hub id, or a folder or GGUF file that has to be made."""
         published = hub_id(self.model.name)
-        return published if self.checkpoint == AS_PUBLISHED else f"./{published.rpartition('/')[2]}-{self.name}"
+        if self.checkpoint == AS_PUBLISHED:
+            return published
+        name, quantization = published.rpartition("/")[2], self.model.quantization
+        if quantization is not None and quantization.method == "gguf":
+            return f"./{name}-{self.name.removeprefix('gguf-').upper()}.gguf"
+        return f"./{name}-{self.name}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

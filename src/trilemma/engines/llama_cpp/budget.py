@@ -64,6 +64,7 @@ def start_up(
     cards, rows = int(layout.pp), int(layout.tp)
     if (cards > 1 and rows > 1) or int(layout.ep) > 1:
         raise InputError("llama.cpp splits a model by layers (--pp) or by rows (--tp), not both, and nothing else")
+    _check_main_card(options, cards * rows)
     pieces = LayerBytes.of(model, options)
     choices, notes = settle(model, options, facts, pieces, cards, rows, free)
     every = [card_bytes(index, model, pieces, choices, options, facts, cards, rows) for index in range(cards)]
@@ -123,6 +124,15 @@ def start_up(
         free_bytes=free_bytes,
         host_bytes=host,
     )  # fmt: skip
+
+
+def _check_main_card(options: ServeOptions, cards: int) -> None:
+    """``--main-gpu`` counts cards from 0. With ``--split-mode none`` it picks one of more cards than the plan takes."""
+    main = options.extra.get("main-gpu")
+    if main is None or options.extra.get("split-mode") == "none":
+        return
+    if not 0 <= int(main) < cards:
+        raise InputError(f"--main-gpu {main} is none of the {cards} card(s); count from 0 to {cards - 1}")
 
 
 def _loads(model: Model, options: ServeOptions) -> bool:

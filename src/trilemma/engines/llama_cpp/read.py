@@ -33,6 +33,7 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     facts = launch.facts(settings)
     cards = _cards(extra, facts)
     facts["gpus"] = cards
+    _check_main_card(extra, facts)
     rows = extra.get("split-mode") in ("row", "tensor")
     number = cards if isinstance(cards, int) else 1
     layout = Layout(tp=number) if rows else Layout(pp=number)
@@ -99,6 +100,13 @@ def _cards(extra: Mapping[str, Any], facts: Mapping[str, Any]) -> int | str:
         return max(len([part for part in re.split(r"[,/]", str(extra["tensor-split"])) if part.strip()]), 1)
     visible = facts.get("gpus_visible")
     return int(visible) if visible else EVERY_CARD
+
+
+def _check_main_card(extra: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """The one card of ``--split-mode none`` is among those that the command shows."""
+    visible, main = facts.get("gpus_visible"), extra.get("main-gpu")
+    if visible is not None and main is not None and not 0 <= int(main) < int(visible):
+        raise InputError(f"--main-gpu {main} is none of the {visible} card(s) that the command shows; count from 0")
 
 
 def _options(settings: Settings, extra: dict[str, Any], version: str | None) -> ServeOptions:

@@ -19,12 +19,15 @@ _METHODS = {"draft": "draft-simple", "eagle3": "draft-eagle3", "mtp": "draft-mtp
 
 
 def write(*, model: str, plan: Plan) -> list[str]:
-    """``["llama-server", "-m" or "-hf", model, flag, value, …]`` for a plan of one pool.
+    """``["llama-server", "--model" or "--hf-repo", model, flag, value, …]`` for a plan of one pool.
 
+    A repository that does not say that it holds GGUF files is named as the file that convert_hf_to_gguf.py makes of it.
     Raises `InputError` for a plan that llama.cpp cannot run, a table of plans, or an option that the build has no flag for.
     """
     word = check_model_word(model)
     file = word.endswith(".gguf") or word.startswith(("/", "./", "../", "~"))
+    if not file and "gguf" not in word.lower():
+        file, word = True, f"./{word.rpartition('/')[2]}.gguf"
     return ["llama-server", "--model" if file else "--hf-repo", word, *arguments(plan)]
 
 

@@ -1,0 +1,112 @@
+"""Hosts of accelerators: how fast their memory is, as stated, by name, or assumed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from trilemma.errors import InputError, UnknownName, shorten
+from trilemma.hardware.accelerator import Accelerator, Figure
+from trilemma.intervals import Interval
+
+_FILE = Path(__file__).parent.parent / "data" / "hosts" / "hosts.toml"
+_MODULES = re.compile(r"(ddr[345])-?(\d{3,5})x(\d{1,2})")
+_RATE = re.compile(r"(\d{1,5}(?:\.\d{1,6})?)(?:gb/s)?")
+#: No host reads its memory slower or faster than this.
+_LEAST, _MOST = 1e9, 20e12
+_PCIE_OF_DDR5 = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Host:
+    """One machine around accelerators. ``bytes_per_s`` is what all channels of its memory move, ``assumed`` where unstated.
+
+    ``interval`` holds the machines that it may be: a point where it is stated.
+    """
+
+    name: str
+    bytes_per_s: Figure
+    interval: Interval
+    assumed: bool = False
+
+
+def parse_host(text: str) -> Host:
+    """A host as the user names it: ``DDR5-5600x2`` (transfers x channels), ``epyc-9004``, ``89.6`` or ``89.6GB/s``.
+
+    Raises `InputError` for a bandwidth that no host has, `UnknownName` for a name that is none.
+    """
+    word = text.strip().lower().replace(" ", "")
+    rate = _RATE.fullmatch(word)
+    if rate is not None:
+        return _stated(text.strip(), Figure(value=float(rate.group(1)) * 1e9, source="given"))
+    if _MODULES.fullmatch(word):
+        return _stated(word.upper().replace("X", "x"), _of_modules(word))
+    row = next((row for row in _facts()["host"] if word in row["names"]), None)
+    if row is None:
+        known = [name for row in _facts()["host"] for name in row["names"]]
+        raise UnknownName("host", shorten(text), known, hint="such as DDR5-5600x2, epyc-9004, or 89.6 (GB/s)")
+    return _stated(word, _figure(row))
+
+
+def host_of(accelerator: Accelerator) -> Host:
+    """The host that is assumed around ``accelerator`` where none is stated.
+
+    Where host and accelerator share one memory it is that; a card of workstations stands in a desktop, any other in a
+    server of its years.
+    """
+    if accelerator.unified_memory:
+        figure = accelerator.bandwidth_bytes_per_s
+        return Host(name=accelerator.name, bytes_per_s=figure, interval=_point(figure.value))
+    kind = "workstation" if _is_for_desks(accelerator) else "server_ddr5" if _is_recent(accelerator) else "server_ddr4"
+    row = _facts()["assumed"][kind]
+    figure = _of_modules(row["memory"].lower(), source=row["source"])
+    interval = Interval(value=figure.value, low=float(row["low_bytes_per_s"]), high=float(row["high_bytes_per_s"]))
+    return Host(name=row["memory"], bytes_per_s=figure, interval=interval, assumed=True)
+
+
+def _is_for_desks(accelerator: Accelerator) -> bool:
+    return any(word in accelerator.node_shape.lower() for word in ("workstation", "laptop", "desktop"))
+
+
+def _is_recent(accelerator: Accelerator) -> bool:
+    generation = accelerator.pcie_generation
+    return generation is not None and generation.value >= _PCIE_OF_DDR5
+
+
+def _stated(name: str, figure: Figure) -> Host:
+    if not _LEAST <= figure.value <= _MOST:
+        raise InputError(
+            f"--host {shorten(name)}: {figure.value / 1e9:g} GB/s is no memory of a host; give 1 to 20000 GB/s"
+        )
+    return Host(name=name, bytes_per_s=figure, interval=_point(figure.value))
+
+
+def _figure(row: Mapping[str, Any]) -> Figure:
+    if "bytes_per_s" in row:
+        return Figure(value=float(row["bytes_per_s"]), source=row["source"], as_of=str(_facts()["as_of"]))
+    return _of_modules(row["memory"].lower(), source=row["source"])
+
+
+def _of_modules(word: str, *, source: str = "") -> Figure:
+    """``channels · bytes of a channel · transfers a second``."""
+    match = _MODULES.fullmatch(word)
+    if match is None:
+        raise InputError(f"{shorten(word)!r} is no memory such as DDR5-5600x2")
+    channel = _facts()["channel"]
+    value = float(channel["bytes"]) * int(match.group(2)) * 1e6 * int(match.group(3))
+    return Figure(value=value, source=source or channel["source"], as_of=str(_facts()["as_of"]))
+
+
+def _point(value: float) -> Interval:
+    return Interval(value=value, low=value, high=value)
+
+
+@cache
+def _facts() -> dict[str, Any]:
+    from trilemma.hardware.reader import parse_toml, read_text
+
+    return parse_toml(read_text(_FILE), where=_FILE.name)
