@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trilemma.errors import Caution, InputError
 from trilemma.hardware.accelerator import Accelerator, Figure
 from trilemma.quantities import Numbers
+
+if TYPE_CHECKING:
+    from trilemma.hardware.hosts import Host
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,12 +31,16 @@ class Path:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cluster:
-    """``gpus`` accelerators of one kind, ``gpus_per_node`` to a node; ``node_bytes_per_s`` is network per GPU, one way."""
+    """``gpus`` accelerators of one kind, ``gpus_per_node`` to a node; ``node_bytes_per_s`` is network per GPU, one way.
+
+    ``host`` is the machine around those of a node, None where nobody stated it (`around` assumes one).
+    """
 
     accelerator: Accelerator
     gpus: int = 1
     gpus_per_node: int = 8
     node_bytes_per_s: float | None = None
+    host: Host | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.gpus <= 2**20:
@@ -69,6 +76,13 @@ class Cluster:
             gpus_per_node=gpus_per_node or accelerator.gpus_per_node,
             node_bytes_per_s=node_bytes_per_s,
         )
+
+    @property
+    def around(self) -> Host:
+        """The host as stated, else the one assumed for such an accelerator."""
+        from trilemma.hardware.hosts import host_of
+
+        return self.host or host_of(self.accelerator)
 
     @property
     def nodes(self) -> int:

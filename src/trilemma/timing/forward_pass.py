@@ -16,13 +16,14 @@ from trilemma.quantities import Numbers
 from trilemma.timing.attention import Work, decode_work, prefill_work
 from trilemma.timing.coefficients import Coefficients, at_datasheet, coefficients_for, scaled
 from trilemma.timing.collectives import Wires, all_gather_s, all_reduce_s, point_to_point_s, wires
+from trilemma.timing.host_weights import HOST_LINES, HostRates, decode_on_host, prefill_on_host
 from trilemma.timing.operators import ExpertProducts, ModelWork, Products
 from trilemma.timing.roofline import is_compute_bound, operator_time_s, peak_flops
 from trilemma.timing.serving_terms import current, precision_of
 
 #: Lines of a pass in the order in which they are shown.
 PASS_LINES = (
-    "dense", "experts", "attention", "lm_head", "all_reduce", "expert_exchange", "pipeline", "kernels", "host",
+    "dense", "experts", "attention", "lm_head", *HOST_LINES, "all_reduce", "expert_exchange", "pipeline", "kernels", "host",
 )  # fmt: skip
 RESOURCES = ("compute", "memory_bandwidth", "interconnect", "host")
 _HIDDEN_BYTES = 2
@@ -75,7 +76,7 @@ class Machine:
     """A cluster as timing sees it: datasheet figures and the coefficients of its kind of card.
 
     ``engine`` and ``precision`` name whose serving terms were put in ("": none were), ``measured`` says whether runs of this
-    very deployment are among what they were fitted to.
+    very deployment are among what they were fitted to. ``ideal``: everything runs at its datasheet figure.
     """
 
     accelerator: Accelerator
@@ -85,6 +86,7 @@ class Machine:
     engine: str = ""
     precision: str = ""
     measured: bool = False
+    ideal: bool = False
 
     @classmethod
     def of(cls, cluster: Cluster) -> Machine:
@@ -111,7 +113,7 @@ class Machine:
 
     def at_datasheet(self) -> Machine:
         """The same cards and wires at their datasheet figures: no pass is faster, its lines are the roofs of this one's."""
-        return self.with_coefficients(at_datasheet(self.coefficients))
+        return replace(self.with_coefficients(at_datasheet(self.coefficients)), ideal=True)
 
     @property
     def bandwidth(self) -> float:
@@ -132,7 +134,7 @@ class _Tally:
     def operator(
         self, line: str, work: Work, *, computed_in: str, flops_per_s: Any, bytes_per_s: Any, scale: Numbers = 1.0
     ) -> None:
-        self.works.append(LineWork(line=line, computed_in=computed_in, work=work, repeats=scale))
+        self.moved(line, work, computed_in=computed_in, repeats=scale)
         power = self.machine.coefficients.overlap_power
         rates = {"flops_per_s": flops_per_s, "bytes_per_s": bytes_per_s}
         seconds = operator_time_s(work.flops, work.bytes, power=power, **rates) * scale
@@ -161,6 +163,9 @@ class _Tally:
             bytes_per_s=machine.bandwidth * machine.coefficients.stream_share(product.bits) * stream,
             scale=scale,
         )
+
+    def moved(self, line: str, work: Work, *, computed_in: str, repeats: Numbers) -> None:
+        self.works.append(LineWork(line=line, computed_in=computed_in, work=work, repeats=repeats))
 
     def done(self) -> PassTime:
         return PassTime(parts=dict(self.parts), works=tuple(self.works))
@@ -204,6 +209,12 @@ def decode_step(
     _head(tally, work, layout, rows=rows)
     _exchange(tally, work, layout, rows=rows, scale=uneven)
     _launches(tally, work, uneven)
+    if work.host is not None:
+        over = decode_on_host(
+            tally, work.host, _host_rates(machine, work), rows=np.asarray(batch, dtype=float) * tokens, sequences=batch,
+            context=context, kv_format=kv_format, evenness=machine.coefficients.routing_evenness, tp=layout.tp,
+        )  # fmt: skip
+        _products(tally, work.host.work, layout, rows=rows, scale=np.where(over, uneven, 0.0))
     tally.add("host", "host", machine.coefficients.step_s + machine.coefficients.sequence_s * np.asarray(batch))
     return tally.done()
 
@@ -240,8 +251,21 @@ def prefill_pass(
     _head(tally, work, layout, rows=np.asarray(prompts, dtype=float))
     _exchange(tally, work, layout, rows=rows, scale=1.0)
     _launches(tally, work, 1.0)
+    if work.host is not None:
+        over = prefill_on_host(
+            tally, work.host, _host_rates(machine, work), tokens=tokens, cached=cached, prompts=prompts,
+            kv_format=kv_format, tp=layout.tp,
+        )  # fmt: skip
+        _products(tally, work.host.work, layout, rows=rows, scale=np.where(over, 1.0, 0.0), shares=shares)
     tally.add("host", "host", machine.coefficients.step_s + machine.coefficients.sequence_s * np.asarray(prompts))
     return tally.done()
+
+
+def _host_rates(machine: Machine, work: ModelWork) -> HostRates:
+    """What the host of ``machine`` reaches with the part of ``work`` that lies there."""
+    if machine.ideal or work.host is None:
+        return HostRates.at_datasheet(machine.cluster)
+    return HostRates.of(machine.cluster, work.host.part)
 
 
 def _products(

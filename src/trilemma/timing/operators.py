@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from trilemma.models.architecture import (
 from trilemma.quantities import Numbers, ceil_div
 from trilemma.timing.attention import Work
 from trilemma.timing.roofline import compute_format
+
+if TYPE_CHECKING:
+    from trilemma.timing.host_weights import HostWork
 
 _ACTIVATION_BYTES = 2
 
@@ -116,7 +119,8 @@ class ModelWork:
     """A model on one kind of card, ready for timing.
 
     ``mixers`` counts layers by mixer; ``exchanges`` counts layers after whose mixer, dense and expert feed-forward an
-    engine must join partial sums. ``computed_in`` says in words which formats meet which units.
+    engine must join partial sums. ``computed_in`` says in words which formats meet which units. ``host`` is what lies outside
+    the cards, None where nothing does.
     """
 
     hidden: int
@@ -131,6 +135,7 @@ class ModelWork:
     expert_ffn_layers: int
     kernels: int
     computed_in: tuple[str, ...]
+    host: HostWork | None = None
 
     @property
     def attention_layers(self) -> int:
@@ -140,7 +145,7 @@ class ModelWork:
         """FLOPs of one token through the active parameters, attention to past tokens apart: ``2 · active``."""
         dense = sum(2.0 * p.elements for p in (*self.dense, *self.head))
         routed = sum(2.0 * e.layers * e.elements * min(e.top_k / e.experts, 1.0) for e in self.experts)
-        return dense + routed
+        return dense + routed + (self.host.work.flops_per_token() if self.host is not None else 0.0)
 
 
 class ByIdentity:

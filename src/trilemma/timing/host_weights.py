@@ -1,0 +1,250 @@
+"""Seconds of what lies outside the cards: weights and caches in the memory of the host, worked on there or read over PCIe.
+
+Two ways exist. llama.cpp lets the host's processor multiply what lies there, and from a number of rows on copies weights to
+the card for the pass (ggml-backend.cpp, op offload). vLLM's ``--cpu-offload-gb`` has the card read them over PCIe in every
+pass. Either way the time is that of bytes over a slow road; what cards hold runs as always.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Any, Protocol
+
+import numpy as np
+
+from trilemma.formats.formats import Format
+from trilemma.hardware.accelerator import Accelerator
+from trilemma.hardware.cluster import Cluster
+from trilemma.hardware.hosts import Host
+from trilemma.models.architecture import Layer, Model
+from trilemma.quantities import Numbers
+from trilemma.timing.attention import Work, decode_work, prefill_work
+from trilemma.timing.operators import ByIdentity, ExpertProducts, ModelWork, Products, model_work
+
+#: Lines that this module adds to a pass: weights read or copied, caches read, work handed to the host and back.
+HOST_LINES = ("host_weights", "host_cache", "handover")
+#: What the processor computes in, as a table of operators names it.
+_ON_HOST = "host"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostPart:
+    """What of a model lies in the host's memory, and how an engine works on it.
+
+    ``tensors`` are names; ``layers`` those whose attention and cache are the host's. Products run on the host's processor,
+    from ``offload_rows`` rows on by the card with weights copied for the pass; ``read_by_card``: by the card always, which
+    reads them over PCIe as it multiplies. A pass holds ``micro_batch`` rows at most. ``locked`` memory is copied faster than
+    memory mapped from a file.
+    """
+
+    tensors: frozenset[str]
+    layers: frozenset[int] = frozenset()
+    read_by_card: bool = False
+    offload_rows: float = np.inf
+    micro_batch: float = np.inf
+    locked: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostWork:
+    """The host's part of a model: ``work`` is what `model_work` makes of its tensors and layers.
+
+    ``handovers`` counts how often a pass goes from the cards to the host and back.
+    """
+
+    work: ModelWork
+    part: HostPart
+    handovers: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostRates:
+    """What a host reaches: reading and multiplying on its processor, copying to a card, handing work over and back."""
+
+    read_bytes_per_s: float
+    flops_per_s: float
+    copy_bytes_per_s: float
+    handover_s: float
+
+    @classmethod
+    def of(cls, cluster: Cluster, part: HostPart) -> HostRates:
+        """Rates of the cluster's host; where host and card share one memory nothing is copied."""
+        data, pcie = _data(), cluster.accelerator.pcie_bytes_per_s
+        shared = cluster.accelerator.unified_memory or pcie is None
+        copy = np.inf if shared or pcie is None else pcie.value * data["copies"]["locked" if part.locked else "mapped"]
+        return cls(
+            read_bytes_per_s=cluster.around.bytes_per_s.value * data["stream"]["value"],
+            flops_per_s=data["compute"]["flops_per_s"],
+            copy_bytes_per_s=float(copy),
+            handover_s=data["handover"]["seconds"],
+        )
+
+    @classmethod
+    def at_datasheet(cls, cluster: Cluster) -> HostRates:
+        """The host's memory and PCIe at their full rates, arithmetic and handing over for nothing."""
+        pcie = cluster.accelerator.pcie_bytes_per_s
+        return cls(
+            read_bytes_per_s=cluster.around.bytes_per_s.value,
+            flops_per_s=np.inf,
+            copy_bytes_per_s=np.inf if cluster.accelerator.unified_memory or pcie is None else pcie.value,
+            handover_s=0.0,
+        )
+
+
+class Tally(Protocol):
+    """What a pass adds its lines to (`trilemma.timing.forward_pass`)."""
+
+    def add(self, line: str, resource: str, seconds: Any) -> None: ...
+
+    def moved(self, line: str, work: Work, *, computed_in: str, repeats: Numbers) -> None: ...
+
+
+def split_work(model: Model, accelerator: Accelerator, part: HostPart | None) -> ModelWork:
+    """``model``'s work with ``part`` taken off the cards: theirs, and the rest in its field ``host``."""
+    if part is None or not (part.tensors or part.layers):
+        return model_work(model, accelerator)
+    cards, host, handovers = _halves(ByIdentity(model), part)
+    away = HostWork(work=model_work(host, accelerator), part=part, handovers=handovers)
+    return replace(model_work(cards, accelerator), host=away)
+
+
+@lru_cache(maxsize=32)
+def _halves(same_model: ByIdentity, part: HostPart) -> tuple[Model, Model, int]:
+    """The model without and with nothing but the host's part; remembered, so that `model_work` finds the same models again."""
+    model = same_model.value
+    assert isinstance(model, Model)
+    away = [tensor for tensor in model.tensors if tensor.name in part.tensors]
+    stay = [tensor for tensor in model.tensors if tensor.name not in part.tensors]
+    on_host, on_cards = ({t.layer for t in half if _feeds(t.role)} for half in (away, stay))
+    cards = tuple(
+        _half(layer, layer.index not in part.layers, layer.index not in on_host - on_cards) for layer in model.layers
+    )
+    host = tuple(_half(layer, layer.index in part.layers, layer.index in on_host) for layer in model.layers)
+    return (
+        replace(model, tensors=tuple(stay), layers=cards),
+        replace(model, tensors=tuple(away), layers=host, tied_embeddings=False),
+        _handovers(model, part.layers, on_host),
+    )
+
+
+def _feeds(role: str) -> bool:
+    return role.partition(".")[0] in ("ffn", "experts")
+
+
+def _half(layer: Layer, mixer: bool, ffn: bool) -> Layer:
+    return replace(layer, mixer=layer.mixer if mixer else None, ffn=layer.ffn if ffn else None)
+
+
+def _handovers(model: Model, mixed: Set[int], fed: Set[int | None]) -> int:
+    """Runs of layers that are the host's in full count once, any other piece of a layer there counts by itself."""
+    count, inside = 0, False
+    for layer in model.layers:
+        mixer = layer.mixer is None or layer.index in mixed
+        ffn = layer.ffn is None or layer.index in fed
+        whole = mixer and ffn
+        part = layer.index in mixed or layer.index in fed
+        count += part and not (whole and inside)
+        inside = whole
+    return count
+
+
+def decode_on_host(
+    tally: Tally, away: HostWork, rates: HostRates, *, rows: Numbers, sequences: Numbers, context: Numbers,
+    kv_format: Format, evenness: Numbers, tp: Numbers = 1,
+) -> Any:  # fmt: skip
+    """Adds the host's lines of a decode step over ``rows`` tokens of ``sequences`` sequences; True where products run on cards.
+
+    The processor reads each weight, and each expert that the rows wake, once: ``max(bytes / rate, FLOPs / rate)``.
+    """
+    over = _weights(tally, away, rates, rows=rows, passes=1.0, evenness=evenness, head_rows=rows, tp=tp)
+    for mixer, count in away.work.mixers:
+        one = decode_work(mixer, context=context, tp=1, kv_format=kv_format)
+        _read(tally, "host_cache", Work(flops=one.flops * rows * count, bytes=one.bytes * sequences * count), rates)
+    tally.add("handover", "host", away.handovers * rates.handover_s)
+    return over
+
+
+def prefill_on_host(
+    tally: Tally, away: HostWork, rates: HostRates, *, tokens: Numbers, cached: Numbers, prompts: Numbers, kv_format: Format,
+    tp: Numbers = 1,
+) -> Any:  # fmt: skip
+    """Adds the host's lines of ``prompts`` prompts, run in passes of the part's micro-batch; True where products run on cards.
+
+    Every pass copies or reads the weights anew. Attention of the host's layers stays on its processor.
+    """
+    rows = np.asarray(tokens, dtype=float) * prompts
+    passes = np.maximum(np.ceil(rows / away.part.micro_batch), 1.0)
+    evenness = _data()["prompt"]["evenness"]
+    over = _weights(
+        tally, away, rates, rows=rows / passes, passes=passes, evenness=evenness, head_rows=prompts / passes, tp=tp
+    )
+    for mixer, count in away.work.mixers:
+        one = prefill_work(mixer, tokens=tokens, cached=cached, tp=1, kv_format=kv_format)
+        _read(tally, "host_cache", one.times(np.asarray(prompts, dtype=float) * count), rates)
+    tally.add("handover", "host", away.handovers * rates.handover_s * passes)
+    return over
+
+
+def _weights(
+    tally: Tally, away: HostWork, rates: HostRates, *, rows: Numbers, passes: Numbers, evenness: Numbers, head_rows: Numbers,
+    tp: Numbers,
+) -> Any:  # fmt: skip
+    """Products of ``passes`` passes of ``rows`` rows; where they run on cards only the way of the weights is counted here."""
+    part = away.part
+    over = np.asarray(rows) >= (0.0 if part.read_by_card else part.offload_rows)
+    works = [(product.work(rows, 1), _stored(product, rows, evenness, tp)) for product in away.work.dense]
+    works += [(product.work(head_rows, 1), _stored(product, head_rows, evenness, tp)) for product in away.work.head]
+    works += [
+        (expert.work(rows, 1, tile_rows=1, evenness=evenness), _stored(expert, rows, evenness, tp))
+        for expert in away.work.experts
+    ]
+    for work, stored in works:
+        _read(tally, "host_weights", work.times(np.where(over, 0.0, passes)), rates)
+        copied = Work(bytes=stored * np.where(over, passes, 0.0))
+        tally.moved("host_weights", copied, computed_in=_ON_HOST, repeats=1.0)
+        tally.add("host_weights", "interconnect", copied.bytes / rates.copy_bytes_per_s)
+    return over
+
+
+def _stored(product: Products | ExpertProducts, rows: Numbers, evenness: Numbers, tp: Numbers) -> Any:
+    """Bytes of the weights that a pass of ``rows`` rows needs on one of ``tp`` cards: of experts those that it wakes."""
+    if isinstance(product, Products):
+        return product.bytes * product.share(tp)
+    return product.layers * product.bytes * product.active(rows, evenness=evenness) / product.experts / tp
+
+
+def _read(tally: Tally, line: str, work: Work, rates: HostRates) -> None:
+    tally.moved(line, work, computed_in=_ON_HOST, repeats=1.0)
+    tally.add(line, "host", np.maximum(work.flops / rates.flops_per_s, work.bytes / rates.read_bytes_per_s))
+
+
+def host_spread(host: Host, part: HostPart, *, prompt: bool) -> tuple[float, float]:
+    """(low, high) factors of the host's seconds that hold nine of ten machines: what its kernels reach, and which host it is.
+
+    Logarithms add in quadrature: the two are independent. ``prompt``: long batches, whose weights are copied or whose
+    arithmetic binds.
+    """
+    data = _data()
+    if prompt:
+        rows = data["copies"] if part.offload_rows < np.inf or part.read_by_card else data["compute"]
+        value = 1.0 if "locked" in rows else rows["flops_per_s"]
+        low, high = (
+            (rows["low"], rows["high"]) if "locked" in rows else (rows["low_flops_per_s"], rows["high_flops_per_s"])
+        )
+        return value / high, value / low
+    if part.read_by_card:
+        return 1 / data["copies"]["high"], 1 / data["copies"]["low"]
+    share, rate = data["stream"], host.interval
+    faster = np.hypot(np.log(share["high"] / share["value"]), np.log(rate.high / rate.value))
+    slower = np.hypot(np.log(share["value"] / share["low"]), np.log(rate.value / rate.low))
+    return float(np.exp(-faster)), float(np.exp(slower))
+
+
+@cache
+def _data() -> Mapping[str, Any]:
+    text = resources.files("trilemma.data").joinpath("coefficients/host_memory.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
