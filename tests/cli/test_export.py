@@ -103,8 +103,9 @@ def test_script_hands_the_same_words_to_a_real_shell(folder: Path, tmp_path: Pat
 
 
 def test_kubernetes_deployment_asks_for_the_gpus(folder: Path) -> None:
-    manifest = yaml.safe_load((folder / "kubernetes.yaml").read_text())
+    manifest, service = yaml.safe_load_all((folder / "kubernetes.yaml").read_text())
     pod = manifest["spec"]["template"]["spec"]
+    assert service["spec"]["selector"] == manifest["spec"]["template"]["metadata"]["labels"]
     (container,) = pod["containers"]
     assert manifest["metadata"]["name"] == "vllm-model-1-5-b"
     assert container["image"] == "vllm/vllm-openai:v0.24.0"
@@ -127,7 +128,7 @@ def test_amd_cards_get_their_image_and_resource(tmp_path: Path) -> None:
     cluster = {"accelerator": {"id": "amd-mi355x"}, "gpus": 8, "gpus_per_node": 8}
     out = export(tmp_path, estimate(cluster=cluster))
     assert "vllm/vllm-openai-rocm:v0.24.0" in (out / "docker-run.sh").read_text()
-    assert "amd.com/gpu: '8'" in (out / "kubernetes.yaml").read_text()
+    assert 'amd.com/gpu: "8"' in (out / "kubernetes.yaml").read_text()
 
 
 def test_catalogue_names_become_hub_ids(tmp_path: Path) -> None:
@@ -138,7 +139,9 @@ def test_catalogue_names_become_hub_ids(tmp_path: Path) -> None:
 def test_several_nodes_get_no_single_container(tmp_path: Path) -> None:
     cluster = {"accelerator": {"id": "nvidia-h200-sxm"}, "gpus": 8, "gpus_per_node": 4}
     out = export(tmp_path, estimate(cluster=cluster))
-    assert sorted(path.name for path in out.iterdir()) == ["serve.sh", "vllm.yaml"]
+    assert sorted(path.name for path in out.iterdir()) == ["kubernetes.yaml", "serve.sh", "vllm.yaml"]
+    manifest = next(yaml.safe_load_all((out / "kubernetes.yaml").read_text()))
+    assert (manifest["kind"], manifest["spec"]["leaderWorkerTemplate"]["size"]) == ("LeaderWorkerSet", 2)
 
 
 def test_version_of_the_facts_is_taken_where_the_plan_names_none(tmp_path: Path) -> None:
@@ -156,7 +159,7 @@ def test_nth_plan_of_a_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     out = export(tmp_path, document, "--plan", "2")
     shown = capsys.readouterr()
     assert "--tensor-parallel-size 2" in (out / "serve.sh").read_text()
-    assert shown.out.splitlines()[0] == str(out / "serve.sh")
+    assert str(out / "serve.sh") in shown.out.splitlines()
     assert "no room for the cache" in shown.err
     assert main(["export", str(tmp_path / "plan.json"), "--to", "vllm", "-o", str(out), "--plan", "3"]) == 2
 
@@ -198,6 +201,8 @@ def broken(*path: str, value: Any) -> dict[str, Any]:
         (broken("inputs", "model", "name", value=None), "inputs.model.name"),
         (broken("inputs", "model", "name", value="--evil"), "model name"),
         (broken("inputs", "model", "name", value="a\nb"), "model name"),
+        (broken("inputs", "plan", "engine", value={"name": "vllm", "version": "0.24.0\nrm -rf /"}), "not a version"),
+        (broken("inputs", "plan", "engine", value={"name": "transformers-serve"}), None),
         (broken("inputs", "plan", value={}), "lacks engine, pools"),
         (broken("inputs", "plan", "engine", value={"name": "nope"}), "unknown engine"),
         (broken("inputs", "engine", value=[]), "inputs.engine"),
@@ -211,7 +216,7 @@ def test_bad_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str], docum
     code = main(["export", str(path), "--to", "vllm", "-o", str(tmp_path / "out")])
     shown = capsys.readouterr().err
     if says is None:
-        # The plan names its version; the one beside it is not used.
+        # The plan names its version; the one beside it is not used. Plans of other engines are translated.
         assert code == 0
         return
     assert code == 2

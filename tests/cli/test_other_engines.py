@@ -74,8 +74,8 @@ def test_fit_then_export(tmp_path: Path, capsys: pytest.CaptureFixture[str], eng
     plan = get(found).read(words).plan
     assert plan.pool.options.max_seqs == 8
     assert plan.pool.options.context == 2560
-    manifest = list(yaml.safe_load_all((tmp_path / "out" / "kubernetes.yaml").read_text()))[-1]
-    assert manifest["kind"] == "Deployment"
+    kinds = [one["kind"] for one in yaml.safe_load_all((tmp_path / "out" / "kubernetes.yaml").read_text())]
+    assert kinds[-2:] == ["Deployment", "Service"]
     assert extract([str(tmp_path / "out" / "kubernetes.yaml")])[0] == engine
 
 

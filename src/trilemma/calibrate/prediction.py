@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trilemma.engines import DEPLOYED, canonical
 from trilemma.engines.bounded_yaml import read_text
+from trilemma.engines.deployment.facts import of_engine
 from trilemma.errors import InputError, shorten
 from trilemma.plans import Plan
-from trilemma.plans.document import plan_from_document
+from trilemma.plans.document import plan_from_document, plan_to_document
 
 SCHEMA = "trilemma/prediction@1"
 FILE = "prediction.json"
@@ -20,22 +22,29 @@ _MOST_BYTES = 2**20
 _FIGURES = ("ttft_ms", "tpot_ms")
 #: Requests of a benchmark for each one in flight: enough that the first and last rounds weigh little.
 _ROUNDS = 10
-_BENCHES = {
+#: Bench of each engine, and the file that it writes; AIPerf loads the others, at the port that they listen on.
+_BENCHES: Mapping[str, tuple[str, str]] = {
     "vllm": (
         "vllm bench serve --model {model} --dataset-name random --random-input-len {isl} --random-output-len {osl}"
-        " --ignore-eos --max-concurrency {concurrency} --num-prompts {prompts} --save-result --result-filename bench.json"
+        " --ignore-eos --max-concurrency {concurrency} --num-prompts {prompts} --save-result --result-filename bench.json",
+        "bench.json",
     ),
     "sglang": (
         "python3 -m sglang.bench_serving --backend sglang --model {model} --dataset-name random --random-input-len {isl}"
         " --random-output-len {osl} --random-range-ratio 1 --max-concurrency {concurrency} --num-prompts {prompts}"
-        " --output-file bench.jsonl"
+        " --output-file bench.jsonl",
+        "bench.jsonl",
     ),
 }
 _OTHER_BENCH = (
-    "aiperf profile --model {model} --url http://localhost:8000 --endpoint-type chat --streaming"
+    "aiperf profile --model {model} --url http://localhost:{port} --endpoint-type chat --streaming"
     " --synthetic-input-tokens-mean {isl} --output-tokens-mean {osl} --concurrency {concurrency}"
-    " --request-count {prompts}"
+    " --request-count {prompts} --output-artifact-dir bench",
+    "bench/profile_export_aiperf.json",
 )
+#: What a figure may be: lengths in tokens, requests at once, milliseconds.
+_MOST = {"isl": 2**30, "osl": 2**30, "concurrency": 2**20, "ms": 1e9}
+_STATISTICS = ("value", "low", "high", "p50", "p99")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,28 +63,83 @@ class Prediction:
     benchmark: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bench:
+    """The benchmark of one load: its command as words, and the file that it leaves in its folder."""
+
+    words: tuple[str, ...]
+    results: str
+
+
+def bench_for(engine: str, *, model: str, isl: int, osl: int, concurrency: int) -> Bench:
+    """How an engine is measured under one load. ``model`` is the name that it is asked by."""
+    name = canonical(engine)
+    text, results = _BENCHES.get(name, _OTHER_BENCH)
+    port = of_engine(name)["port"] if name in DEPLOYED else 8000
+    numbers = {"isl": isl, "osl": osl, "concurrency": concurrency, "prompts": concurrency * _ROUNDS, "port": port}
+    return Bench(words=tuple(word.format(model=model, **numbers) for word in text.split()), results=results)
+
+
 def prediction_document(estimate: Mapping[str, Any], *, served_as: str) -> dict[str, Any] | None:
-    """The prediction of an estimate (``trilemma/estimate@1``); None where it states no speed or no load."""
+    """The prediction of an estimate (``trilemma/estimate@1``); None where it states no speed or no load.
+
+    The estimate may come from anywhere: only what a prediction needs is taken over. Raises `InputError` for figures that
+    cannot be (no numbers, negative, not finite, bounds the wrong way round).
+    """
     inputs, speed = estimate.get("inputs"), estimate.get("speed")
     load = inputs.get("workload") if isinstance(inputs, Mapping) else None
     if not isinstance(inputs, Mapping) or not isinstance(speed, Mapping) or not isinstance(load, Mapping):
         return None
-    isl, osl = load.get("isl"), load.get("osl")
-    concurrency = load.get("concurrency") or speed.get("batch")
-    if not all(isinstance(value, int | float) and value > 0 for value in (isl, osl, concurrency)):
+    stated = {
+        "isl": load.get("isl"),
+        "osl": load.get("osl"),
+        "concurrency": load.get("concurrency") or speed.get("batch"),
+    }
+    if any(value is None for value in stated.values()):
         return None
-    numbers = {"isl": int(isl or 0), "osl": int(osl or 0), "concurrency": int(concurrency or 0)}
-    engine = inputs["plan"]["engine"]["name"]
-    words = numbers | {"model": shlex.quote(served_as), "prompts": numbers["concurrency"] * _ROUNDS}
+    numbers = {name: int(_figure(value, f"workload {name}", _MOST[name], least=1)) for name, value in stated.items()}
+    plan = plan_from_document(inputs["plan"])
     return {
         "schema": SCHEMA,
-        "model": inputs["model"]["name"],
-        "cluster": inputs["cluster"],
-        "plan": inputs["plan"],
+        "model": str(inputs["model"]["name"]),
+        "cluster": _cluster(inputs.get("cluster"), plan),
+        "plan": plan_to_document(plan),
         "workload": numbers,
-        "predicted": {name: speed[name] for name in _FIGURES if name in speed},
-        "benchmark": _BENCHES.get(engine, _OTHER_BENCH).format(**words),
+        "predicted": {name: _statistics(speed[name], name) for name in _FIGURES if name in speed},
+        "benchmark": shlex.join(bench_for(plan.engine.name, model=served_as, **numbers).words),
     }
+
+
+def _figure(value: Any, name: str, most: float, *, least: float = 0.0) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most or value == 0:
+        raise InputError(f"{name} {shorten(repr(value)[:200])} cannot be; give what fit or plan printed with --json")
+    return float(value)
+
+
+def _statistics(found: Any, name: str) -> dict[str, float]:
+    """Mean, bounds and percentiles of one latency in milliseconds."""
+    if not isinstance(found, Mapping) or any(key not in found for key in _STATISTICS[:3]):
+        raise InputError(f"speed.{name} has no value, low and high; give what fit or plan printed with --json")
+    values = {
+        key: _figure(found[key], f"speed.{name}.{key}", _MOST["ms"])
+        for key in _STATISTICS
+        if found.get(key) is not None
+    }
+    if not values["low"] <= values["high"]:
+        raise InputError(f"speed.{name}: low {values['low']:g} is above high {values['high']:g}; bounds were changed")
+    return values
+
+
+def _cluster(found: Any, plan: Plan) -> dict[str, Any]:
+    """The card by its id, GPUs of the plan and of a node."""
+    card = found.get("accelerator") if isinstance(found, Mapping) else None
+    name = card.get("id") if isinstance(card, Mapping) else None
+    per_node = found.get("gpus_per_node") if isinstance(found, Mapping) else None
+    if not isinstance(name, str) or not 0 < len(name) <= 200:
+        raise InputError("inputs.cluster.accelerator.id names no card; give what fit or plan printed with --json")
+    gpus = int(plan.gpus)
+    shape = gpus if per_node is None else int(_figure(per_node, "inputs.cluster.gpus_per_node", 2**20, least=1))
+    return {"accelerator": {"id": name}, "gpus": gpus, "gpus_per_node": shape}
 
 
 def read_prediction(path: str | Path) -> Prediction:

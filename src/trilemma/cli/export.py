@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from trilemma.errors import InputError, UnknownName, shorten
 
 if TYPE_CHECKING:
-    from trilemma.plans import Plan
+    from trilemma.engines.deployment import Fleet
 
 _MOST_BYTES = 64 * 2**20
-_ENGINES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")
+#: Where a plan is written for the engine that it was judged for.
+_MANAGED = ("kubernetes", "llm-d")
+_SERVING = ("vllm", "sglang", "tensorrt-llm", "llama.cpp", *_MANAGED)
 #: Frameworks that files of training plans are written for.
 _FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "accelerate")
 _ESTIMATE, _PLANS = "trilemma/estimate@1", "trilemma/plans@1"
@@ -23,7 +25,13 @@ _ESTIMATE, _PLANS = "trilemma/estimate@1", "trilemma/plans@1"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("document", metavar="FILE.json", help="what fit, check or plan printed with --json")
-    parser.add_argument("--to", required=True, metavar="ENGINE", help=f"one of: {', '.join((*_ENGINES, *_FRAMEWORKS))}")
+    known = ", ".join((*_SERVING, *_FRAMEWORKS))
+    parser.add_argument(
+        "--to",
+        required=True,
+        metavar="TARGET",
+        help=f"one of: {known}; kubernetes and llm-d write for the engine that the plan was judged for",
+    )
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for the files; made when absent")
     parser.add_argument("--plan", type=int, default=1, metavar="N", help="which plan of a search, counted from 1")
     parser.add_argument("--force", action="store_true", help="overwrite files that differ")
@@ -31,26 +39,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the files and prints their paths."""
-    known = (*_ENGINES, *_FRAMEWORKS)
+    known = (*_SERVING, *_FRAMEWORKS)
     if arguments.to not in known:
         raise UnknownName("engine", arguments.to, known, hint=f"files are written for: {', '.join(known)}")
     estimate = _chosen(_document(arguments.document), arguments.plan, arguments.document)
     if _trains(estimate) != (arguments.to in _FRAMEWORKS):
-        kind, wanted = ("training", _FRAMEWORKS) if _trains(estimate) else ("serving", _ENGINES)
+        kind, wanted = ("training", _FRAMEWORKS) if _trains(estimate) else ("serving", _SERVING)
         raise InputError(f"{shorten(arguments.document)} holds a {kind} plan; use --to {' or '.join(wanted)}")
     if _trains(estimate):
         from trilemma.cli.export_training import files
 
         contents = files(estimate, to=arguments.to, path=arguments.document)
     else:
-        contents, translated = _files(estimate, arguments.document, arguments.to)
-        if translated is None:
-            contents |= _prediction(estimate)
-        else:
-            print(
-                f"trilemma: the plan was judged for {translated}; judge what is written with trilemma check",
-                file=sys.stderr,
-            )
+        contents = _serving(estimate, arguments.document, arguments.to)
     for path in _write(contents, Path(arguments.output), force=arguments.force):
         print(path)
     if estimate.get("fits") is False:
@@ -97,8 +98,8 @@ def _chosen(document: Mapping[str, Any], number: int, path: str) -> Mapping[str,
     return chosen
 
 
-def _files(estimate: Mapping[str, Any], path: str, engine: str) -> tuple[dict[str, str], str | None]:
-    """The files for ``engine``, and the engine that the plan was made for where that is another one."""
+def _fleet(estimate: Mapping[str, Any], path: str, target: str) -> tuple[Fleet, str | None]:
+    """The plan as processes of the engine that ``target`` names, and the engine it was made for where that is another one."""
     from trilemma.engines import canonical, deployer
     from trilemma.engines.translation import for_engine
     from trilemma.plans.document import plan_from_document
@@ -108,32 +109,66 @@ def _files(estimate: Mapping[str, Any], path: str, engine: str) -> tuple[dict[st
     if not isinstance(name, str):
         raise InputError(f"{shorten(path)}: inputs.model.name is not a model's name")
     plan = plan_from_document(_object(inputs.get("plan"), "inputs.plan", path))
+    own = canonical(plan.engine.name)
+    engine = own if target in _MANAGED else target
     version = _object(inputs.get("engine", {}), "inputs.engine", path).get("version")
-    gpus = _gpus(plan)
     cluster = _object(inputs.get("cluster", {}), "inputs.cluster", path)
     per_node = cluster.get("gpus_per_node")
-    one_node = isinstance(per_node, bool) or not isinstance(per_node, int) or gpus <= per_node
-    other = canonical(plan.engine.name) if canonical(plan.engine.name) != engine else None
-    files = deployer(engine)(
+    whole = isinstance(per_node, int) and not isinstance(per_node, bool) and 0 < per_node <= 2**16
+    fleet = deployer(engine)(
         model=_served_name(name),
         plan=for_engine(plan, engine),
-        version=version if isinstance(version, str) and other is None else None,
-        gpus=gpus,
-        one_node=one_node,
+        version=version if isinstance(version, str) and own == engine else None,
         maker=_maker(cluster),
+        per_node=per_node if whole else None,
     )
-    return files, other
+    return fleet, own if own != engine else None
 
 
-def _prediction(estimate: Mapping[str, Any]) -> dict[str, str]:
+def _serving(estimate: Mapping[str, Any], path: str, target: str) -> dict[str, str]:
+    """All files of a serving plan for ``target``; what the reader must know goes to stderr."""
+    from trilemma.engines.deployment import kubernetes, llm_d, scripts
+
+    fleet, translated = _fleet(estimate, path, target)
+    contents: dict[str, str] = {}
+    notes = list(fleet.notes)
+    if target == "llm-d":
+        contents = llm_d.values(fleet)
+    elif target == "kubernetes":
+        contents = kubernetes.manifests(fleet)
+    else:
+        contents = scripts.host_files(fleet)
+        try:
+            contents |= kubernetes.manifests(fleet)
+        except InputError as error:
+            notes.append(str(error))
+        engines = sum(group.replicas for group in fleet.groups)
+        if fleet.router is None and engines > 1:
+            notes.append(
+                f"{engines} engines listen on ports of their own: put an HTTP balancer on port {fleet.port} before them"
+            )
+    if translated is None:
+        contents |= _prediction(estimate, fleet, target)
+    else:
+        notes.append(f"the plan was judged for {translated}; judge what is written with trilemma check")
+    for note in notes:
+        print(f"trilemma: {note}", file=sys.stderr)
+    return contents
+
+
+def _prediction(estimate: Mapping[str, Any], fleet: Fleet, target: str) -> dict[str, str]:
     """What the plan is expected to do and the benchmark that tells, where the estimate states a load."""
-    from trilemma.calibrate.prediction import FILE, prediction_document
+    from trilemma.calibrate.prediction import FILE, bench_for, prediction_document
+    from trilemma.engines.deployment import benchmark
 
-    document = prediction_document(estimate, served_as=_served_name(str(estimate["inputs"]["model"]["name"])))
+    document = prediction_document(estimate, served_as=fleet.model)
     if document is None:
         return {}
-    script = f'#!/bin/sh\n# then: trilemma settle bench.json\nset -eu\nexec {document["benchmark"]} "$@"\n'
-    return {FILE: json.dumps(document, indent=1) + "\n", "benchmark.sh": script}
+    bench = bench_for(document["plan"]["engine"]["name"], model=fleet.model, **document["workload"])
+    contents = {FILE: json.dumps(document, indent=1, allow_nan=False) + "\n"}
+    if target == "kubernetes":
+        return contents | benchmark.on_kubernetes(fleet, bench.words, results=bench.results)
+    return contents | benchmark.local(bench.words, results=bench.results, through_gateway=target == "llm-d")
 
 
 def _served_name(name: str) -> str:
@@ -142,13 +177,6 @@ def _served_name(name: str) -> str:
 
     entry = entries().get(name)
     return entry.ids[0] if entry is not None and entry.ids else name
-
-
-def _gpus(plan: Plan) -> int:
-    layout = plan.pool.layout
-    if layout.is_table:
-        raise InputError("inputs.plan holds a table of plans; export takes one plan")
-    return int(layout.gpus)
 
 
 def _maker(cluster: Mapping[str, Any]) -> str:

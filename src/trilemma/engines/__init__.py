@@ -11,6 +11,7 @@ from trilemma.errors import UnknownName
 
 if TYPE_CHECKING:
     from trilemma.engines.base import Engine
+    from trilemma.engines.deployment import Fleet
 
 #: name → (module, class); a module is imported when its engine is asked for.
 _ENGINES = {
@@ -20,6 +21,8 @@ _ENGINES = {
     "llama.cpp": ("trilemma.engines.llama_cpp", "LlamaCpp"),
     "transformers-serve": ("trilemma.engines.transformers_serve", "TransformersServe"),
 }
+#: Engines that deployment files are written for.
+DEPLOYED = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")
 _ALIASES = {
     "vllm-openai": "vllm",
     "vllm-v1": "vllm",
@@ -57,7 +60,9 @@ def _engine(key: str) -> Engine:
     return cast("Engine", getattr(importlib.import_module(module), cls)())
 
 
-def deployer(name: str) -> Callable[..., dict[str, str]]:
-    """``deployment`` of the engine called ``name``: the files that start a plan on it."""
-    module, _ = _ENGINES[canonical(name)]
-    return cast("Callable[..., dict[str, str]]", importlib.import_module(f"{module}.deploy").deployment)
+def deployer(name: str) -> Callable[..., Fleet]:
+    """``fleet`` of the engine called ``name``: a plan as its processes. Raises `UnknownName` for engines that have none."""
+    key = canonical(name)
+    if key not in DEPLOYED:
+        raise UnknownName("engine", name, DEPLOYED, hint=f"files are written for: {', '.join(DEPLOYED)}")
+    return cast("Callable[..., Fleet]", importlib.import_module(f"{_ENGINES[key][0]}.deploy").fleet)

@@ -1,25 +1,46 @@
-"""Files that start a plan on llama.cpp: a script, a container command, a Kubernetes deployment."""
+"""A plan as llama-server processes. Builds are tagged where the plan names one."""
 
 from __future__ import annotations
 
-from trilemma.engines.deployment import Server, docker_run, kubernetes, script
+from trilemma.engines.deployment import facts
+from trilemma.engines.deployment.fleet import Fleet, Group, alone, checked_pools, nodes_for
 from trilemma.engines.llama_cpp.write import write
+from trilemma.errors import InputError
 from trilemma.plans import Plan
 
-_PORT = 8080
-_IMAGE = {"nvidia": "ghcr.io/ggml-org/llama.cpp:server-cuda", "amd": "ghcr.io/ggml-org/llama.cpp:server-rocm"}
+_FACTS = facts.of_engine("llama.cpp")
 
 
-def deployment(*, model: str, plan: Plan, version: str | None, gpus: int, one_node: bool, maker: str) -> dict[str, str]:
-    """File name → content; arguments as `trilemma.engines.vllm.deploy.deployment`. Builds are tagged where the plan names one."""
-    command = write(model=model, plan=plan)
-    named = plan.engine.version
-    label = named or f"facts of {version}" if version else "newest build"
-    files = {"serve.sh": script(command, label=f"llama.cpp {label}", head=3)}
-    if one_node and maker in _IMAGE:
-        words = [*command[1:], "--host", "0.0.0.0", "--port", str(_PORT)]
-        image = _IMAGE[maker] + (f"-{named}" if named else "")
-        server = Server(engine="llama-cpp", image=image, words=words, port=_PORT)
-        files["docker-run.sh"] = docker_run(server, gpus=gpus, maker=maker)
-        files["kubernetes.yaml"] = kubernetes(server, gpus=gpus, maker=maker, model=model)
-    return files
+def fleet(*, model: str, plan: Plan, version: str | None, maker: str, per_node: int | None) -> Fleet:
+    """The engines of ``plan``; arguments as `trilemma.engines.vllm.deploy.fleet`. Raises `InputError` also for pools apart."""
+    pools = checked_pools(plan)
+    if len(pools) > 1:
+        raise InputError("llama.cpp runs prompts and answers in one server; take a plan of one pool")
+    (pool,) = pools
+    named = plan.engine.version and facts.release_text(plan.engine.version, engine="llama.cpp")
+    command = write(model=model, plan=alone(plan, pool))
+    gpus = int(pool.layout.gpus)
+    nodes = nodes_for(gpus, per_node)
+    facts_of = f"facts of {facts.release_text(version, engine='llama.cpp')}" if version else "newest build"
+    group = Group(
+        role=pool.role,
+        replicas=pool.replicas,
+        gpus=gpus,
+        program=tuple(command[:1]),
+        arguments=tuple(command[1:]),
+        entry="image",
+        nodes=nodes,
+    )
+    over = f"{gpus} GPUs on {nodes} nodes: llama-server reaches cards of other nodes only over RPC, which no plan describes"
+    return Fleet(
+        engine="llama-cpp",
+        label=f"llama.cpp {named or facts_of}",
+        model=model,
+        maker=maker,
+        image=facts.image("llama.cpp", maker, build=named or ""),
+        port=_FACTS["port"],
+        health=_FACTS["health"],
+        groups=(group,),
+        per_node=per_node,
+        unmanaged=over if nodes > 1 else None,
+    )

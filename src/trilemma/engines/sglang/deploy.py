@@ -1,52 +1,125 @@
-"""Files that start a plan on SGLang: a script, a configuration file, a container command, a Kubernetes deployment."""
+"""A plan as SGLang servers: their commands, the configuration file that says the same, several nodes, pools apart."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import yaml
 
-from trilemma.engines.deployment import MAKERS, Server, docker_run, kubernetes, script
+from trilemma.engines.deployment import facts
+from trilemma.engines.deployment.fleet import (
+    LEADER,
+    RANK,
+    Fleet,
+    Group,
+    Route,
+    Router,
+    Side,
+    Span,
+    alone,
+    checked_pools,
+    nodes_for,
+)
+from trilemma.engines.deployment.routers import http_router
 from trilemma.engines.sglang.flags import table
 from trilemma.engines.sglang.read import VARIABLES
 from trilemma.engines.sglang.write import settings, write
-from trilemma.plans import Plan
+from trilemma.errors import InputError
+from trilemma.plans import Plan, Pool
 
-_PORT = 30000
-_IMAGE = {"nvidia": "lmsysorg/sglang"}
+#: Options of one node or pool of a deployment: the fleet says them anew.
+_FLEET = (
+    "nnodes", "node-rank", "dist-init-addr", "disaggregation-mode", "disaggregation-transfer-backend",
+    "disaggregation-bootstrap-port",
+)  # fmt: skip
+_FACTS = facts.of_engine("sglang")
 
 
-def deployment(*, model: str, plan: Plan, version: str | None, gpus: int, one_node: bool, maker: str) -> dict[str, str]:
-    """File name → content; arguments as `trilemma.engines.vllm.deploy.deployment`."""
-    release = plan.engine.version or version or ".".join(map(str, table().versions[-1]))
+def fleet(*, model: str, plan: Plan, version: str | None, maker: str, per_node: int | None) -> Fleet:
+    """The engines of ``plan``; arguments and errors as `trilemma.engines.vllm.deploy.fleet`."""
+    newest = ".".join(map(str, table().versions[-1]))
+    release = facts.release_text(plan.engine.version or version or newest, engine="SGLang")
     plan = replace(plan, engine=replace(plan.engine, version=release))
+    at = table().at(release)
+    pools = checked_pools(plan)
+    apart = len(pools) > 1
+    if apart and not table().flags["disaggregation-mode"].exists_at(at):
+        raise InputError(f"SGLang {release} is too old for pools of prefill and decode; take 0.4.6 or newer")
+    groups, beside = [], {}
+    for pool in pools:
+        own = alone(plan, pool, without=_FLEET)
+        told = _roles(pool) if apart else {}
+        groups.append(_group(model, own, pool, per_node=per_node, told=told))
+        beside[f"sglang-{pool.role}.yaml" if apart else "sglang.yaml"] = _configuration(model, own, told)
+    return Fleet(
+        engine="sglang",
+        label=f"SGLang {release}",
+        model=model,
+        maker=maker,
+        image=facts.image("sglang", maker, release=release),
+        port=_FACTS["port"],
+        health=_FACTS["health"],
+        groups=tuple(groups),
+        per_node=per_node,
+        router=_router() if apart or pools[0].replicas > 1 else None,
+        beside=beside,
+    )
+
+
+def _roles(pool: Pool) -> dict[str, str]:
+    """What makes an engine one of prefill or decode."""
+    backend = _FACTS["disaggregated"]["backend"]
+    return {"disaggregation-mode": pool.role, "disaggregation-transfer-backend": backend}
+
+
+def _group(model: str, plan: Plan, pool: Pool, *, per_node: int | None, told: dict[str, str]) -> Group:
     command = write(model=model, plan=plan)
-    variables = {name: str(plan.pool.options.extra[name]) for name in VARIABLES if name in plan.pool.options.extra}
-    if variables:
-        command = ["env", *(f"{name}={value}" for name, value in variables.items()), *command]
-    head = command.index("--model-path") + 2
-    files = {
-        "serve.sh": script(command, label=f"SGLang {release}", head=head),
-        "sglang.yaml": _configuration(model, plan),
-    }
-    if one_node and maker in MAKERS and maker in _IMAGE:
-        words = [*command, "--host", "0.0.0.0", "--port", str(_PORT)]
-        server = Server(
-            engine="sglang",
-            image=f"{_IMAGE[maker]}:v{release.removeprefix('v')}",
-            words=words,
-            port=_PORT,
-            program=True,
+    head = command.index("--model-path")
+    words = [*command[head:], *(word for name, value in told.items() for word in (f"--{name}", value))]
+    gpus = int(pool.layout.gpus)
+    nodes = nodes_for(gpus, per_node)
+    extra = pool.options.extra
+    port = _FACTS["disaggregated"]["bootstrap_port"]
+    return Group(
+        role=pool.role,
+        replicas=pool.replicas,
+        gpus=gpus,
+        program=tuple(command[:head]),
+        arguments=tuple(words),
+        entry="command",
+        environment=tuple((name, str(extra[name])) for name in VARIABLES if name in extra),
+        nodes=nodes,
+        span=_span(pool, nodes, words) if nodes > 1 else None,
+        side=Side(first=port, flag="--disaggregation-bootstrap-port") if pool.role == "prefill" else None,
+    )
+
+
+def _span(pool: Pool, nodes: int, words: Sequence[str]) -> Span:
+    if int(pool.layout.dp) > 1 and "--enable-dp-attention" not in words:
+        raise InputError(
+            f"SGLang keeps its {int(pool.layout.dp)} whole replicas (--dp) on one node, and these take {nodes};"
+            " take one replica an engine and several engines"
         )
-        files["docker-run.sh"] = docker_run(server, gpus=gpus, maker=maker)
-        files["kubernetes.yaml"] = kubernetes(server, gpus=gpus, maker=maker, model=model)
-    return files
+    size = ("--nnodes", str(nodes), "--node-rank")
+    meet = ("--dist-init-addr", f"{LEADER}:{_FACTS['init_port']}")
+    return Span(nodes=nodes, leader=(*size, "0", *meet), worker=(*size, RANK, *meet))
 
 
-def _configuration(model: str, plan: Plan) -> str:
+def _router() -> Router:
+    told = _FACTS["router"]
+    program = ["python3", "-m", "sglang_router.launch_router"]
+
+    def route(ends: Sequence[Any], port: int) -> Route:
+        return http_router(program, ends, port, apart="--pd-disaggregation", sides=True)
+
+    return Router(route=route, image=told["image"], package=told["package"])
+
+
+def _configuration(model: str, plan: Plan, told: dict[str, str]) -> str:
     """For ``python3 -m sglang.launch_server --config sglang.yaml``: flags with hyphens, switches as true."""
     content: dict[str, Any] = {"model-path": model}
     for flag, value in settings(plan):
         content[flag.name] = list(value) if isinstance(value, tuple) else value
-    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000))
+    return str(yaml.safe_dump({**content, **told}, sort_keys=False, allow_unicode=True, width=1000))

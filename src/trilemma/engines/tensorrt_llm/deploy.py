@@ -1,37 +1,124 @@
-"""Files that start a plan on TensorRT-LLM: a script, the YAML of its options, a container command, a Kubernetes deployment."""
+"""A plan as TensorRT-LLM servers: their commands, the YAML of their options, pools apart behind its own orchestrator."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import yaml
 
-from trilemma.engines.deployment import Server, docker_run, kubernetes, script
+from trilemma.engines.deployment import facts
+from trilemma.engines.deployment.fleet import End, Fleet, Group, Route, Router, alone, checked_pools, nodes_for
 from trilemma.engines.tensorrt_llm.flags import table
 from trilemma.engines.tensorrt_llm.write import YAML, write, yaml_options
-from trilemma.plans import Plan
+from trilemma.engines.versions import padded, parse_version
+from trilemma.errors import InputError
+from trilemma.plans import Plan, Pool
 
-_PORT = 8000
-_IMAGE = "nvcr.io/nvidia/tensorrt-llm/release"
+_FACTS = facts.of_engine("tensorrt-llm")
+#: File of the orchestrator between pools.
+ORCHESTRATOR = "disaggregated.yaml"
 
 
-def deployment(*, model: str, plan: Plan, version: str | None, gpus: int, one_node: bool, maker: str) -> dict[str, str]:
-    """File name → content; arguments as `trilemma.engines.vllm.deploy.deployment`. Containers for NVIDIA cards only."""
-    release = plan.engine.version or version or ".".join(map(str, table().versions[-1]))
+def fleet(*, model: str, plan: Plan, version: str | None, maker: str, per_node: int | None) -> Fleet:
+    """The engines of ``plan``; arguments and errors as `trilemma.engines.vllm.deploy.fleet`. Images for NVIDIA cards only.
+
+    Whole replicas (``--dp`` without experts in common) are engines of their own.
+    """
+    newest = ".".join(map(str, table().versions[-1]))
+    release = facts.release_text(plan.engine.version or version or newest, engine="TensorRT-LLM")
     plan = replace(plan, engine=replace(plan.engine, version=release))
-    command = write(model=model, plan=plan)
-    options = yaml_options(plan)
-    files = {}
+    pools = checked_pools(plan)
+    apart = len(pools) > 1
+    since = _FACTS["disaggregated"]["since"]
+    if apart and padded(parse_version(release, engine="TensorRT-LLM")) < padded(parse_version(since)):
+        raise InputError(
+            f"TensorRT-LLM {release} is too old for pools of prefill and decode as written here; take {since} or newer"
+        )
+    groups = tuple(_group(model, plan, pool, per_node=per_node, apart=apart) for pool in pools)
+    several = max(groups, key=lambda group: group.nodes)
+    image = facts.image("tensorrt-llm", maker, release=release)
+    router = Router(route=_orchestrated, image=image, entry="args", by_file=True)
+    return Fleet(
+        engine="tensorrt-llm",
+        label=f"TensorRT-LLM {release}",
+        model=model,
+        maker=maker,
+        image=image,
+        port=_FACTS["port"],
+        health=_FACTS["health"],
+        groups=groups,
+        per_node=per_node,
+        router=router if apart else None,
+        unmanaged=None if several.nodes == 1 else _over_nodes(several),
+    )
+
+
+def _over_nodes(group: Group) -> str:
+    """How ranks on other nodes are started; there is no way to on Kubernetes without an MPI launcher of one's own."""
+    return (
+        f"{group.gpus} GPUs on {group.nodes} nodes start by MPI, such as srun -N {group.nodes} --ntasks-per-node"
+        f" {group.gpus_per_node} --mpi=pmix trtllm-llmapi-launch before this command"
+    )
+
+
+def _group(model: str, plan: Plan, pool: Pool, *, per_node: int | None, apart: bool) -> Group:
+    own = alone(plan, pool)
+    copies = 1 if _shares_experts(pool) else int(pool.layout.dp)
+    if copies > 1:
+        own = replace(own, pools=(replace(own.pool, layout=replace(pool.layout, dp=1)),))
+    command = write(model=model, plan=own)
+    options = yaml_options(own)
+    if apart:
+        options = {**options, **_transfer(pool)}
+    name = f"trtllm-{pool.role}.yaml" if apart else YAML
+    words = [word for word in command if word not in ("--extra_llm_api_options", YAML)]
     if options:
-        files[YAML] = str(yaml.safe_dump(options, sort_keys=False, allow_unicode=True, width=1000))
-    files["serve.sh"] = script(command, label=f"TensorRT-LLM {release}", head=2, beside_files=bool(options))
-    if one_node and maker == "nvidia":
-        words = [f"/config/{YAML}" if word == YAML else word for word in command]
-        words += ["--host", "0.0.0.0", "--port", str(_PORT)]
-        server = Server(
-            engine="tensorrt-llm", image=f"{_IMAGE}:{release.removeprefix('v')}", words=words, port=_PORT, program=True,
-            files={YAML: files[YAML]} if options else None,
-        )  # fmt: skip
-        files["docker-run.sh"] = docker_run(server, gpus=gpus, maker=maker)
-        files["kubernetes.yaml"] = kubernetes(server, gpus=gpus, maker=maker, model=model)
-    return files
+        words += ["--extra_llm_api_options", name]
+    gpus = int(pool.layout.gpus) // copies
+    return Group(
+        role=pool.role,
+        replicas=pool.replicas * copies,
+        gpus=gpus,
+        program=tuple(words[:1]),
+        arguments=tuple(words[1:]),
+        entry="args",
+        files={name: _yaml(options)} if options else {},
+        nodes=nodes_for(gpus, per_node),
+    )
+
+
+def _shares_experts(pool: Pool) -> bool:
+    return int(pool.layout.ep) > 1 or bool(pool.options.extra.get("enable_attention_dp"))
+
+
+def _transfer(pool: Pool) -> dict[str, Any]:
+    """How a pool hands its cache over. Prefill engines do not overlap scheduling; the buffer holds the longest prompt."""
+    transceiver: dict[str, Any] = {"backend": _FACTS["disaggregated"]["backend"]}
+    if pool.options.context is not None:
+        transceiver["max_tokens_in_buffer"] = pool.options.context
+    settings: dict[str, Any] = {"disable_overlap_scheduler": True} if pool.role == "prefill" else {}
+    return settings | {"cache_transceiver_config": transceiver}
+
+
+def _orchestrated(ends: Sequence[End], port: int) -> Route:
+    """``trtllm-serve disaggregated``: the engines' addresses stand in its file."""
+    servers = {
+        key: [f"{end.host}:{end.port}" for end in ends if end.role == role]
+        for key, role in (("context_servers", "prefill"), ("generation_servers", "decode"))
+    }
+    content = {
+        "hostname": "0.0.0.0",
+        "port": port,
+        "backend": "pytorch",
+        **{key: {"num_instances": len(urls), "urls": urls} for key, urls in servers.items()},
+    }
+    waits = facts.facts()["router"]
+    words = ["trtllm-serve", "disaggregated", "-c", ORCHESTRATOR]
+    words += ["-t", str(waits["startup_s"]), "-r", str(waits["request_s"])]
+    return Route(words=tuple(words), files={ORCHESTRATOR: _yaml(content)})
+
+
+def _yaml(content: dict[str, Any]) -> str:
+    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000))

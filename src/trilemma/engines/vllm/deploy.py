@@ -1,53 +1,176 @@
-"""Files that start a plan on vLLM: a script, a configuration file, a container command, a Kubernetes deployment."""
+"""A plan as vLLM servers: their commands, the configuration file that says the same, several nodes, pools apart."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import yaml
 
-from trilemma.engines.deployment import Server, docker_run, kubernetes, script
+from trilemma.engines.deployment import facts
+from trilemma.engines.deployment.fleet import (
+    FIRST_RANK,
+    LEADER,
+    RANK,
+    Fleet,
+    Group,
+    Route,
+    Router,
+    Side,
+    Span,
+    alone,
+    checked_pools,
+    nodes_for,
+)
+from trilemma.engines.deployment.routers import http_router
 from trilemma.engines.flags import value_text
-from trilemma.engines.versions import padded, parse_version
+from trilemma.engines.versions import Version, padded, parse_version
 from trilemma.engines.vllm.flags import table
-from trilemma.engines.vllm.write import arguments, settings, write
-from trilemma.plans import Plan
+from trilemma.engines.vllm.write import settings, write
+from trilemma.errors import InputError
+from trilemma.plans import Plan, Pool
 
-_PORT = 8000
-#: Maker of the card → image repository; docs/deployment of vLLM.
-_IMAGES = {"nvidia": "vllm/vllm-openai", "amd": "vllm/vllm-openai-rocm"}
+#: Options of one node or pool of a deployment: the fleet says them anew.
+_FLEET = (
+    "nnodes", "node-rank", "master-addr", "master-port", "headless", "distributed-executor-backend", "kv-transfer-config",
+    "data-parallel-size-local", "data-parallel-start-rank", "data-parallel-address", "data-parallel-rpc-port",
+    "data-parallel-rank",
+)  # fmt: skip
+_FACTS = facts.of_engine("vllm")
 
 
-def deployment(*, model: str, plan: Plan, version: str | None, gpus: int, one_node: bool, maker: str) -> dict[str, str]:
-    """File name → content. ``version`` is used where the plan names none; ``gpus`` is the number the plan takes.
+def fleet(*, model: str, plan: Plan, version: str | None, maker: str, per_node: int | None) -> Fleet:
+    """The engines of ``plan``. ``version`` is used where the plan names none; a node holds ``per_node`` cards (None: any number).
 
-    Containers are written for plans on one node of a maker whose image is known, the others get script and configuration
-    alone. Raises `InputError` for what `write` refuses; every flag exists in the version.
+    Every flag exists in the version. Raises `InputError` for what `trilemma.engines.vllm.write.write` refuses, and for
+    layouts that the version cannot spread over nodes.
     """
-    chosen = plan.engine.version or version
-    release = chosen if chosen else ".".join(map(str, table().versions[-1]))
+    newest = ".".join(map(str, table().versions[-1]))
+    release = facts.release_text(plan.engine.version or version or newest, engine="vLLM")
     plan = replace(plan, engine=replace(plan.engine, version=release))
-    command = write(model=model, plan=plan)
-    files = {"serve.sh": script(command, label=f"vLLM {release}", head=3), "vllm.yaml": _configuration(model, plan)}
-    if one_node and maker in _IMAGES:
-        words = ["--model", model, *arguments(plan)]
-        server = Server(engine="vllm", image=image(release, maker), words=words, port=_PORT)
-        files["docker-run.sh"] = docker_run(server, gpus=gpus, maker=maker)
-        files["kubernetes.yaml"] = kubernetes(server, gpus=gpus, maker=maker, model=model)
-    return files
+    at = table().at(release)
+    pools = checked_pools(plan)
+    apart = len(pools) > 1
+    if apart and at < padded(parse_version(_FACTS["disaggregated"]["since"])):
+        raise InputError(
+            f"vLLM {release} is too old for pools of prefill and decode; take {_FACTS['disaggregated']['since']} or newer"
+        )
+    groups, beside = [], {}
+    for pool in pools:
+        own = alone(plan, pool, without=_FLEET)
+        groups.append(_group(model, own, pool, per_node=per_node, at=at, apart=apart))
+        beside[f"vllm-{pool.role}.yaml" if apart else "vllm.yaml"] = _configuration(model, own, groups[-1])
+    return Fleet(
+        engine="vllm",
+        label=f"vLLM {release}",
+        model=model,
+        maker=maker,
+        image=image(release, maker),
+        port=_FACTS["port"],
+        health=_FACTS["health"],
+        groups=tuple(groups),
+        per_node=per_node,
+        router=_router() if apart or pools[0].replicas > 1 else None,
+        beside=beside,
+        notes=_notes(pools, at) if apart else (),
+    )
 
 
-def image(release: str, maker: str) -> str:
+def image(release: str, maker: str) -> str | None:
     """The public image of a release: ``vllm/vllm-openai:v0.19.0``."""
-    exact = re.fullmatch(r"v?\d+\.\d+\.\d+(\.post\d+|rc\d+)?", release)
-    tag = release.removeprefix("v") if exact else ".".join(map(str, padded(parse_version(release))))
-    return f"{_IMAGES[maker]}:v{tag}"
+    exact = release.removeprefix("v")
+    if exact.count(".") < 2:
+        exact = ".".join(map(str, padded(parse_version(release))))
+    return facts.image("vllm", maker, release=exact)
 
 
-def _configuration(model: str, plan: Plan) -> str:
+def _group(model: str, plan: Plan, pool: Pool, *, per_node: int | None, at: Version, apart: bool) -> Group:
+    command = write(model=model, plan=plan)
+    gpus = int(pool.layout.gpus)
+    nodes = nodes_for(gpus, per_node)
+    words, side = command[2:], None
+    if apart:
+        told = _FACTS["disaggregated"]
+        connector = {"kv_connector": told["connector"], "kv_role": told["roles"][pool.role]}
+        words += ["--kv-transfer-config", json.dumps(connector, separators=(",", ":"))]
+        channel = told["side_channel"]
+        side = Side(
+            first=channel["port"],
+            step=int(pool.layout.dp),
+            variable=channel["variable"],
+            host_variable=channel["host"],
+        )
+    return Group(
+        role=pool.role,
+        replicas=pool.replicas,
+        gpus=gpus,
+        program=tuple(command[:2]),
+        arguments=tuple(words),
+        entry="command",
+        nodes=nodes,
+        span=_span(pool, nodes, at) if nodes > 1 else None,
+        side=side,
+    )
+
+
+def _span(pool: Pool, nodes: int, at: Version) -> Span:
+    """Ranks of one engine over nodes, by what the version has: replicas of attention apart, else processes, else Ray."""
+    known, layout = table().flags, pool.layout
+    shown = ".".join(map(str, at))
+    replicas, of_one = int(layout.dp), int(layout.gpus) // int(layout.dp)
+    if replicas > 1:
+        if replicas % nodes:
+            raise InputError(
+                f"vLLM is not spread over {nodes} nodes with {replicas} data-parallel ranks of {of_one} GPUs each: whole ranks"
+                " must lie on a node; take another --dp or larger nodes"
+            )
+        if not known["headless"].exists_at(at) or not known["data-parallel-start-rank"].exists_at(at):
+            raise InputError(
+                f"vLLM {shown} has no --headless for data-parallel ranks on other nodes; take 0.10.0 or newer"
+            )
+        local = replicas // nodes
+        shared = ("--data-parallel-size-local", str(local))
+        meet = ("--data-parallel-address", LEADER, "--data-parallel-rpc-port", str(_FACTS["rpc_port"]))
+        return Span(
+            nodes=nodes,
+            leader=(*shared, *meet),
+            worker=(*shared, "--data-parallel-start-rank", FIRST_RANK, *meet, "--headless"),
+            ranks=local,
+        )
+    if known["nnodes"].exists_at(at) and known["headless"].exists_at(at):
+        master = ("--master-addr", LEADER)
+        size = ("--nnodes", str(nodes), "--node-rank")
+        return Span(nodes=nodes, leader=(*size, "0", *master), worker=(*size, RANK, *master, "--headless"))
+    return Span(nodes=nodes, leader=("--distributed-executor-backend", "ray"), ray_port=_FACTS["ray_port"])
+
+
+def _router() -> Router:
+    told = _FACTS["router"]
+
+    def route(ends: Sequence[Any], port: int) -> Route:
+        return http_router(["vllm-router"], ends, port, apart="--vllm-pd-disaggregation")
+
+    return Router(route=route, image=told["image"], package=told["package"])
+
+
+def _notes(pools: Sequence[Pool], at: Version) -> tuple[str, ...]:
+    """What the connector cannot do with every model, and images that lack it."""
+    told = _FACTS["disaggregated"]
+    notes = []
+    prefill, decode = pools
+    if int(prefill.layout.tp) > int(decode.layout.tp):
+        notes.append(
+            f"prefill engines of {int(prefill.layout.tp)} tensor ranks and decode engines of {int(decode.layout.tp)}: vLLM's"
+            f" {told['connector']} refuses this for models with fewer KV heads than prefill ranks (latent attention aside)"
+        )
+    if at < padded(parse_version(told["images_since"])):
+        notes.append(f"images of vLLM before {told['images_since']} may lack NIXL: install it into them")
+    return tuple(notes)
+
+
+def _configuration(model: str, plan: Plan, group: Group) -> str:
     """For ``vllm serve --config vllm.yaml``. Mappings are JSON texts and negations ``no-`` keys: all versions read these."""
     content: dict[str, Any] = {"model": model}
     for flag, value in settings(plan):
@@ -57,4 +180,6 @@ def _configuration(model: str, plan: Plan) -> str:
             content[flag.name] = value_text(value)
         else:
             content[flag.name] = list(value) if isinstance(value, tuple) else value
+    if group.side is not None:
+        content["kv-transfer-config"] = group.arguments[-1]
     return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000))

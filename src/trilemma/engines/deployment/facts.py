@@ -1,0 +1,46 @@
+"""Images, ports and names of objects that deployment files take from data/deployment.toml."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from trilemma.errors import InputError, shorten
+
+_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,100}")
+
+
+@cache
+def facts() -> Mapping[str, Any]:
+    """The whole table, read once."""
+    return tomllib.loads(files("trilemma.data").joinpath("deployment.toml").read_text(encoding="utf-8"))
+
+
+def of_engine(name: str) -> Mapping[str, Any]:
+    """Facts of one engine by its registered name."""
+    found: Mapping[str, Any] = facts()["engines"][name]
+    return found
+
+
+def of_maker(name: str) -> Mapping[str, Any]:
+    """How cards of a maker are asked for; makers without images are asked for as NVIDIA's are."""
+    makers: Mapping[str, Mapping[str, Any]] = facts()["makers"]
+    return makers.get(name, makers["nvidia"])
+
+
+def image(engine: str, maker: str, *, release: str = "", build: str = "") -> str | None:
+    """The public image of one release for the maker's cards; None where there is none."""
+    pattern = of_engine(engine)["images"].get(maker)
+    return None if pattern is None else str(pattern).format(release=release, build=f"-{build}" if build else "")
+
+
+def release_text(text: str, *, engine: str) -> str:
+    """A version that may stand in an image's tag and in a comment. Raises `InputError`."""
+    bare = text.strip().removeprefix("v")
+    if _TAG.fullmatch(bare) is None:
+        raise InputError(f"{engine} version {shorten(repr(text))} is not a version such as 0.19.0")
+    return bare
