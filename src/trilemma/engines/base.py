@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from trilemma.errors import Caution
 from trilemma.hardware.accelerator import Accelerator
@@ -12,6 +12,9 @@ from trilemma.memory.ledger import Ledger
 from trilemma.models.architecture import Model
 from trilemma.plans import Draft, Layout, Plan, ServeOptions
 from trilemma.quantities import Numbers
+
+if TYPE_CHECKING:
+    from trilemma.timing.host_weights import HostPart
 
 #: Where start-up ends: running, or the stage at which it dies.
 Stage = Literal["ok", "oom_load", "oom_profile", "kv_too_small", "oom_capture", "oom_runtime"]
@@ -69,6 +72,8 @@ class StartUp:
     budget_checked_at_start: bool = False
     #: Weights and cache that stay in the host's memory (layers or experts that are not on a card).
     host_bytes: Numbers = 0
+    #: What each pass needs of that memory, for timing; None where nothing but the embedding lies there, and for tables.
+    on_host: HostPart | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -36,5 +36,6 @@ def beside(rows: list[StartUp]) -> StartUp:
         ledger=replace(first.ledger, lines=tuple(lines)),
         pool=KvPool(**pool_fields),
         cautions=cautions,
+        on_host=None,
         **{name: joined([getattr(row, name) for row in rows]) for name in scalars},
     )

@@ -14,6 +14,7 @@ from trilemma.engines.base import StartUp
 from trilemma.errors import Caution
 from trilemma.estimate.estimate import Bottleneck, Latency, OperatorTime, Resource, SpeedEstimate
 from trilemma.estimate.operators import operators
+from trilemma.estimate.outside_cards import host_cautions, with_host
 from trilemma.formats import catalogue
 from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import Interval
@@ -21,6 +22,7 @@ from trilemma.models.architecture import Model
 from trilemma.plans import Plan
 from trilemma.quantities import show_count
 from trilemma.timing import Machine, ServingSpeed, concurrency_for_rate, model_work, serving_speed, serving_terms
+from trilemma.timing.host_weights import split_work
 from trilemma.timing.intervals import speed_spread
 from trilemma.timing.speculation import Speculation
 from trilemma.workloads import Serving
@@ -44,8 +46,9 @@ def plan_speed(start: StartUp, *, model: Model, cluster: Cluster, workload: Serv
     load, cautions = stated(workload, start)
     isl, osl = load.isl or ASSUMED_ISL, load.osl or ASSUMED_OSL
     layout, kv_format = plan.pool.layout, catalogue.get(start.kv_format)
-    work = model_work(model, cluster.accelerator)
-    machine = Machine.serving(cluster, work=work, engine=engines.canonical(plan.engine.name))
+    whole = model_work(model, cluster.accelerator)
+    machine = Machine.serving(cluster, work=whole, engine=engines.canonical(plan.engine.name))
+    work = split_work(model, cluster.accelerator, start.on_host)
     speculation, unstated = speculation_of(plan)
     held = slots(start, length=isl + osl)
     concurrency = load.concurrency
@@ -60,11 +63,12 @@ def plan_speed(start: StartUp, *, model: Model, cluster: Cluster, workload: Serv
     )  # fmt: skip
     speed = asked(work, machine, layout)
     lines = operators(speed, asked(work, machine.at_datasheet(), layout), machine)
+    spread = with_host(speed_spread(machine, model), speed, start=start, cluster=cluster)
     return Speed(
-        figures=speed_figures(speed, speed_spread(machine, model), lines),
+        figures=speed_figures(speed, spread, lines),
         bottleneck=_bottleneck(speed, held),
         output_tokens_per_s=float(speed.output_tokens_per_s),
-        cautions=(*cautions, *unstated, *source_cautions(machine)),
+        cautions=(*cautions, *unstated, *host_cautions(start, cluster), *source_cautions(machine)),
     )
 
 

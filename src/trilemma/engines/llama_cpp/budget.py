@@ -16,7 +16,7 @@ from trilemma.engines.beside import beside
 from trilemma.engines.llama_cpp.cards import card_bytes, host_bytes
 from trilemma.engines.llama_cpp.choices import settle
 from trilemma.engines.llama_cpp.facts import for_version
-from trilemma.engines.llama_cpp.placement import LayerBytes
+from trilemma.engines.llama_cpp.placement import LayerBytes, host_part
 from trilemma.engines.rank_memory import half_widths, ledger_of
 from trilemma.engines.table import NOT_RUN
 from trilemma.errors import Caution, InputError
@@ -87,9 +87,7 @@ def start_up(
             Caution(code="draft-not-counted", message="the draft model's weights and cache are not counted")
         )
     if host > 0.01 * GIB:
-        working = host - pieces.embedding > 0.01 * GIB
-        slower = "; speed counts the cards alone and is shown too high" if working else ""
-        message = f"{show_gib(host)} GiB stay in the memory of the host{slower}"
+        message = f"{show_gib(host)} GiB stay in the memory of the host"
         cautions.append(Caution(code="on-host", message=message))
     fitting = choices.cells if left >= need else int(max(left, 0) / max(per_token, 1e-9)) if need else choices.context
     return StartUp(
@@ -123,6 +121,9 @@ def start_up(
         spread_bytes=spread,
         free_bytes=free_bytes,
         host_bytes=host,
+        on_host=host_part(
+            model, options, layers=choices.layers, micro_batch=choices.micro_batch, offload_rows=facts.offload_rows
+        ),
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ class LlamaCppFacts:
     fit_margin_mib: int
     fit_least_context: int
     micro_batch: int
+    offload_rows: int
     batch: int
     flash_attention: bool
     context_padding: int

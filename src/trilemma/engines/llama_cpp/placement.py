@@ -15,6 +15,7 @@ import numpy as np
 from trilemma.errors import InputError, shorten
 from trilemma.models.architecture import Model, Tensor
 from trilemma.plans import ServeOptions
+from trilemma.timing.host_weights import HostPart
 
 #: Our roles → the names that llama.cpp gives tensors of a layer (src/llama-arch.cpp).
 _NAMES = {
@@ -63,6 +64,38 @@ class LayerBytes:
         if model.tied_embeddings:
             head += embedding
         return cls(layers=layers, on_host=on_host, head=head, embedding=embedding, vision=vision)
+
+
+def host_part(
+    model: Model, options: ServeOptions, *, layers: int, micro_batch: int, offload_rows: int
+) -> HostPart | None:
+    """What each pass needs of the host: matrices of layers and tensors left there, attention where the cache lies there.
+
+    ``layers`` of ``depth + 1`` are on cards. Without a copy of the file in locked memory (``--no-mmap``) weights are copied
+    from mapped pages. None where nothing but the embedding is left.
+    """
+    depth, extra = len(model.layers), options.extra
+    first = max(depth + 1 - layers, 0)
+    keeps = _host_rule(options)
+    held = {
+        tensor.name
+        for tensor in model.tensors
+        if tensor.part == "layers" and tensor.layer is not None and len(tensor.shape) > 1
+        and (tensor.layer < first or keeps(tensor))
+    }  # fmt: skip
+    if layers == 0:
+        held |= {tensor.name for tensor in model.of_part("head") if len(tensor.shape) > 1}
+        held |= {tensor.name for tensor in model.of_part("embedding") if model.tied_embeddings}
+    caches = range(first) if extra.get("kv-offload", True) is not False else range(depth)
+    if not held and not caches:
+        return None
+    return HostPart(
+        tensors=frozenset(held),
+        layers=frozenset(caches) & frozenset(range(depth)),
+        offload_rows=float("inf") if extra.get("op-offload", True) is False else float(offload_rows),
+        micro_batch=float(micro_batch),
+        locked=extra.get("no-mmap") is True or extra.get("load-mode") == "none",
+    )
 
 
 def _host_rule(options: ServeOptions) -> Any:
