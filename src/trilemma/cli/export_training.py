@@ -41,16 +41,17 @@ def files(estimate: Mapping[str, Any], *, to: str, path: str) -> dict[str, str]:
         raise InputError(f"{shorten(path)}: inputs.model.name is not a model's name")
     gpus = int(plan.layout.gpus)
     shaped = Cluster(accelerator=find(card), gpus=gpus, gpus_per_node=min(per_node, gpus))
+    found = training_files(
+        to=to, model=load_model(name), plan=plan, workload=workload, gpus_per_node=per_node,
+        domain=min(shaped.usual_domain, _MOST_DOMAIN),
+    )  # fmt: skip
     if to != plan.implementation:
         print(
             f"trilemma: the plan was priced for {plan.implementation}; {to} may keep other state and run at another speed:"
             " check the files with trilemma check",
             file=sys.stderr,
         )
-    return training_files(
-        to=to, model=load_model(name), plan=plan, workload=workload, gpus_per_node=per_node,
-        domain=min(shaped.usual_domain, _MOST_DOMAIN),
-    )  # fmt: skip
+    return found
 
 
 def _object(value: Any, key: str, path: str) -> Mapping[str, Any]:

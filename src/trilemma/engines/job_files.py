@@ -14,6 +14,15 @@ _PORT = 29500
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What a plan does not say and the reader sets: the ``flag`` of the program, the ``variable`` of its value, its meaning."""
+
+    flag: str
+    variable: str
+    meaning: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
     """What is started: ``program`` behind torchrun (``train.py …`` or ``-m module …``) on ``nodes`` of ``gpus_per_node``.
 
@@ -28,6 +37,7 @@ class Job:
     domain_nodes: int = 1
     launcher: tuple[str, ...] = ("torchrun",)
     environment: tuple[tuple[str, str], ...] = ()
+    asked: tuple[Asked, ...] = ()
     image: str = "nvcr.io/nvidia/pytorch:25.09-py3"
 
 
@@ -37,13 +47,19 @@ def launch_files(job: Job) -> dict[str, str]:
 
 
 def _script(job: Job) -> str:
-    """Run on each node; NODE_RANK and MASTER_ADDR come from what starts it."""
+    """Run on each node; NODE_RANK and MASTER_ADDR come from what starts it. Words given to the script go to the program."""
     lines = [
         "#!/bin/bash",
         "set -euo pipefail",
         *(f"export {name}={shlex.quote(value)}" for name, value in job.environment),
     ]
-    return "\n".join([*lines, f"exec {_launch(job)} \\", f"  {_words(job.program)}"]) + "\n"
+    if job.asked:
+        lines += ["# What the plan does not say is yours to set.", f"set -- {_asked(job)} \\", '  "$@"']
+    return "\n".join([*lines, f"exec {_launch(job)} \\", f"  {_words(job.program)} \\", '  "$@"']) + "\n"
+
+
+def _asked(job: Job) -> str:
+    return " \\\n  ".join(f'{one.flag} "${{{one.variable}:?{one.meaning}}}"' for one in job.asked)
 
 
 def _launch(job: Job) -> str:
@@ -82,6 +98,7 @@ def _sbatch(job: Job) -> str:
         "#SBATCH --exclusive",
         "#SBATCH --distribution=block",
         *hints,
+        *([f"# Export first: {', '.join(one.variable for one in job.asked)}."] if job.asked else []),
         "# Ranks follow nodes in order: groups that talk most (tensor, then context, then data parallel) stay near.",
         "set -euo pipefail",
         'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
@@ -109,6 +126,8 @@ def _jobset(job: Job) -> str:
                     "fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
                 },
             },
+            # Empty on purpose: train.sh says what each stands for.
+            *({"name": one.variable, "value": ""} for one in job.asked),
         ],
         "resources": {"limits": resources, "requests": dict(resources)},
         "volumeMounts": [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilemma.engines.job_files import Job, job_name, launch_files
+from trilemma.engines.job_files import Asked, Job, job_name, launch_files
 from trilemma.errors import UnknownName
 from trilemma.models.architecture import Model
 from trilemma.plans.training import TrainingPlan
@@ -28,6 +28,7 @@ def training_files(
     program: tuple[str, ...]
     launcher: tuple[str, ...] = ("torchrun",)
     environment: tuple[tuple[str, str], ...] = ()
+    asked: tuple[Asked, ...] = ()
     files: dict[str, str] = {}
     if to == "megatron":
         from trilemma.engines.megatron.write import write
@@ -35,6 +36,7 @@ def training_files(
         program = ("pretrain_gpt.py", *write(model=model, plan=plan, workload=workload))
         # Megatron-LM's order of collectives and products relies on one queue before Blackwell (arguments.py).
         environment = (_DEVICE_CONNECTIONS,) if plan.layout.tp > 1 or plan.layout.cp > 1 else ()
+        asked = _of_megatron(program, workload)
     elif to == "torchtitan":
         from trilemma.engines.torchtitan.write import write as write_torchtitan
 
@@ -55,13 +57,27 @@ def training_files(
         raise UnknownName("framework", to, TARGETS, hint=f"training files are written for: {', '.join(TARGETS)}")
     job = Job(
         name=name, program=program, nodes=nodes, gpus_per_node=per_node, domain_nodes=max(domain // per_node, 1),
-        launcher=launcher, environment=environment,
+        launcher=launcher, environment=environment, asked=asked,
     )  # fmt: skip
     files |= launch_files(job)
     snippet = low_precision_snippet(plan)
     if snippet:
         files["low_precision.py"] = snippet
     return files
+
+
+def _of_megatron(program: tuple[str, ...], workload: TrainingWorkload) -> tuple[Asked, ...]:
+    """What Megatron-LM needs beside a plan: it has no defaults for these, or ones that are another model's."""
+    asked = [
+        Asked(flag="--data-path", variable="DATA_PATH", meaning="prefix of the preprocessed data, without .bin"),
+        Asked(flag="--lr", variable="LEARNING_RATE", meaning="peak learning rate"),
+    ]
+    if workload.tokens is None:
+        asked.append(Asked(flag="--train-iters", variable="TRAIN_ITERS", meaning="optimizer steps of the run"))
+    if "rope" in program:
+        meaning = "base of the rotary embedding, rope_theta in the config.json of the model"
+        asked.append(Asked(flag="--rotary-base", variable="ROTARY_BASE", meaning=meaning))
+    return tuple(asked)
 
 
 def low_precision_snippet(plan: TrainingPlan) -> str:

@@ -41,6 +41,8 @@ def write(*, model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> li
     words += ["--sequence-parallel"] if plan.sp and layout.tp > 1 else []
     words += ["--micro-batch-size", str(plan.micro_batch), "--global-batch-size", str(workload.global_batch)]
     words += ["--seq-length", str(workload.seq)]
+    if workload.tokens is not None:
+        words += ["--train-samples", str(max(round(workload.tokens / workload.seq), 1))]
     words += [*_state(plan), *_recipe(plan), *_recompute(plan), *_offload(plan, model)]
     words += ["--tp-comm-overlap"] if plan.overlap_tensor and layout.tp > 1 else []
     words += ["--attention-backend", "unfused" if plan.attention == "eager" else "flash"]
