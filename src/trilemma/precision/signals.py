@@ -93,19 +93,20 @@ def tensor_signals(values: Tensor, kept: Tensor, *, limit: Any = None) -> Tensor
             non_finite_percent=0.0,
         )
     size = before.abs()
-    finite = torch.isfinite(after)
-    over = (size > limit) if limit is not None else (~finite & torch.isfinite(before))
-    counts = torch.stack(
-        [
-            torch.count_nonzero(before) - torch.count_nonzero(after),
-            torch.count_nonzero(over),
-            elements - torch.count_nonzero(finite),
-        ]
-    )
-    figures = torch.stack([size.max().to(_wide(before)), _norm(before), _norm(before - after)])
-    # Two transfers at most: on a GPU each one waits for all work before it.
+    figures = [size.max().to(_wide(before)), _norm(before)]
+    # Element-wise tests cost more than all else together on a CPU; a finite sum says that there is nothing to test.
+    if math.isfinite(float(before.sum() + after.sum())):
+        over = size.sub_(math.inf if limit is None else limit).clamp_min_(0)
+        broken = torch.zeros((), dtype=torch.int64, device=before.device)
+    else:
+        finite = torch.isfinite(after)
+        over = (size > limit) if limit is not None else (~finite & torch.isfinite(before))
+        broken = elements - torch.count_nonzero(finite)
+    counts = torch.stack([torch.count_nonzero(before) - torch.count_nonzero(after), torch.count_nonzero(over), broken])
+    figures.append(_norm(torch.sub(before, after, out=size)))
+    # Few transfers: on a GPU each one waits for all work before it.
     lost, overflows, non_finite = (int(count) for count in counts.tolist())
-    amax, signal, noise = figures.tolist()
+    amax, signal, noise = torch.stack(figures).tolist()
     return TensorSignals(
         elements=elements,
         amax=amax,

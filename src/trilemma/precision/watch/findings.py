@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from trilemma.precision.signals import TensorSignals
+
 Kind = Literal["overflow", "underflow", "dead_update", "not_finite", "parameter_not_finite", "gradient_not_finite"]
 
 #: Operators that make infinities or NaN of finite numbers, and a way to write them that is the same function wherever the
@@ -64,6 +66,37 @@ class Finding:
 
     def __str__(self) -> str:
         return f"step {self.step}: {self.says}; {self.remedy}"
+
+
+def overflow(module: str, role: str, signals: TensorSignals, recipe: str, bound: float, step: int) -> Finding:
+    return Finding(
+        kind="overflow", module=module, tensor=role, step=step, value=signals.overflows_percent, bound=bound,
+        says=f"{signals.overflows_percent:.2g} % of {_ROLES[role]} of {module} overflow under {recipe}"
+        f" (largest {signals.amax:.3g})",
+        remedy="scale this tensor by its own largest magnitude (current scaling or blocks), or keep the layer in BF16",
+    )  # fmt: skip
+
+
+def underflow(module: str, role: str, signals: TensorSignals, recipe: str, bound: float, step: int) -> Finding:
+    return Finding(
+        kind="underflow", module=module, tensor=role, step=step, value=signals.underflows_percent, bound=bound,
+        says=f"{signals.underflows_percent:.0f} % of {_ROLES[role]} of {module} vanish under {recipe}"
+        f" (largest {signals.amax:.3g})",
+        remedy="scale the loss or the gradients (current or delayed scaling, loss scaling), or keep the layer in BF16",
+    )  # fmt: skip
+
+
+def dead_update(parameter: str, dtype: object, percent: float, bound: float, step: int) -> Finding:
+    module, _, tensor = parameter.rpartition(".")
+    return Finding(
+        kind="dead_update", module=module, tensor=tensor, step=step, value=percent, bound=bound,
+        says=f"{percent:.0f} % of {parameter} ({dtype}) did not move in a step though their gradients are not zero",
+        remedy="keep FP32 master weights, round updates stochastically, or raise the learning rate: the update is below half"
+        " a step",
+    )  # fmt: skip
+
+
+_ROLES = {"x": "the inputs", "w": "the weights", "g": "the output gradients"}
 
 
 def rewrite(operator: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from trilemma.precision.watch.finite import is_bad, tensors_in
 
 #: Operators whose result is not yet written, and operators by which masks are made of -inf on purpose.
 _UNWRITTEN = ("empty", "new_empty", "empty_like", "empty_strided", "resize_", "set_")
@@ -37,10 +39,13 @@ class FirstBad:
     most: float
 
 
-def first_bad_operator(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> FirstBad | None:
+def first_bad_operator(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], *, call: Callable[..., Any] | None = None
+) -> FirstBad | None:
     """Run ``model`` again on the same inputs, without gradients, and name the first bad operator; None if there is none.
 
-    Random parts (dropout) may differ from the pass that went wrong.
+    ``call`` is what to run where the pass is not the model's own call. Random parts (dropout) may differ from the pass that
+    went wrong.
     """
     path: list[str] = []
     finder = _Finder(path)
@@ -50,32 +55,8 @@ def first_bad_operator(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapp
             stack.callback(module.register_forward_hook(_leave(path), always_call=True).remove)
         stack.enter_context(torch.no_grad())
         stack.enter_context(finder)
-        model(*args, **kwargs)
+        (call or model)(*args, **kwargs)
     return finder.found
-
-
-def is_bad(tensor: torch.Tensor, *, minus_infinity_is_fine: bool = False) -> bool:
-    """Whether a floating tensor holds NaN or an infinity."""
-    if not tensor.is_floating_point() or tensor.numel() == 0:
-        return False
-    if minus_infinity_is_fine:
-        return bool(torch.isnan(tensor).any() or torch.isposinf(tensor).any())
-    return not bool(torch.isfinite(tensor).all())
-
-
-def tensors_in(value: Any, *, depth: int = 4) -> Iterator[torch.Tensor]:
-    """Every tensor of nested tuples, lists and mappings (model outputs among them)."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif depth and isinstance(value, Mapping):
-        yield from _each(value.values(), depth)
-    elif depth and isinstance(value, list | tuple):
-        yield from _each(value, depth)
-
-
-def _each(values: Iterable[Any], depth: int) -> Iterator[torch.Tensor]:
-    for value in values:
-        yield from tensors_in(value, depth=depth - 1)
 
 
 class _Finder(TorchDispatchMode):
