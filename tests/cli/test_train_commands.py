@@ -148,7 +148,7 @@ def test_export_then_check_gives_the_same_estimate(
         (("fit", "qwen3-30b-a3b", *EIGHT[1:], "--ep", "16"), "--ep 16 does not divide the 8 ranks of a stage"),
         (("plan", *EIGHT, "--tp", "3"), "does not divide the 8 GPUs"),
         (("plan", *EIGHT[:-1], "7", "--dp", "8"), "leaves no layout of 8 GPUs"),
-        (("plan", *EIGHT, "--top", "0"), "--top 0 is out of range"),
+        (("plan", *EIGHT, "--top", "0"), "--top: 0 is out of range"),
     ],
 )
 def test_bad_input_exits_two_with_the_fix(

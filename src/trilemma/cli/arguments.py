@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import math
 from typing import TYPE_CHECKING, Any
 
-from trilemma.errors import InputError
+from trilemma.errors import InputError, shorten
 from trilemma.quantities import parse_count
 
 if TYPE_CHECKING:
@@ -16,8 +17,22 @@ if TYPE_CHECKING:
     from trilemma.workloads import Serving
 
 
+#: Engines bound the tokens of a draft likewise.
+MOST_DRAFTED = 4096
+#: No quantity that a command asks for is larger.
+_LARGEST = 1e18
+
+
 def whole_number(text: str) -> int:
-    """argparse type: ``4096`` or ``128K``."""
+    """argparse type: ``4096`` or ``128K``, at least 1."""
+    value = whole_or_none(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{shorten(text)} is out of range; give a whole number of at least 1")
+    return value
+
+
+def whole_or_none(text: str) -> int:
+    """argparse type: a whole number from 0."""
     try:
         return parse_count(text, what="value")
     except InputError as error:
@@ -25,14 +40,31 @@ def whole_number(text: str) -> int:
 
 
 def number(text: str) -> float:
-    """argparse type: a finite number."""
+    """argparse type: a number between ±1e18."""
     try:
         value = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a number") from None
-    if not -1e18 < value < 1e18:
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a finite number")
+        raise argparse.ArgumentTypeError(f"{shorten(text)!r} is not a number") from None
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{shorten(text)!r} is not a finite number")
+    if abs(value) >= _LARGEST:
+        raise argparse.ArgumentTypeError(f"{shorten(text)} is out of range; give a number below {_LARGEST:g}")
     return value
+
+
+def free_gib(text: str) -> float:
+    """argparse type: memory of a card that is free, from 0 GiB."""
+    value = number(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{shorten(text)} is out of range; give GiB from 0")
+    return value
+
+
+def word(text: str) -> str:
+    """argparse type: a name that is not empty."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("an empty name is given; leave the option out or name one")
+    return text
 
 
 class Once(argparse.Action):
@@ -57,7 +89,15 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_profile_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--profile", metavar="NAME", help="speed by this profile (see trilemma calibrate serving)")
+    parser.add_argument(
+        "--profile", type=word, metavar="NAME", help="speed by this profile (see trilemma calibrate serving)"
+    )
+
+
+def add_free_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--free-gib", type=free_gib, metavar="X", help="GiB of each card that other processes leave free"
+    )
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -117,17 +157,25 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("engine")
     group.add_argument(
-        "--engine", default="vllm", metavar="NAME[@VERSION]", help="engine and version (default: newest vLLM known)"
+        "--engine",
+        type=word,
+        default="vllm",
+        metavar="NAME[@VERSION]",
+        help="engine and version (default: newest vLLM known)",
     )
     group.add_argument("--memory-fraction", type=number, metavar="F", help="share of the card the engine may use")
     group.add_argument("--max-seqs", type=whole_number, metavar="N", help="most sequences in one step")
     group.add_argument("--max-batched-tokens", type=whole_number, metavar="N", help="most tokens in one step")
-    group.add_argument("--kv-dtype", metavar="FORMAT", help="number format of the KV cache (auto, fp8, …)")
+    group.add_argument("--kv-dtype", type=word, metavar="FORMAT", help="number format of the KV cache (auto, fp8, …)")
     group.add_argument(
-        "--precision", metavar="SCHEME", help="quantise the weights: bf16, fp8, w8a8, awq, nvfp4, … (default: as is)"
+        "--precision",
+        type=word,
+        metavar="SCHEME",
+        help="quantise the weights: bf16, fp8, w8a8, awq, nvfp4, … (default: as is)",
     )
     group.add_argument(
         "--draft",
+        type=word,
         metavar="METHOD[:TOKENS[:SHARE]]",
         help="speculative decoding, such as mtp:3, or mtp:3:0.8 where drafts are accepted at this rate",
     )
@@ -187,6 +235,8 @@ def read_draft(text: str) -> Draft:
     if acceptance is not None and not 0 <= acceptance <= 1:
         raise InputError(f"--draft {text[:80]!r}: the share of accepted drafts is a number from 0 to 1")
     count = parse_count(tokens, what="--draft tokens") if tokens else 1
+    if not 1 <= count <= MOST_DRAFTED:
+        raise InputError(f"--draft {text[:80]!r}: a step drafts from 1 to {MOST_DRAFTED} tokens")
     return Draft(method=method, tokens=count, acceptance=acceptance)
 
 

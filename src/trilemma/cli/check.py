@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from trilemma.cli.arguments import add_models_dir, add_output_arguments, add_profile_argument, number
+from trilemma.cli.arguments import add_free_argument, add_models_dir, add_output_arguments, add_profile_argument
 from trilemma.cli.output import show_estimate
-from trilemma.errors import Caution, InputError
+from trilemma.errors import Caution, InputError, UnknownName
 
 if TYPE_CHECKING:
     from trilemma.engines.base import EngineCommand
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu", metavar="G[:N]", help="the cards it runs on, such as h100-sxm:8 (N defaults to the command's)"
     )
-    parser.add_argument("--free-gib", type=number, metavar="X", help="GiB of each card that other processes leave free")
+    add_free_argument(parser)
     parser.add_argument("--log", metavar="FILE", help="log of a real start: measured lines replace predicted ones")
     add_models_dir(parser)
     add_profile_argument(parser)
@@ -34,12 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from trilemma import engines
+    from trilemma.cli.check_exported import expected_load
     from trilemma.engines.commands import extract
     from trilemma.engines.training import trainable
     from trilemma.estimate.checking import check_command
     from trilemma.quantities import GIB
     from trilemma.search.answer import with_remedies
-    from trilemma.workloads import Serving
 
     words = arguments.words[1:] if arguments.words[:1] == ["--"] else arguments.words
     if not words:
@@ -52,39 +52,47 @@ def run(arguments: argparse.Namespace) -> int:
 
         return check(arguments, engine, own_words)
     command = engines.get(engine).read(own_words)
-    model, elsewhere = model_of(command.model, arguments.models)
+    model, elsewhere = model_of(command, arguments.models)
     command = on_cards(arguments.gpu, command)
     cluster, named, cautions = cluster_of(arguments.gpu, command)
     model = served_model(model, command)
     free_bytes = None if arguments.free_gib is None else arguments.free_gib * GIB
-    answer = check_command(command, model=model, cluster=cluster, free_bytes=free_bytes, log=arguments.log)
+    workload, expected = expected_load(words, command.plan)
+    answer = check_command(
+        command, model=model, cluster=cluster, workload=workload, free_bytes=free_bytes, log=arguments.log
+    )
     if arguments.log is None:
         answer = with_remedies(
             answer,
             model=model,
             cluster=cluster,
-            workload=Serving(),
+            workload=workload,
             plan=command.plan,
             gpus=named,
             free_bytes=free_bytes,
         )
     return show_estimate(
-        replace(answer, warnings=(*elsewhere, *cautions, *answer.warnings)),
+        replace(answer, warnings=(*elsewhere, *expected, *cautions, *answer.warnings)),
         as_json=arguments.json,
         explain=arguments.explain,
     )
 
 
-def model_of(name: str, models_dir: str | None) -> tuple[Model, tuple[Caution, ...]]:
-    """The model that a command names; a folder of the machine where it will run is known here by its name alone."""
+def model_of(command: EngineCommand, models_dir: str | None) -> tuple[Model, tuple[Caution, ...]]:
+    """The model that a command names, its configuration as the command overrides it.
+
+    A folder of the machine where it will run is known here by its name alone.
+    """
+    from trilemma.engines.launch import config_overrides
     from trilemma.models.resolve import load_model
 
+    name, overrides = command.model, config_overrides(command.plan.pool.options.extra)
     folder = PurePosixPath(name)
     if not name.startswith(("/", "./", "../", "~")) or Path(name).expanduser().exists():
-        return load_model(name, models_dir=models_dir), ()
+        return load_model(name, models_dir=models_dir, overrides=overrides), ()
     try:
-        model = load_model(folder.name, models_dir=models_dir)
-    except InputError:
+        model = load_model(folder.name, models_dir=models_dir, overrides=overrides)
+    except UnknownName:
         raise InputError(
             f"{name} is not here, and {folder.name!r} is no known model; give a path that exists or a hub id"
         ) from None

@@ -7,17 +7,18 @@ import argparse
 from trilemma.cli.arguments import (
     add_cluster_arguments,
     add_engine_arguments,
+    add_free_argument,
     add_layout_arguments,
     add_model_arguments,
     add_output_arguments,
     add_profile_argument,
     add_workload_arguments,
-    number,
     read_cluster,
     read_plan,
     read_weights,
     read_workload,
 )
+from trilemma.cli.charts import add_chart_argument, draw, read_chart
 from trilemma.cli.output import show_estimate
 
 
@@ -27,8 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_layout_arguments(parser)
     add_workload_arguments(parser)
     add_engine_arguments(parser)
-    parser.add_argument("--free-gib", type=number, metavar="X", help="GiB of each card that other processes leave free")
+    add_free_argument(parser)
     add_profile_argument(parser)
+    add_chart_argument(parser, "roofline, time per token and memory")
     add_output_arguments(parser)
 
 
@@ -37,6 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     from trilemma.quantities import GIB
     from trilemma.search.answer import with_remedies
 
+    chart = read_chart(arguments)
     cluster = read_cluster(arguments)
     weights = read_weights(arguments, cluster.accelerator)
     workload = read_workload(arguments)
@@ -53,4 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
     answer = with_remedies(
         answer, model=weights.model, cluster=cluster, workload=workload, plan=plan, free_bytes=free_bytes
     )
+    if chart is not None:
+        from trilemma.report.charts import estimate_chart
+
+        draw(estimate_chart(answer, cluster.accelerator), chart)
     return show_estimate(answer, as_json=arguments.json, explain=arguments.explain)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from trilemma.cli.arguments import number, whole_number
+from trilemma.cli.arguments import number, whole_number, word
 from trilemma.errors import InputError, UnknownName, shorten
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ def add_plan_arguments(parser: argparse.ArgumentParser, *, settled: bool) -> Non
     group.add_argument(
         "--offload", metavar="PART[=SHARE][,…]", help="optimizer, activations or weights kept on the host"
     )
-    group.add_argument("--precision", metavar="RECIPE[,…]", help="bf16, fp8, mxfp8, nvfp4, fsdp, amp, pure-bf16, …")
+    group.add_argument(
+        "--precision", type=word, metavar="RECIPE[,…]", help="bf16, fp8, mxfp8, nvfp4, fsdp, amp, pure-bf16, …"
+    )
     group.add_argument(
         "--engine",
         metavar="NAME[@VERSION]",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from trilemma.cli.arguments import add_models_dir, number
+from trilemma.cli.arguments import add_free_argument, add_models_dir
 from trilemma.cli.check import cluster_of, model_of, on_cards, served_model
 from trilemma.cli.output import NO, YES, screen_width
 from trilemma.errors import InputError
@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="old", required=True, metavar="V1", help="the version that runs today")
     parser.add_argument("--to", dest="new", required=True, metavar="V2", help="the version to go to")
     parser.add_argument("--gpu", metavar="G[:N]", help="the cards it runs on, such as h100-sxm:8")
-    parser.add_argument("--free-gib", type=number, metavar="X", help="GiB of each card that other processes leave free")
+    add_free_argument(parser)
     add_models_dir(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document on stdout and nothing else there")
     parser.add_argument(
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     if engine not in engines.readable():
         raise InputError(f"{engine} trains models; upgrade compares versions of {', '.join(engines.readable())}")
     command = on_cards(arguments.gpu, engines.get(engine).read(own))
-    model, _ = model_of(command.model, arguments.models)
+    model, _ = model_of(command, arguments.models)
     cluster, _, _ = cluster_of(arguments.gpu, command)
     found = upgrade(
         own,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trilemma.cli.arguments import add_models_dir, add_output_arguments
+from trilemma.cli.arguments import add_models_dir, add_output_arguments, whole_or_none
 from trilemma.errors import InputError, UnknownName, shorten
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--holdout", metavar="COLUMN[,COLUMN]", help="refit fitted terms with each value (or combination) left out"
     )
     parser.add_argument("--by", metavar="METRIC", help="also the errors of one metric by class")
-    parser.add_argument("--worst", metavar="N", type=int, default=5, help="how many of the worst rows to show")
+    parser.add_argument(
+        "--worst", metavar="N", type=whole_or_none, default=5, help="how many of the worst rows to show"
+    )
     parser.add_argument("--rows", metavar="FILE", help="write predicted and measured row by row (CSV)")
     add_output_arguments(parser)
 
@@ -83,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(dumps(_with_made_by(document, outcomes)))
     else:
-        print(render_validation(validation, worst=max(0, min(arguments.worst, 1000))))
+        print(render_validation(validation, worst=min(arguments.worst, 1000)))
         if arguments.by:
             print("\n" + render_classes(validation, arguments.by))
         if outcomes:

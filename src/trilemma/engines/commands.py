@@ -239,13 +239,22 @@ def _in_image(run: containers.Run, environment: tuple[str, ...], depth: int) -> 
     found = _find(inner, (), depth + 1) if inner else None
     if found is not None:
         engine, own = found
+        _check_grant(run)
         own = _substituted(own, environment)
         at = next((at for at, word in enumerate(own) if not _ASSIGNMENT.fullmatch(word)), 0)
         return engine, [*environment, *own[:at], *(image if engine == image_engine(run.image) else []), *own[at:]]
     by_image = image_engine(run.image)
     if by_image is None or run.entrypoint:
         return None
+    _check_grant(run)
     return by_image, [*environment, *image, *_substituted(list(run.command), environment)]
+
+
+def _check_grant(run: containers.Run) -> None:
+    if run.refused:
+        raise InputError(
+            f"{shorten(run.refused)} grants the engine's container no GPU; give a whole number of at least 1"
+        )
 
 
 def _manifest(words: list[str], environment: tuple[str, ...], depth: int) -> tuple[str, list[str]] | None:
@@ -257,6 +266,7 @@ def _manifest(words: list[str], environment: tuple[str, ...], depth: int) -> tup
     if path.endswith(".sh"):
         return _script(text, environment, depth)
     runs = [(run, _in_image(run, environment, depth)) for run in containers.runs_in(load_all(text, name=path))]
+    runs = [(run, None if one is None else (one[0], _with_dollars(one[1]))) for run, one in runs]
     found = [(run.name, one) for run, one in runs if one is not None and (run.command or run.entrypoint)]
     # A template may name the image alone beside the container that has the command.
     found = found or [(run.name, one) for run, one in runs if one is not None]
@@ -266,6 +276,10 @@ def _manifest(words: list[str], environment: tuple[str, ...], depth: int) -> tup
     if not found:
         raise InputError(f"{shorten(path)} names no container that runs an engine; give one with args or command")
     return found[0][1]
+
+
+def _with_dollars(words: Sequence[str]) -> list[str]:
+    return [word.replace(containers.DOLLAR, "$") for word in words]
 
 
 def _file_argument(words: Sequence[str]) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -19,13 +18,16 @@ _NO_VALUE = frozenset((
 ))  # fmt: skip
 _NO_VALUE_LETTERS = frozenset("ditPq")
 _MOST_DEVICES = 1024
+#: A dollar that begins no variable; no YAML text and no word of a command line can hold this character.
+DOLLAR = "\0"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
     """One container: its image, what replaces the image's entry point, its command, its environment as NAME=value.
 
-    GPUs granted to it are told as ``NVIDIA_VISIBLE_DEVICES``, the variable by which the container runtime grants them.
+    GPUs granted to it are told as ``NVIDIA_VISIBLE_DEVICES``, the variable by which the container runtime grants them;
+    ``refused`` is a grant that no runtime accepts or that leaves the container without a GPU, as written.
     """
 
     image: str
@@ -33,6 +35,7 @@ class Run:
     command: tuple[str, ...] = ()
     environment: tuple[str, ...] = field(default=())
     name: str = ""
+    refused: str = ""
 
 
 def parse_run(words: Sequence[str]) -> Run | None:
@@ -45,20 +48,25 @@ def parse_run(words: Sequence[str]) -> Run | None:
         return None
     environment: list[str] = []
     entrypoint: tuple[str, ...] = ()
+    refused = ""
     at = verb + 1
     while at < len(words) and words[at].startswith("-") and words[at] != "-":
         option, value, at = _option(words, at)
         if option in ("-e", "--env") and "=" in value:
             environment.append(value)
         elif option == "--gpus":
-            environment.extend(_devices(value))
+            devices = _devices(value)
+            environment.extend(devices or ())
+            refused = f"--gpus {value}" if devices is None else ""
         elif option == "--entrypoint":
             entrypoint = tuple(value.split())
     if at >= len(words):
         return None
     image = "" if words[verb] == "exec" else words[at]
     command = tuple(words[at + 1 :])
-    return Run(image=image, entrypoint=entrypoint, command=command, environment=tuple(environment), name=words[at])
+    return Run(
+        image=image, entrypoint=entrypoint, command=command, environment=tuple(environment), name=words[at], refused=refused
+    )  # fmt: skip
 
 
 def _option(words: Sequence[str], at: int) -> tuple[str, str, int]:
@@ -79,25 +87,30 @@ def _option(words: Sequence[str], at: int) -> tuple[str, str, int]:
     return name, words[at + 1] if at + 1 < len(words) else "", at + 2
 
 
-def _devices(value: str) -> list[str]:
-    """The value of ``--gpus``: ``all``, a number, or ``"device=0,1"``."""
+def _devices(value: str) -> list[str] | None:
+    """The value of ``--gpus``: ``all``, a number, or ``"device=0,1"``; None where it is none of them."""
     text = value.strip("\"'")
-    if text == "all":
-        return ["NVIDIA_VISIBLE_DEVICES=all"]
     if "device=" in text:
         return ["NVIDIA_VISIBLE_DEVICES=" + text.split("device=", 1)[1].strip("\"'")]
-    number = text.removeprefix("count=").split(",", 1)[0]
-    return _granted(int(number)) if re.fullmatch(r"[0-9]{1,5}", number) else []
+    # Without a number of its own a list of properties asks for one (opts.GpuOpts of the docker command line).
+    counts = [part.removeprefix("count=") for part in text.split(",") if "=" not in part or part.startswith("count=")]
+    return _granted(counts[0] if counts else "1")
 
 
-def _granted(count: int) -> list[str]:
-    if not 1 <= count <= _MOST_DEVICES:
-        return []
-    return ["NVIDIA_VISIBLE_DEVICES=" + ",".join(str(device) for device in range(count))]
+def _granted(count: str) -> list[str] | None:
+    """GPUs by number as the runtime's variable; docker and compose know ``all`` as −1 too. None for what grants none."""
+    if count in ("all", "-1"):
+        return ["NVIDIA_VISIBLE_DEVICES=all"]
+    if not (count.isascii() and count.isdigit() and len(count) < 6 and 1 <= int(count) <= _MOST_DEVICES):
+        return None
+    return ["NVIDIA_VISIBLE_DEVICES=" + ",".join(str(device) for device in range(int(count)))]
 
 
 def runs_in(documents: Sequence[Any]) -> Iterator[Run]:
-    """Every container described anywhere in the documents of a manifest, whatever the kind of object around it."""
+    """Every container described anywhere in the documents of a manifest, whatever the kind of object around it.
+
+    Pods of a LeaderWorkerSet are one engine: where leaders have a template of their own, that of the workers is passed over.
+    """
     pending: list[tuple[str, Any]] = [("", document) for document in reversed(documents)]
     while pending:
         name, node = pending.pop()
@@ -105,7 +118,9 @@ def runs_in(documents: Sequence[Any]) -> Iterator[Run]:
             run = _container(node, name)
             if run is not None:
                 yield run
-            pending.extend((str(key), value) for key, value in reversed(list(node.items())))
+            led = isinstance(node.get("leaderTemplate"), Mapping)
+            inner = [(str(key), value) for key, value in node.items() if not (led and key == "workerTemplate")]
+            pending.extend(reversed(inner))
         elif isinstance(node, list):
             pending.extend((name, value) for value in reversed(node))
 
@@ -121,12 +136,16 @@ def _container(node: Mapping[Any, Any], key: str) -> Run | None:
         entrypoint, command = _words(node.get("entrypoint")), _words(node.get("command"))
     else:
         entrypoint, command = _words(node.get("command")), _words(node.get("args"))
+    shown, count = _gpus(node)
+    # −1 and "all" are words of docker and compose, not of Kubernetes.
+    devices = (None if "/" in shown and not count.isdigit() else _granted(count)) if shown else []
     return Run(
         image=image,
-        entrypoint=entrypoint,
-        command=command,
-        environment=(*_environment(node.get("environment", node.get("env"))), *_granted(_gpus(node))),
+        entrypoint=_unescaped(entrypoint),
+        command=_unescaped(command),
+        environment=(*_environment(node.get("environment", node.get("env"))), *(devices or ())),
         name=str(node.get("name") or key or image),
+        refused=f"{shown}: {count}" if devices is None else "",
     )
 
 
@@ -137,6 +156,10 @@ def _words(value: Any) -> tuple[str, ...]:
     if isinstance(value, list):
         return tuple(_scalar(word) for word in value if not isinstance(word, (Mapping, list)))
     return ()
+
+
+def _unescaped(words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(word.replace("$$", DOLLAR) for word in words)
 
 
 def _scalar(value: Any) -> str:
@@ -161,21 +184,25 @@ def _environment(value: Any) -> list[str]:
     return found
 
 
-def _gpus(node: Mapping[Any, Any]) -> int:
-    """GPUs granted: ``resources.limits["nvidia.com/gpu"]`` (or another maker's), or compose device reservations."""
+def _gpus(node: Mapping[Any, Any]) -> tuple[str, str]:
+    """(key, number of GPUs as written) of ``resources.limits["nvidia.com/gpu"]`` (or another maker's) or of compose devices.
+
+    Both are empty where nothing is granted in numbers.
+    """
     limits = _at(node, "resources", "limits")
     if isinstance(limits, Mapping):
         for key, value in limits.items():
-            if str(key).endswith(".com/gpu") and str(value).isascii() and str(value).isdigit() and len(str(value)) < 6:
-                return int(str(value))
+            # A template's placeholder says nothing yet.
+            if str(key).endswith(".com/gpu") and not str(value).startswith(("$", "{")):
+                return str(key), str(value)
     devices = _at(node, "deploy", "resources", "reservations", "devices")
     first = devices[0] if isinstance(devices, list) and devices else None
     if isinstance(first, Mapping):
         if isinstance(first.get("device_ids"), list):
-            return len(first["device_ids"])
-        count = first.get("count")
-        return count if isinstance(count, int) and not isinstance(count, bool) else 0
-    return 0
+            return "device_ids", str(len(first["device_ids"]))
+        if first.get("count") is not None and not str(first["count"]).startswith(("$", "{")):
+            return "count", str(first["count"])
+    return "", ""
 
 
 def _at(node: Any, *keys: str) -> Any:

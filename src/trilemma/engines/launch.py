@@ -10,7 +10,7 @@ from typing import Any
 from trilemma.engines.base import EngineCommand
 from trilemma.engines.command_line import Settings
 from trilemma.engines.commands import image_engine, program_at_start
-from trilemma.engines.flags import FlagTable
+from trilemma.engines.flags import FlagTable, strict_json
 from trilemma.errors import Caution, InputError, nearest, shorten
 from trilemma.plans import Layout
 
@@ -105,6 +105,20 @@ def uncounted(extra: Mapping[str, Any], table: FlagTable) -> list[Caution]:
     if not names:
         return []
     return [Caution(code="not-counted", message=f"{', '.join(names)}: what this changes in memory is not counted yet")]
+
+
+def config_overrides(extra: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the options of a command change in the model's configuration. Raises `InputError`."""
+    text = extra.get("json-model-override-args")
+    found = extra.get("hf-overrides") or text or {}
+    if isinstance(found, str):
+        try:
+            found = strict_json(found)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, Mapping):
+            raise InputError(f"--json-model-override-args {shorten(str(text))!r} is not a JSON object")
+    return found if isinstance(found, Mapping) else {}
 
 
 def named_model(settings: Settings, cautions: list[Caution], *, engine: str, remedy: str) -> str:

@@ -55,6 +55,11 @@ def _kv_too_small(start: StartUp) -> str:
 def _oom_capture(start: StartUp) -> str:
     outside = float(start.ledger.total("outside"))
     left = float(start.capacity_bytes) - float(start.budget_bytes)
+    if left < 0:
+        return (
+            f"a KV cache of {show_gib(float(start.pool.available_bytes))} GiB beside weights and buffers takes"
+            f" {show_gib(float(start.budget_bytes))} GiB per GPU, the card has {show_gib(float(start.capacity_bytes))} GiB"
+        )
     return (
         f"CUDA graphs and context take {outside / GIB:,.2f} GiB beside the budget, and a memory fraction of"
         f" {start.memory_fraction:g} leaves {left / GIB:,.2f} GiB for them"
@@ -62,7 +67,7 @@ def _oom_capture(start: StartUp) -> str:
 
 
 def _oom_runtime(start: StartUp) -> str:
-    left = float(start.capacity_bytes) - float(start.ledger.total())
+    left = max(float(start.capacity_bytes) - float(start.ledger.total()), 0.0)
     return f"it starts, but only {show_gib(left)} GiB of the card stay free for what serving allocates later"
 
 

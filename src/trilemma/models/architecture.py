@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from trilemma.errors import InputError
 from trilemma.formats.formats import Format
 
 Part = Literal["embedding", "layers", "head", "vision", "mtp"]
@@ -145,6 +146,12 @@ class ExpertFfn:
     shared_intermediate: int = 0
     gated: bool = True
     hidden: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.top_k <= self.experts:
+            raise InputError(
+                f"{self.top_k} experts per token of {self.experts} experts cannot be; give from 1 to {self.experts}"
+            )
 
 
 Ffn: TypeAlias = DenseFfn | ExpertFfn

@@ -46,6 +46,20 @@ def parse_object(raw: bytes, *, what: str, unique: bool = False) -> dict[str, An
     return dict(value)
 
 
+def overlaid(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """``config`` with ``overrides`` in place; a mapping changes the section of its name key by key.
+
+    As vLLM lays ``--hf-overrides`` over a configuration (vllm/transformers_utils/config.py).
+    """
+    merged = dict(config)
+    for key, value in overrides.items():
+        section = merged.get(key)
+        if isinstance(value, Mapping) and isinstance(section, Mapping):
+            value = {**section, **value}
+        merged[key] = value
+    return merged
+
+
 class _RepeatedKeyError(Exception):
     def __init__(self, key: str) -> None:
         super().__init__(key)

@@ -93,6 +93,19 @@ class Fields:
             )
         return int(value)
 
+    def agreed(self, *keys: str, high: int) -> int:
+        """As `count` from 1, for a size under several names: two that differ are refused, since libraries pick either."""
+        stated = {key: self.values[key] for key in keys if self.values.get(key) is not None}
+        first = next(iter(stated), keys[0])
+        for key, value in stated.items():
+            if value != stated[first]:
+                raise InputError(
+                    f"{self.label(first)} is {describe(stated[first])} and {self.label(key)} is {describe(value)}, two names"
+                    " of one size; keep one"
+                )
+        self.ignore(*keys)
+        return self.count(first, high=high)
+
     def optional_count(self, *keys: str, low: int = 1, high: int = 2**24) -> int | None:
         """As `count`, with None for a field that is absent or null."""
         return self.count(*keys, low=low, high=high) if self.raw(*keys) is not None else None
@@ -155,7 +168,7 @@ class Fields:
         return tuple(value)
 
     def layers(self, *keys: str) -> int:
-        return self.count(*(keys or ("num_hidden_layers",)), high=MOST_LAYERS)
+        return self.agreed(*(keys or ("num_hidden_layers",)), high=MOST_LAYERS)
 
     def per_layer(self, key: str, layers: int, value: Sequence[Any] | None) -> Sequence[Any] | None:
         """``value`` cut to ``layers`` entries; raises `InputError` when it is shorter."""

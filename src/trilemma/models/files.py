@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from trilemma.errors import InputError, shorten
 from trilemma.formats import catalogue
 from trilemma.models import headers
 from trilemma.models.architecture import Model, Tensor
-from trilemma.models.documents import read_json
+from trilemma.models.documents import overlaid, read_json
 from trilemma.models.read import model_from_config
 from trilemma.models.stored import lay_over, model_of_tensors
 
@@ -18,13 +20,15 @@ _INDEX = "model.safetensors.index.json"
 _MAX_ENTRIES = 10_000
 
 
-def model_from_path(path: Path, *, name: str) -> Model:
+def model_from_path(path: Path, *, name: str, overrides: Mapping[str, Any] | None = None) -> Model:
     """The model at ``path``: a folder, config.json, an index, a safetensors or a GGUF file.
 
-    Where a configuration and weight files lie together, sizes are those of the files. Raises `InputError` naming the file
-    and the remedy.
+    Where a configuration and weight files lie together, sizes are those of the files. ``overrides`` are laid over the
+    configuration; with them it alone is read. Raises `InputError` naming the file and the remedy.
     """
     path = _existing(path)
+    if overrides:
+        return _from_config(_config_at(path), name=name, overrides=overrides)
     if path.is_dir():
         return _from_folder(path, name=name)
     if path.suffix == ".gguf":
@@ -36,6 +40,15 @@ def model_from_path(path: Path, *, name: str) -> Model:
     if path.name.endswith(".safetensors.index.json"):
         return _from_index(path, name=name)
     return _from_config(path, name=name)
+
+
+def _config_at(path: Path) -> Path:
+    config = path / "config.json" if path.is_dir() else path if path.suffix == ".json" else path.parent / "config.json"
+    if not config.is_file() or path.suffix == ".gguf":
+        raise InputError(
+            f"{shorten(str(path))} has no config.json that overrides could change; leave them out or give one"
+        )
+    return config
 
 
 def _existing(path: Path) -> Path:
@@ -91,10 +104,11 @@ def _listed(folder: Path, ending: str) -> list[Path]:
         raise InputError(f"{shorten(str(folder))} cannot be read: {shorten(error.strerror or str(error))}") from None
 
 
-def _from_config(path: Path, *, name: str) -> Model:
+def _from_config(path: Path, *, name: str, overrides: Mapping[str, Any] | None = None) -> Model:
     beside = path.parent / "hf_quant_config.json"
     extra = read_json(beside) if beside.is_file() else None
-    return model_from_config(read_json(path), name=name, source=str(path), quant_config=extra)
+    config = overlaid(read_json(path), overrides or {})
+    return model_from_config(config, name=name, source=str(path), quant_config=extra)
 
 
 def _with_weights(folder: Path, paths: list[Path], *, name: str) -> Model:

@@ -13,6 +13,7 @@ from typing import Any
 from trilemma.errors import InputError, UnknownName, shorten
 from trilemma.models import catalogue, hub
 from trilemma.models.architecture import Model, Quantization
+from trilemma.models.documents import overlaid
 from trilemma.models.files import model_from_path
 from trilemma.models.naming import MAX_NAME, Spelling, layers_left, spell, squeeze, without_dates
 from trilemma.models.quantized import read_quantization, requantize, restate
@@ -27,32 +28,35 @@ _SIZE = re.compile(r"\d+(?:\.\d+)?[bt]")
 _ACTIVE = re.compile(r"a\d+(?:\.\d+)?b")
 
 
-def load_model(name_or_path: str, *, models_dir: str | None = None) -> Model:
+def load_model(
+    name_or_path: str, *, models_dir: str | None = None, overrides: Mapping[str, Any] | None = None
+) -> Model:
     """The model that ``name_or_path`` means.
 
     In this order: a folder ``<org>--<name>`` of ``models_dir`` (or of ``TRILEMMA_MODELS``), a path (config.json, a folder
     that holds one, ``*.safetensors``, ``model.safetensors.index.json``, ``*.gguf``), the local hub cache, the catalogue in
     any usual spelling, the hub where it may be reached. A quantisation that only the name states (``…-FP8-dynamic``) is
-    laid over the architecture and listed as assumed. Raises `InputError`, or `UnknownName` with near names.
+    laid over the architecture and listed as assumed. ``overrides`` replace values of the configuration. Raises `InputError`,
+    or `UnknownName` with near names.
     """
     name = name_or_path.strip()
     if not name or len(name) > 4096 or "\0" in name:
         raise InputError(f"model name {shorten(name_or_path)!r} is empty or too long; give a name or a path")
     folder = _models_folder(name, models_dir)
     if folder is not None:
-        return _stated_by_name(model_from_path(folder, name=name), name)
+        return _stated_by_name(model_from_path(folder, name=name, overrides=overrides), name)
     path = Path(name)
     if _looks_like_path(name, path):
-        return model_from_path(path, name=_name_of_path(path))
+        return model_from_path(path, name=_name_of_path(path), overrides=overrides)
     cached = hub.cached_snapshot(name)
     if cached is not None:
-        return _stated_by_name(model_from_path(cached, name=name), name)
-    found = _from_catalogue(name)
+        return _stated_by_name(model_from_path(cached, name=name, overrides=overrides), name)
+    found = _from_catalogue(name, overrides or {})
     if found is not None:
         return found
     fetched = hub.fetch(name) if "/" in name else None
     if fetched is not None:
-        return _stated_by_name(model_from_path(fetched, name=name), name)
+        return _stated_by_name(model_from_path(fetched, name=name, overrides=overrides), name)
     raise UnknownName("model", name, _offers(), hint=hub.why_not_fetched() if "/" in name else "see trilemma models")
 
 
@@ -106,7 +110,7 @@ def _name_of_path(path: Path) -> str:
     return stem.resolve().name.replace("--", "/", 1) or str(path)
 
 
-def _from_catalogue(name: str) -> Model | None:
+def _from_catalogue(name: str, overrides: Mapping[str, Any]) -> Model | None:
     found = _find(name)
     if found is None:
         return None
@@ -119,7 +123,7 @@ def _from_catalogue(name: str) -> Model | None:
         _cut(config, left)
         note = f"{shorten(name)}: the first {left} layers of {entry_name}"
     model = model_from_config(
-        {key: value for key, value in config.items() if not key.startswith("_")},
+        overlaid({key: value for key, value in config.items() if not key.startswith("_")}, overrides),
         name=name if "/" in name else entry_name,
         source=f"{source}{f' ({as_of})' if as_of else ''}",
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trilemma.models.parameters import by_role
-from trilemma.precision.fitting import Choice, Fitted
+from trilemma.precision.fitting import Choice
 from trilemma.precision.patterns import is_matrix
 from trilemma.precision.plan import PlannedGroup, PrecisionPlan
 from trilemma.quantities import GB, GIB, show_gib
@@ -31,7 +31,7 @@ def render_plan(plan: PrecisionPlan, *, choice: Choice | None = None, explain: b
         parts += ["", *_explained(plan, width)]
     notes = list(plan.notes)
     if choice is not None:
-        parts += ["", *_budget(choice.fitted)]
+        parts += ["", *_budget(choice)]
         parts += ["", *_tried(choice, width)] if choice.tried else []
         notes += [*choice.fitted.obstacles, *choice.fitted.cautions]
     if notes:
@@ -185,10 +185,12 @@ def _unit(fmt: Any) -> str:
     return "tensor"
 
 
-def _budget(fitted: Fitted) -> Iterator[str]:
-    budget = fitted.budget
+def _budget(choice: Choice) -> Iterator[str]:
+    fitted, budget = choice.fitted, choice.fitted.budget
     if budget.stated:
-        yield f"weights may take {show_gib(budget.left_bytes)} GiB as asked; they take {show_gib(fitted.plan.weights_bytes)} GiB"
+        taken = fitted.plan.weights_bytes
+        below = " and no smaller plan is left to choose" if choice.tried and taken > budget.left_bytes else ""
+        yield f"weights may take {budget.left_bytes / GIB:,.4g} GiB as asked; they take {show_gib(taken)} GiB{below}"
         return
     yield (
         f"per GPU {show_gib(budget.usable_bytes)} GiB engine budget − {show_gib(budget.cache_bytes)} KV cache"

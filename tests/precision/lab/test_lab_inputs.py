@@ -110,8 +110,8 @@ def test_sweeps_combine() -> None:
         (["--seeds", "1,1"], "distinct"),
         (["--lr", "fast"], "fast"),
         (["--lr", "0"], "learning rate 0"),
-        (["--steps", "0"], "steps 0"),
-        (["--workers", "0"], "--workers 0"),
+        (["--steps", "0"], "--steps: 0"),
+        (["--workers", "0"], "--workers: 0"),
         (["--text", "/nowhere/text.txt"], "/nowhere/text.txt"),
     ],
 )

@@ -12,6 +12,7 @@ from trilemma.engines.option_words import Options, read_options
 from trilemma.engines.training import TrainingCommand, framework_facts, replicas, steps_per_batch, unknown_caution
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.memory.stages import stage_sizes
+from trilemma.memory.traits import implementation_facts
 from trilemma.models.architecture import Model
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import optimizer, recipe
@@ -50,6 +51,8 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     cautions = list(
         unknown_caution(options.unknown, (f"--{n}" for n in (*switches, *values, *lists)), where="Megatron-LM")
     )
+    for size in facts["counts"]:
+        options.whole(size)
     described, assumed = model_from_flags(options)
     name, model = _model(options, described)
     cautions += [*(assumed if model is described else ()), *_uncounted(options)]
@@ -332,6 +335,11 @@ def _offload(options: Options, model: Model | None) -> Offload:
 
 def _uncounted(options: Options) -> list[Caution]:
     names = [f"--{name}" for name in _UNCOUNTED if options.has(name)]
+    if options.whole("make-vocab-size-divisible-by") not in (
+        None,
+        implementation_facts("megatron", version=None)["vocab_multiple"],
+    ):
+        names.append("--make-vocab-size-divisible-by")
     if not names:
         return []
     return [Caution(code="not-counted", message=f"{', '.join(names)}: what this changes is not counted yet")]

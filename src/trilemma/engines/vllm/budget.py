@@ -21,7 +21,7 @@ from trilemma.engines.vllm.groups import Grouping, group_pages
 from trilemma.engines.vllm.lines import ledger, pool_spread
 from trilemma.engines.vllm.pages import PageRules, layer_pages
 from trilemma.engines.vllm.pool import count_pool
-from trilemma.engines.vllm.stage import Stage, inside_bytes, stage_lines, tightest, weight_table
+from trilemma.engines.vllm.stage import Stage, fixed_pool, inside_bytes, stage_lines, tightest, weight_table
 from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.memory import memory_cautions, runtime_total
@@ -64,7 +64,8 @@ def start_up(
         ]
     budget = np.full(plans.shape, capacity * force.memory_fraction)
     chosen, available = tightest(stages, budget, grouping, options)
-    if options.kv_cache_bytes is not None:
+    fixed = fixed_pool(chosen, options) is not None
+    if fixed:
         budget = inside_bytes(chosen) + available
     held_by_others = _held_by_others(capacity, free_bytes, chosen, facts)
     available = available - held_by_others
@@ -77,6 +78,8 @@ def start_up(
         chosen, facts, served, total_bytes=between * force.memory_fraction,
         shared_bytes=capacity if accelerator.unified_memory else 0.0,
     )  # fmt: skip
+    if fixed:
+        spread = np.zeros_like(spread)
     need = count.need_blocks * chosen.block_bytes
     block = grouping.token_block if grouping is not None else 1
     pool = KvPool(

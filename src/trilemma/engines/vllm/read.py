@@ -82,13 +82,25 @@ def _extra(settings: Settings, layout: Layout, version: str | None) -> dict[str,
     for name, setting in settings.by_name.items():
         if setting.flag.field == "extra" and setting.flag.exists_at(at):
             extra[name] = setting.value
-    if extra.get("hf-overrides") is not None and not isinstance(extra["hf-overrides"], Mapping):
-        raise InputError(f"--hf-overrides {shorten(str(extra['hf-overrides']))!r} is not a JSON object")
+    _check_objects(extra)
     if settings.value("max-model-len") == "auto":
         extra["max-model-len"] = "auto"
     if settings.value("enable-expert-parallel") and layout.ep == 1:
         extra["enable-expert-parallel"] = True
     return extra
+
+
+def _check_objects(extra: Mapping[str, Any]) -> None:
+    for name in ("hf-overrides", "eplb-config"):
+        if extra.get(name) is not None and not isinstance(extra[name], Mapping):
+            raise InputError(f"--{name} {shorten(str(extra[name]))!r} is not a JSON object; give one such as {{}}")
+    # Bounds of EPLBConfig (vllm/config/parallel.py): copies of experts beside one each, and steps.
+    for key, least in (("num_redundant_experts", 0), ("window_size", 1), ("step_interval", 1)):
+        value = (extra.get("eplb-config") or {}).get(key, least)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InputError(
+                f"--eplb-config {key} {shorten(str(value))} is out of range; give a whole number of at least {least}"
+            )
 
 
 def _options(settings: Settings, extra: dict[str, Any]) -> ServeOptions:

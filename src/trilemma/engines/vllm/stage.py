@@ -111,12 +111,29 @@ def inside_bytes(stage: Stage) -> Any:
     return sum(stage.lines[name] for name in names) + stage.lines["cuda_graphs"] * stage.lines["graphs_inside"]
 
 
-def tightest(stages: list[Stage], budget: Any, grouping: Grouping | None, options: ServeOptions) -> tuple[Stage, Any]:
-    """For every plan the stage with fewest blocks, as one stage, with the bytes that it leaves for the cache."""
-    left = [budget - inside_bytes(stage) for stage in stages]
+def fixed_pool(stage: Stage, options: ServeOptions) -> Any:
+    """Bytes of a cache pool that the command fixes, None where it is what the budget leaves.
+
+    A number of blocks replaces any that bytes would give (may_override_num_blocks, vllm/v1/core/kv_cache_utils.py).
+    """
+    blocks = options.extra.get("num-gpu-blocks-override")
+    if blocks is not None:
+        return stage.block_bytes * float(blocks)
     if options.kv_cache_bytes is not None:
-        left = [np.full_like(value, float(options.kv_cache_bytes)) for value in left]
+        return np.full_like(stage.block_bytes, float(options.kv_cache_bytes))
+    return None
+
+
+def tightest(stages: list[Stage], budget: Any, grouping: Grouping | None, options: ServeOptions) -> tuple[Stage, Any]:
+    """For every plan the stage with fewest blocks, as one stage, with the bytes that it leaves for the cache.
+
+    Where the number of blocks is fixed, the stage that needs most memory.
+    """
+    fixed = [fixed_pool(stage, options) for stage in stages]
+    left = [budget - inside_bytes(stage) if pool is None else pool for stage, pool in zip(stages, fixed, strict=True)]
     blocks = np.stack([value / stage.block_bytes for value, stage in zip(left, stages, strict=True)])
+    if "num-gpu-blocks-override" in options.extra:
+        blocks = -np.stack([value + inside_bytes(stage) for value, stage in zip(left, stages, strict=True)])
     pick = np.argmin(blocks if grouping is not None else np.stack(left), axis=0)
 
     def choose(values: list[Any]) -> Any:

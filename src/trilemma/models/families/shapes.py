@@ -17,7 +17,7 @@ MOST_EXPERTS = 2**14
 
 
 def hidden_size(fields: Fields) -> int:
-    return fields.count("hidden_size", "n_embd", "d_model", high=WIDEST)
+    return fields.agreed("hidden_size", "n_embd", "d_model", high=WIDEST)
 
 
 def vocabulary(fields: Fields, *, default: int | None = None) -> int:
@@ -39,7 +39,7 @@ def tied(fields: Fields, *, default: bool = False) -> bool:
 
 
 def heads(fields: Fields) -> int:
-    return fields.count("num_attention_heads", "n_head", "n_heads", "num_heads", high=MOST_HEADS)
+    return fields.agreed("num_attention_heads", "n_head", "n_heads", "num_heads", high=MOST_HEADS)
 
 
 def softmax(
@@ -75,6 +75,10 @@ def head_dim(fields: Fields, query: int, *, default: int | None = None) -> int:
     if hidden < query:
         raise InputError(
             f"{fields.label('hidden_size')} is {hidden}, less than the {query} attention heads; give head_dim"
+        )
+    if hidden % query:
+        raise InputError(
+            f"{fields.label('hidden_size')} is {hidden}, no multiple of the {query} attention heads; give head_dim"
         )
     return hidden // query
 
