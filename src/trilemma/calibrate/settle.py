@@ -46,10 +46,13 @@ class Score:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settlement:
-    """Scores of all runs, the profile that now holds them and whether it predicts better than without."""
+    """Scores of all runs, the profile that now holds them and whether it predicts better than without.
+
+    Runs of prefill and decode apart belong to no engine's profile: ``profile`` is None.
+    """
 
     scores: tuple[Score, ...]
-    profile: Profile
+    profile: Profile | None
     fitted: bool
 
 
@@ -59,10 +62,16 @@ def settle(
     """Score ``points`` and add them to the profile ``name`` (made where there is none).
 
     The profile is fitted again to all its points once there are enough loads, and only where that predicts points left out
-    better; else it keeps what it said. Raises `InputError` for runs of another deployment's profile.
+    better; else it keeps what it said. Engines side by side share the requests in flight: the profile is of one of them.
+    Raises `InputError` for runs of another deployment's profile, and for pools apart under another load than predicted.
     """
     if not points:
         raise InputError("no run to settle; give the result file of the benchmark")
+    if len(prediction.plan.pools) > 1:
+        return Settlement(scores=_of_pools(prediction, points), profile=None, fitted=False)
+    replicas = prediction.plan.pool.replicas
+    points = [replace(point, concurrency=max(point.concurrency / replicas, 1.0)) for point in points]
+    prediction = replace(prediction, concurrency=max(prediction.concurrency / replicas, 1.0))
     cluster = Cluster(
         accelerator=find(prediction.accelerator), gpus=prediction.gpus, gpus_per_node=prediction.gpus_per_node
     )
@@ -75,7 +84,10 @@ def settle(
     offsets = dict(known.offsets) if known is not None else {}
     said = predicted(bench, terms, offsets)
     scores = tuple(
-        _score(prediction, figure, isl, osl, load, float(value) * 1e3, float(measured) * 1e3)
+        replace(
+            _score(prediction, figure, isl, osl, load, float(value) * 1e3, float(measured) * 1e3),
+            concurrency=float(load) * replicas,
+        )
         for figure, isl, osl, load, value, measured in zip(
             bench.quantity, bench.isl, bench.osl, bench.concurrency, said, bench.measured, strict=True
         )
@@ -93,6 +105,24 @@ def settle(
         if found.better:
             return Settlement(scores=scores, profile=found.profile, fitted=True)
     return Settlement(scores=scores, profile=replace(kept, points=tuple(every)), fitted=False)
+
+
+def _of_pools(prediction: Prediction, points: Sequence[Point]) -> tuple[Score, ...]:
+    """Runs of the load that was predicted, against what was said of it."""
+    scores = [
+        replace(score, predicted=prediction.figures[score.figure][0])
+        for point in points
+        for quantity, value in (("tpot", point.tpot_ms), ("ttft", point.ttft_ms))
+        if value is not None
+        for score in (_score(prediction, quantity, point.isl, point.osl, point.concurrency, value, value),)
+        if score.low is not None
+    ]
+    if not scores:
+        raise InputError(
+            f"no run is of the load predicted for the two pools ({prediction.isl:.0f}/{prediction.osl:.0f} tokens,"
+            f" {prediction.concurrency:.0f} at once); run benchmark.sh beside the prediction"
+        )
+    return tuple(scores)
 
 
 def _known(name: str) -> Profile | None:

@@ -36,10 +36,11 @@ def run(arguments: argparse.Namespace) -> int:
     points = read_points(arguments.results)
     name = arguments.name or f"{prediction.plan.engine.name}-{prediction.accelerator}".lower()[:64]
     found = settle(prediction, points, name=name, terms=serving_terms.shipped(), models_dir=arguments.models)
-    path = save(found.profile)
+    path = save(found.profile) if found.profile is not None else None
     if arguments.json:
         rows = [asdict(score) | {"error": score.error, "inside": score.inside} for score in found.scores]
-        print(dumps({"schema": "trilemma/settlement@1", "scores": rows, "profile": str(path), "fitted": found.fitted}))
+        kept = {} if path is None else {"profile": str(path)}
+        print(dumps({"schema": "trilemma/settlement@1", "scores": rows, **kept, "fitted": found.fitted}))
     else:
         cells = [
             [
@@ -51,5 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
         headers = ["figure", "lengths", "at once", "predicted", "measured", "error", "inside 90 %"]
         print(render_table(headers, cells, align="llrrrrl", width=110))
         state = "fitted to all of them" if found.fitted else "kept for later: too few loads, or no better than before"
-        print(f"\nprofile {name}: {len(found.profile.points)} runs, {state} ({path})")
+        if found.profile is None:
+            print("\nno profile: one is of a single engine, and these are pools apart")
+        else:
+            print(f"\nprofile {name}: {len(found.profile.points)} runs, {state} ({path})")
     return 1 if any(score.inside is False for score in found.scores) else 0

@@ -23,17 +23,25 @@ _SAME_CARD = 0.05
 
 
 def check_command(
-    command: EngineCommand, *, model: Model, cluster: Cluster, free_bytes: float | None = None, log: str | None = None
+    command: EngineCommand,
+    *,
+    model: Model,
+    cluster: Cluster,
+    workload: Serving | None = None,
+    free_bytes: float | None = None,
+    log: str | None = None,
 ) -> Estimate:
     """Will ``command`` start on ``cluster``, and if not, where does it die?
 
-    With ``log``, lines that the engine measured replace ours for the stages after them, each figure is listed predicted
+    ``workload`` is the load whose speed is told as well. With ``log``, lines that the engine measured replace ours for the
+    stages after them, each figure is listed predicted
     beside measured, and the first that lies outside our interval is named. Raises `InputError`.
     """
+    load = workload or Serving()
     if log is None:
-        answer = estimate(model=model, cluster=cluster, workload=Serving(), plan=command.plan, free_bytes=free_bytes)
+        answer = estimate(model=model, cluster=cluster, workload=load, plan=command.plan, free_bytes=free_bytes)
     else:
-        answer = _with_log(command, model=model, cluster=cluster, free_bytes=free_bytes, path=log)
+        answer = _with_log(command, model=model, cluster=cluster, workload=load, free_bytes=free_bytes, path=log)
     return replace(answer, warnings=(*_flag_cautions(command), *answer.warnings))
 
 
@@ -42,7 +50,7 @@ def _flag_cautions(command: EngineCommand) -> tuple[Caution, ...]:
 
 
 def _with_log(
-    command: EngineCommand, *, model: Model, cluster: Cluster, free_bytes: float | None, path: str
+    command: EngineCommand, *, model: Model, cluster: Cluster, workload: Serving, free_bytes: float | None, path: str
 ) -> Estimate:
     from trilemma.engines.vllm.log import read_log
 
@@ -71,7 +79,7 @@ def _with_log(
 
     predicted = start()
     joined = given_lines(predicted, {name: value for name, (value, _) in figures.items()}, pool_of=pool_of, source=path)
-    answer = from_start_up(joined, engine=engine, model=model, cluster=cluster, workload=Serving(), plan=plan)
+    answer = from_start_up(joined, engine=engine, model=model, cluster=cluster, workload=workload, plan=plan)
     compared = compare(predicted, figures)
     extras = {**answer.extras, "measured": [_comparison(one) for one in compared]}
     verdict = answer.verdict
