@@ -12,6 +12,7 @@ from trilemma.cli.arguments import (
     read_cluster,
     whole_number,
 )
+from trilemma.cli.charts import add_chart_argument, draw, read_chart
 from trilemma.cli.output import NO, YES, screen_width
 from trilemma.cli.plan import engine_of, names_of, workload_of
 from trilemma.errors import InputError
@@ -39,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--kv-dtype", metavar="FORMAT[,…]", help="cache formats of the second plan")
     parser.add_argument("--engine", default="vllm", metavar="NAME[@VERSION]", help="engine and version")
+    add_chart_argument(parser, "throughput, price and latency of each")
     add_output_arguments(parser)
 
 
@@ -48,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if len(arguments.gpu) > 16:
         raise InputError(f"{len(arguments.gpu)} --gpu are too many to compare; give at most 16")
+    chart = read_chart(arguments)
     model = load_model(arguments.model, models_dir=arguments.models)
     comparison = compare(
         model,
@@ -57,6 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
         kv_dtype=names_of(arguments.kv_dtype, "--kv-dtype"),
         engine=engine_of(arguments),
     )
+    if chart is not None:
+        from trilemma.report.charts import comparison_chart
+
+        draw(comparison_chart(comparison, model=model.name), chart)
     if arguments.json:
         from trilemma.report.comparison import comparison_document
         from trilemma.report.document import dumps

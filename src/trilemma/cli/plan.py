@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trilemma.cli.arguments import (
@@ -14,11 +16,13 @@ from trilemma.cli.arguments import (
     read_cluster,
     whole_number,
 )
+from trilemma.cli.charts import add_chart_argument, draw, read_chart
 from trilemma.cli.output import NO, YES, screen_width
 from trilemma.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from trilemma.estimate.estimate import Estimate
     from trilemma.hardware.cluster import Cluster
@@ -26,6 +30,9 @@ if TYPE_CHECKING:
     from trilemma.plans import EngineRef
     from trilemma.search import Fixed, SearchResult
     from trilemma.workloads import Serving
+
+#: Plans of the front that a chart shows, and a target that every plan meets.
+_CHART_POINTS, _NO_TARGET_MS = 24, 1e9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     engine.add_argument("--eager", action="store_true", help="no CUDA graphs")
     parser.add_argument("--top", type=whole_number, default=5, metavar="N", help="plans to show (default 5)")
     add_profile_argument(parser)
+    add_chart_argument(parser, "the Pareto front with the plans shown")
     add_output_arguments(parser)
 
 
@@ -74,23 +82,37 @@ def run(arguments: argparse.Namespace) -> int:
 
     if not 1 <= arguments.top <= 100:
         raise InputError(f"--top {arguments.top} is out of range; give 1 to 100")
+    chart = read_chart(arguments)
     model = load_model(arguments.model, models_dir=arguments.models)
     cluster, workload = read_cluster(arguments), workload_of(arguments)
     fixed, engine = _fixed(arguments), engine_of(arguments)
-    result = search_serving(
+    search = partial(
+        search_serving,
         model,
         cluster,
-        workload,
         top=arguments.top,
-        front=8 if arguments.json else 0,
         fixed=fixed,
         precision=names_of(arguments.precision, "--precision"),
         kv_dtype=names_of(arguments.kv_dtype, "--kv-dtype"),
         engine=engine,
     )
+    result = search(workload, front=8 if arguments.json else 0)
+    if chart is not None:
+        _draw(search, workload, model, cluster, chart)
     nearest = None if result.plans else _nearest(model, cluster, workload, fixed, engine)
     _show(arguments, model, cluster, result, nearest)
     return YES if result.plans and result.meets_targets else NO
+
+
+def _draw(search: Callable[..., SearchResult], workload: Serving, model: Model, cluster: Cluster, chart: Path) -> None:
+    """The front in more points than the screen shows, and beside it the front without targets."""
+    from trilemma.report.charts import pareto_chart
+
+    limited = search(workload, front=_CHART_POINTS)
+    asked, unlimited = limited.workload, None
+    if limited.meets_targets and (asked.ttft_ms or asked.tpot_ms):
+        unlimited = search(replace(asked, ttft_ms=None, tpot_ms=_NO_TARGET_MS), front=_CHART_POINTS)
+    draw(pareto_chart(limited, model=model.name, cluster=cluster, unlimited=unlimited), chart)
 
 
 def _show(

@@ -12,6 +12,7 @@ from trilemma.cli.arguments import (
     read_cluster,
     whole_number,
 )
+from trilemma.cli.charts import add_chart_argument, draw, read_chart
 from trilemma.cli.output import NO, YES, screen_width
 from trilemma.cli.training_arguments import (
     add_plan_arguments,
@@ -22,6 +23,8 @@ from trilemma.cli.training_arguments import (
 from trilemma.errors import InputError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from trilemma.estimate.estimate import Estimate
     from trilemma.hardware.cluster import Cluster
     from trilemma.models.architecture import Model
@@ -38,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_training_arguments(parser)
     add_plan_arguments(parser, settled=True)
     parser.add_argument("--top", type=whole_number, default=5, metavar="N", help="plans to show (default 5)")
+    add_chart_argument(parser, "the way to the best plan, its time and memory")
     add_output_arguments(parser)
 
 
@@ -47,17 +51,18 @@ def run(arguments: argparse.Namespace) -> int:
 
     if not 1 <= arguments.top <= 100:
         raise InputError(f"--top {arguments.top} is out of range; give 1 to 100")
+    chart = read_chart(arguments)
     model = load_model(arguments.model, models_dir=arguments.models)
     cluster, workload = read_cluster(arguments), read_training_workload(arguments)
     settled = read_settled(arguments)
     search = search_training(model, cluster, workload, settled=settled, top=arguments.top)
-    _show(arguments, model, cluster, workload, settled, search)
+    _show(arguments, model, cluster, workload, settled, search, chart)
     return YES if search.plans else NO
 
 
 def _show(
     arguments: argparse.Namespace, model: Model, cluster: Cluster, workload: TrainingWorkload, settled: Settled,
-    search: TrainingSearch,
+    search: TrainingSearch, chart: Path | None,
 ) -> None:  # fmt: skip
     from trilemma.search.techniques import techniques
     from trilemma.search.training_questions import least_gpus, sensitivity, waterfall
@@ -74,6 +79,11 @@ def _show(
     if search.plans:
         best = search.plans[0].plan
         rows = techniques(model, cluster, best, workload, training_step(model, cluster, best, workload))
+    drawn = nearest or (estimates[0] if estimates else None)
+    if chart is not None and drawn is not None:
+        from trilemma.report.charts import training_chart
+
+        draw(training_chart(drawn, cluster.accelerator, steps), chart)
     if arguments.json:
         from trilemma.report.document import dumps
         from trilemma.report.training_plans import training_plans_document

@@ -16,7 +16,7 @@ from trilemma.report.tables import render_table
 from trilemma.report.training import training_speed
 
 #: What each ledger line is called on screen.
-_NAMES = {
+LEDGER_NAMES = {
     "kv_cache": "KV cache pool",
     "state_cache": "state cache",
     "cuda_graphs": "CUDA graphs",
@@ -47,14 +47,20 @@ def render_estimate(estimate: Estimate, *, explain: bool = False, width: int = 1
 
 
 def _headline(estimate: Estimate) -> list[str]:
+    verdict = "FITS" if estimate.fits else f"DOES NOT FIT ({estimate.verdict.stage})"
+    return [
+        title_of(estimate),
+        f"{verdict}, {_sure(estimate.verdict.probability)}: {estimate.verdict.reason}",
+    ]
+
+
+def title_of(estimate: Estimate) -> str:
+    """Model, cards, engine and plan in a line."""
     inputs = estimate.inputs
-    title = (
+    return (
         f"{inputs['model']['name']} on {inputs['cluster']['gpus']} x {inputs['cluster']['accelerator']['name']}"
         f" · {inputs['engine']['name']} {inputs['engine']['version']} · {inputs['plan']['summary']}"
     )
-    verdict = "FITS" if estimate.fits else f"DOES NOT FIT ({estimate.verdict.stage})"
-    return [title, f"{verdict}, {_sure(estimate.verdict.probability)}: {estimate.verdict.reason}"]
-
 
 def _sure(probability: float) -> str:
     return "more than 99 % sure" if probability > 0.99 else f"{probability:.0%} sure"
@@ -86,7 +92,7 @@ def _line_row(line: Line, capacity_bytes: int) -> list[str]:
     value = float(line.bytes)
     interval = Interval(value=value, low=min(float(line.low), value), high=max(float(line.high), value))
     outside = "" if line.budget == "inside" else "outside the budget"
-    name = _NAMES.get(line.name, line.name.replace("_", " "))
+    name = LEDGER_NAMES.get(line.name, line.name.replace("_", " "))
     return [name, show_gib(value), _range(interval, GIB), bar(value / capacity_bytes, 30), outside]
 
 
@@ -99,7 +105,7 @@ def _range(interval: Interval, unit: float, digits: int = 2) -> str:
 def _explained(estimate: Estimate, width: int) -> Iterator[str]:
     yield "where each line comes from"
     for line in estimate.memory.ledger:
-        yield f"  {_NAMES.get(line.name, line.name)}: {line.formula or 'as given'}"
+        yield f"  {LEDGER_NAMES.get(line.name, line.name)}: {line.formula or 'as given'}"
         if line.inputs:
             inputs = ", ".join(f"{name} = {_shown(value)}" for name, value in line.inputs.items())
             yield from textwrap.wrap(inputs, width, initial_indent="      with ", subsequent_indent="           ")

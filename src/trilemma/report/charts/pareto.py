@@ -1,0 +1,209 @@
+"""The Pareto front of a search: tokens a second for each GPU against tokens a second for each reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trilemma.hardware.cluster import Cluster
+from trilemma.report.charts.estimate import engine_of
+from trilemma.report.charts.theme import (
+    BLUE,
+    GREY,
+    INK,
+    MISSED,
+    VERMILION,
+    WIDTH,
+    Spec,
+    data,
+    error_bars,
+    heading,
+    page,
+    plain,
+)
+from trilemma.report.plans import load_words, weights_words
+from trilemma.search.search import Found, SearchResult
+
+_COLUMNS = (
+    ("rank", "", 0),
+    ("layout", "layout", 28),
+    ("weights", "weights", 150),
+    ("cache", "KV cache", 262),
+    ("requests", "at once", 360),
+    ("gpu", "tokens/s/GPU", 430),
+    ("user", "tokens/s/user", 570),
+)
+
+
+def pareto_chart(result: SearchResult, *, model: str, cluster: Cluster, unlimited: SearchResult | None = None) -> Spec:
+    """The plans shown with their 90 % intervals, the front they lie on or below, and the target.
+
+    ``unlimited`` is the same search without targets: what they cost.
+    """
+    panels = [_front(result, unlimited)]
+    if result.plans:
+        panels.append(_table(result))
+    title = f"{model} on {cluster.gpus} x {cluster.accelerator.name}"
+    if result.plans:
+        title += f" · {engine_of(result.plans[0].estimate)}"
+    words = [load_words(result.workload), *result.assumed]
+    if not result.meets_targets:
+        words.append("no plan meets the targets; these come nearest" if result.plans else "no plan fits")
+    return page(title, words, panels)
+
+
+def _front(result: SearchResult, unlimited: SearchResult | None) -> Spec:
+    best = list(_plans(result))
+    free = _points(unlimited) if unlimited is not None and result.meets_targets else []
+    x: Spec = {
+        "field": "user",
+        "type": "quantitative",
+        "title": "tokens/s for each user (1 / TPOT)",
+        "scale": {"zero": True},
+        "axis": {"tickCount": 8},
+    }
+    y: Spec = {
+        "field": "gpu",
+        "type": "quantitative",
+        "title": "output tokens/s for each GPU",
+        "scale": {"zero": True},
+        "axis": {"tickCount": 8},
+    }
+    line, disc = (BLUE, VERMILION) if result.meets_targets else (GREY, "#6B6B6B")
+    layers: list[Spec] = [
+        _line(free, x, y, {"color": "#BDBDBD", "strokeDash": [4, 3], "point": {"color": "#BDBDBD", "size": 24}}),
+        _line(_points(result), x, y, {"color": line, "strokeWidth": 2, "point": {"color": line, "size": 45}}),
+        *_target(result),
+        {"data": data(best), "layer": [*error_bars("gpu", "y", along=x), *error_bars("user", "x", along=y)]},
+        *(_disc(plan, x, y, disc) for plan in reversed(best)),
+    ]
+    targets = result.workload.tpot_ms is not None or result.workload.ttft_ms is not None
+    notes = "grey: plans that miss the targets"
+    if result.meets_targets:
+        notes = f"blue: Pareto front{' of the plans that meet the targets' if targets else ''}"
+    if free:
+        notes += "; dashed: front without targets"
+    return {
+        "title": heading("Throughput against speed for each user", [f"{notes}; whiskers: 90 % intervals"]),
+        "width": WIDTH,
+        "height": 380,
+        "layer": layers,
+    }
+
+
+def _line(points: list[dict[str, Any]], x: Spec, y: Spec, look: Spec) -> Spec:
+    return {
+        "data": data(points),
+        "mark": {"type": "line", **look},
+        "encoding": {"x": x, "y": y, "order": {"field": "user"}},
+    }
+
+
+def _disc(plan: Mapping[str, Any], x: Spec, y: Spec, colour: str) -> Spec:
+    """A plan with its rank, drawn after those that rank lower."""
+    disc: Spec = {"type": "point", "filled": True, "size": 330, "opacity": 1, "stroke": "white", "strokeWidth": 1.5}
+    rank: Spec = {"type": "text", "baseline": "middle", "dy": 1, "fontWeight": "bold", "color": "white"}
+    return {
+        "data": data([plan]),
+        "layer": [
+            {"mark": disc, "encoding": {"x": x, "y": y, "color": {"value": colour}}},
+            {"mark": rank, "encoding": {"x": x, "y": y, "text": {"field": "label"}}},
+        ],
+    }
+
+
+def _points(result: SearchResult) -> list[dict[str, Any]]:
+    """Every point of the front that is known, once."""
+    found = {(point.tokens_per_s_per_user, point.tokens_per_s_per_gpu) for point in result.front}
+    for at in result.pareto:
+        row = _figures(result.plans[at])
+        if row is not None:
+            found.add((row["user"], row["gpu"]))
+    return [{"user": user, "gpu": gpu} for user, gpu in sorted(found)]
+
+
+def _plans(result: SearchResult) -> Iterator[dict[str, Any]]:
+    """The plans that answer the question."""
+    for rank, found in enumerate(result.plans[: result.best], 1):
+        row = _figures(found)
+        if row is not None:
+            yield row | {"label": str(rank)}
+
+
+def _figures(found: Found) -> dict[str, Any] | None:
+    speed = found.estimate.speed
+    if speed is None or speed.tokens_per_s_per_gpu is None or speed.tpot_s is None:
+        return None
+    rate, tpot = speed.tokens_per_s_per_gpu, speed.tpot_s.interval
+    return {
+        "user": 1 / tpot.value,
+        "user_low": 1 / tpot.high,
+        "user_high": 1 / tpot.low,
+        "gpu": rate.value,
+        "gpu_low": rate.low,
+        "gpu_high": rate.high,
+    }
+
+
+def _target(result: SearchResult) -> list[Spec]:
+    target = result.workload.tpot_ms
+    if target is None:
+        return []
+    at = data([{"user": 1e3 / target, "text": f"TPOT ≤ {target:g} ms →"}])
+    where: Spec = {"x": {"field": "user", "type": "quantitative"}}
+    return [
+        {
+            "data": at,
+            "mark": {"type": "rule", "strokeDash": [5, 4], "color": MISSED, "strokeWidth": 1.4},
+            "encoding": where,
+        },
+        {
+            "data": at,
+            "mark": {"type": "text", "align": "left", "baseline": "top", "dx": 5, "dy": 2, "color": MISSED},
+            "encoding": {**where, "y": {"value": 0}, "text": {"field": "text"}},
+        },
+    ]
+
+
+def _table(result: SearchResult) -> Spec:
+    """The plans shown in words, below the picture."""
+    rows = [_words(rank, found) for rank, found in enumerate(result.plans[: result.best], 1)]
+    heads = {key: head for key, head, _ in _COLUMNS}
+    order = ["", *(row["rank"] for row in rows)]
+    y: Spec = {"field": "rank", "type": "nominal", "sort": order, "axis": None}
+    return {
+        "width": WIDTH,
+        "height": {"step": 19},
+        "data": data([{**heads, "rank": "", "head": True}, *({**row, "head": False} for row in rows)]),
+        "layer": [
+            {
+                "mark": {"type": "text", "align": "left"},
+                "encoding": {
+                    "y": y,
+                    "x": {"value": at},
+                    "text": {"field": key},
+                    "color": {"condition": {"test": "datum.head", "value": "#7A7A7A"}, "value": INK},
+                },
+            }
+            for key, _, at in _COLUMNS
+        ],
+    }
+
+
+def _words(rank: int, found: Found) -> dict[str, str]:
+    row = _figures(found) or {}
+
+    def figure(name: str) -> str:
+        if name not in row:
+            return "–"
+        return f"{row[name]:,.0f}  ({row[f'{name}_low']:,.0f} – {row[f'{name}_high']:,.0f})"
+
+    return {
+        "rank": f"#{rank}",
+        "layout": plain(str(found.estimate.inputs["plan"]["summary"]), 20),
+        "weights": plain(weights_words(found), 18),
+        "cache": plain(found.kv_format, 14),
+        "requests": f"{found.requests:,}",
+        "gpu": figure("gpu"),
+        "user": figure("user"),
+    }
