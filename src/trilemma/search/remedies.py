@@ -13,7 +13,7 @@ from trilemma.estimate.sections import summary
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import Model
 from trilemma.models.catalogue import hub_id
-from trilemma.plans import Layout, Plan
+from trilemma.plans import Layout, Plan, ServeOptions
 from trilemma.quantities import show_count, show_gib
 from trilemma.search.quality import cache_quality
 from trilemma.search.space import kv_dtypes, precisions
@@ -65,7 +65,7 @@ def remedies(
     failing = failing or evaluate(plan, model)
     found: list[Remedy] = []
     misses: list[tuple[Change, Estimate]] = []
-    for change in _changes(plan, model, accelerator, workload, gpus, failing, misses):
+    for change in _changes(evaluate, plan, model, accelerator, workload, gpus, failing, misses):
         if len(found) == most:
             break
         answer = _tried(evaluate, change)
@@ -77,12 +77,12 @@ def remedies(
 
 
 def _changes(
-    plan: Plan, model: Model, accelerator: Accelerator, workload: Serving, gpus: int, failing: Estimate,
+    evaluate: Evaluate, plan: Plan, model: Model, accelerator: Accelerator, workload: Serving, gpus: int, failing: Estimate,
     misses: list[tuple[Change, Estimate]],
 ) -> Iterator[Change]:  # fmt: skip
     """Changes in order of cost; ``misses`` grows while they are tried, and what missed is tried in pairs."""
     yield from _option_changes(plan, model, failing)
-    yield from _engine_changes(plan, model)
+    yield from _engine_changes(evaluate, plan, model)
     yield from _shorter(plan, model, workload, failing)
     yield from _cache_format(plan, model, accelerator)
     yield from _more_tensor_parallel(plan, model, gpus)
@@ -112,12 +112,19 @@ def _option_changes(plan: Plan, model: Model, failing: Estimate) -> Iterator[Cha
         yield _with(plan, model, "no CUDA graphs (slower decode)", 4.0, eager=True)
 
 
-def _engine_changes(plan: Plan, model: Model) -> Iterator[Change]:
+def _engine_changes(evaluate: Evaluate, plan: Plan, model: Model) -> Iterator[Change]:
     """What the engine itself can do about memory: layers or experts on the host, cache types of its own."""
+
+    def with_options(options: ServeOptions) -> Plan:
+        return replace(plan, pools=(replace(plan.pool, options=options),))
+
+    def fits(options: ServeOptions) -> bool:
+        answer = _tried(evaluate, Change(words="", plan=with_options(options), model=model, cost=0.0))
+        return answer is not None and answer.fits
+
     offers = getattr(engines.get(plan.engine.name), "changes", None)
-    for words, options, cost, quality in offers(plan, model) if offers is not None else ():
-        changed = replace(plan, pools=(replace(plan.pool, options=options),))
-        yield Change(words=words, plan=changed, model=model, cost=cost, quality=quality)
+    for words, options, cost, quality in offers(plan, model, fits) if offers is not None else ():
+        yield Change(words=words, plan=with_options(options), model=model, cost=cost, quality=quality)
 
 
 def _shorter(plan: Plan, model: Model, workload: Serving, failing: Estimate) -> Iterator[Change]:
@@ -234,6 +241,9 @@ def _remedy(change: Change, answer: Estimate) -> Remedy:
             f"fits: {show_gib(answer.cache.available_bytes_per_gpu.value)} GiB of KV cache per GPU,"
             f" {show_count(answer.cache.tokens.value)} tokens, longest request {show_count(answer.cache.max_context)}"
         )
+    if answer.speed is not None and answer.speed.tpot_s is not None and answer.speed.lines.get("host_weights"):
+        tpot = answer.speed.tpot_s.interval
+        effect += f", {1 / tpot.value:.3g} tokens/s a request ({1 / tpot.high:.3g} to {1 / tpot.low:.3g})"
     served = change.served_as or hub_id(change.model.name)
     command = shlex.join(engines.get(change.plan.engine.name).write(model=served, plan=change.plan))
     return Remedy(change=change.words, flags=command, effect=effect, quality=change.quality, cost_rank=change.cost)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trilemma.engines.base import EngineCommand, Stage, StartUp
@@ -50,11 +50,13 @@ class LlamaCpp:
 
         return write(model=model, plan=plan)
 
-    def changes(self, plan: Plan, model: Model) -> list[tuple[str, ServeOptions, float, str]]:
+    def changes(
+        self, plan: Plan, model: Model, fits: Callable[[ServeOptions], bool]
+    ) -> list[tuple[str, ServeOptions, float, str]]:
         """See `trilemma.engines.llama_cpp.remedies.changes`."""
         from trilemma.engines.llama_cpp.remedies import changes
 
-        return changes(plan, model)
+        return changes(plan, model, fits)
 
     def flags(self) -> FlagTable:
         """See `trilemma.engines.llama_cpp.flags.table`."""

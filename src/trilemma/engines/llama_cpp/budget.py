@@ -66,7 +66,9 @@ def start_up(
         raise InputError("llama.cpp splits a model by layers (--pp) or by rows (--tp), not both, and nothing else")
     _check_main_card(options, cards * rows)
     pieces = LayerBytes.of(model, options)
-    choices, notes = settle(model, options, facts, pieces, cards, rows, free)
+    choices, settled, notes = settle(model, options, facts, pieces, cards, rows, free)
+    if settled is not options:
+        options, pieces = settled, LayerBytes.of(model, settled)
     every = [card_bytes(index, model, pieces, choices, options, facts, cards, rows) for index in range(cards)]
     card = max(every, key=lambda one: one.total)
     host = host_bytes(model, pieces, choices, options, facts)

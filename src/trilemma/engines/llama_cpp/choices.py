@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from trilemma.engines.llama_cpp.facts import LlamaCppFacts
 from trilemma.engines.llama_cpp.placement import LayerBytes
 from trilemma.errors import Caution, InputError
 from trilemma.formats import catalogue
-from trilemma.models.architecture import Model
+from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans import ServeOptions
 from trilemma.quantities import MIB, show_count
 
@@ -18,10 +19,17 @@ from trilemma.quantities import MIB, show_count
 _UNSTATED_CONTEXT = 4096
 
 
+#: Options that place tensors: beside them ``--fit`` places none (common/fit.cpp).
+_PLACING = ("cpu-moe", "n-cpu-moe", "n-cpu-ffn", "override-tensor")
+
+
 def settle(
     model: Model, options: ServeOptions, facts: LlamaCppFacts, pieces: LayerBytes, cards: int, rows: int, free: float
-) -> tuple[Choices, list[Caution]]:
-    """Slots, context and layers as asked for; where they are not, what ``--fit`` makes of the cards."""
+) -> tuple[Choices, ServeOptions, list[Caution]]:
+    """Slots, context and layers as asked for; where they are not, what ``--fit`` makes of the cards.
+
+    The options come back with the experts that it leaves on the host (``n-cpu-moe``).
+    """
     extra = options.extra
     depth = len(model.layers)
     slots = (
@@ -43,13 +51,13 @@ def settle(
     )  # fmt: skip
     fits = str(extra.get("fit", "on" if facts.fits_itself else "off")).lower() in ("on", "true", "1")
     if not fits:
-        return plan, []
+        return plan, options, []
     margin = _margin(extra, facts)
     notes: list[Caution] = []
 
-    def over(one: Choices) -> bool:
+    def over(one: Choices, placed: LayerBytes = pieces) -> bool:
         return any(
-            card_bytes(index, model, pieces, one, options, facts, cards, rows).total > free - margin
+            card_bytes(index, model, placed, one, options, facts, cards, rows).total > free - margin
             for index in range(cards)
         )
 
@@ -58,9 +66,13 @@ def settle(
         message = f"--fit cuts the context from {show_count(context)} to {show_count(plan.context)} tokens"
         notes.append(Caution(code="context-cut", message=message))
     if asked_layers is None and facts.layers_on_card == "all" and over(plan):
-        plan, note = _fewer_layers(plan, over, depth)
+        if any(extra.get(name) for name in _PLACING) or rows > 1 or (cards > 1 and extra.get("tensor-split")):
+            message = "--fit moves nothing to the host beside options that place tensors, --tensor-split or rows"
+            notes.append(Caution(code="fit-without-effect", message=message))
+            return plan, options, notes
+        plan, options, note = _to_host(model, plan, options, over)
         notes.append(note)
-    return plan, notes
+    return plan, options, notes
 
 
 def _shorter(plan: Choices, over: Any, facts: LlamaCppFacts, least: int, most: int) -> Choices:
@@ -75,14 +87,39 @@ def _shorter(plan: Choices, over: Any, facts: LlamaCppFacts, least: int, most: i
     return replace(plan, context=low, cells=cells_of(low, plan.slots, plan.shared, facts))
 
 
-def _fewer_layers(plan: Choices, over: Any, depth: int) -> tuple[Choices, Caution]:
-    """The most layers on cards with which they hold all (whole layers; the engine also places parts of a mixture's)."""
-    low, high = 0, depth + 1
+def _to_host(
+    model: Model, plan: Choices, options: ServeOptions, over: Callable[..., bool]
+) -> tuple[Choices, ServeOptions, Caution]:
+    """What ``--fit`` leaves on the host: as few experts as will do, and whole layers where all experts do not suffice.
+
+    Whole layers and whole stacks here; the engine also splits the first of them (common/fit.cpp, steps 3 and 4).
+    """
+    depth = len(model.layers)
+
+    def placed(number: int) -> tuple[ServeOptions, LayerBytes]:
+        moved = replace(options, extra={**options.extra, "n-cpu-moe": number})
+        return moved, LayerBytes.of(model, moved)
+
+    mixtures = [layer.index for layer in model.layers if isinstance(layer.ffn, ExpertFfn)]
+    if mixtures and not over(plan, placed(depth)[1]):
+        number = least(depth, lambda number: not over(plan, placed(number)[1]))
+        away = sum(index < number for index in mixtures)
+        message = f"--fit leaves the experts of {away} of {len(mixtures)} layers on the host"
+        return plan, placed(number)[0], Caution(code="experts-on-host", message=message)
+    moved, pieces = placed(depth) if mixtures else (options, LayerBytes.of(model, options))
+    off = least(depth + 1, lambda number: not over(replace(plan, layers=depth + 1 - number), pieces))
+    beside = " without their experts" if mixtures else ""
+    message = f"--fit puts {depth + 1 - off} of {depth + 1} layers on the cards{beside}, the others stay on the host"
+    return replace(plan, layers=depth + 1 - off), moved, Caution(code="layers-on-host", message=message)
+
+
+def least(most: int, good: Callable[[int], bool]) -> int:
+    """The least number up to ``most`` that is ``good``, where every larger one is too; ``most`` where none is."""
+    low, high = 0, most
     while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (low, middle - 1) if over(replace(plan, layers=middle)) else (middle, high)
-    message = f"--fit puts {low} of {depth + 1} layers on the cards, the others stay on the host"
-    return replace(plan, layers=low), Caution(code="layers-on-host", message=message)
+        middle = (low + high) // 2
+        low, high = (low, middle) if good(middle) else (middle + 1, high)
+    return low
 
 
 def _margin(extra: Any, facts: LlamaCppFacts) -> float:
