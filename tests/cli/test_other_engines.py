@@ -42,17 +42,6 @@ def test_check(capsys: pytest.CaptureFixture[str], gpu: str, command: str, code:
         assert extract([remedy["flags"]])[0] == extract([command])[0]
 
 
-def test_remedies_of_llama_cpp(capsys: pytest.CaptureFixture[str]) -> None:
-    command = "llama-server -hf ggml-org/gpt-oss-120b-GGUF -ngl 99 -c 8192"
-    assert main(["check", "--gpu", "rtx-4090", "--json", "--", *shlex.split(command)]) == 1
-    flags = [remedy["flags"] for remedy in json.loads(capsys.readouterr().out)["remedies"]]
-    assert flags[0].endswith("--n-gpu-layers 99 --cpu-moe")
-    assert "--n-gpu-layers" not in flags[1]
-    assert main(["check", "--gpu", "rtx-4090", "--json", "--", *shlex.split(flags[0])]) == 0
-    warnings = json.loads(capsys.readouterr().out)["warnings"]
-    assert any("speed counts the cards alone" in warning["message"] for warning in warnings)
-
-
 def test_logs_of_other_engines_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "start.log"
     log.write_text("KV Cache is allocated.")
@@ -74,9 +63,14 @@ def test_fit_then_export(tmp_path: Path, capsys: pytest.CaptureFixture[str], eng
     plan = get(found).read(words).plan
     assert plan.pool.options.max_seqs == 8
     assert plan.pool.options.context == 2560
-    kinds = [one["kind"] for one in yaml.safe_load_all((tmp_path / "out" / "kubernetes.yaml").read_text())]
+    manifest = tmp_path / "out" / "kubernetes.yaml"
+    if engine == "llama.cpp":
+        # Its command names a file that is converted here, which no container has.
+        assert not manifest.exists()
+        return
+    kinds = [one["kind"] for one in yaml.safe_load_all(manifest.read_text())]
     assert kinds[-2:] == ["Deployment", "Service"]
-    assert extract([str(tmp_path / "out" / "kubernetes.yaml")])[0] == engine
+    assert extract([str(manifest)])[0] == engine
 
 
 def test_export_to_another_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

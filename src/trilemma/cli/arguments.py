@@ -12,6 +12,7 @@ from trilemma.quantities import parse_count
 if TYPE_CHECKING:
     from trilemma.hardware.accelerator import Accelerator
     from trilemma.hardware.cluster import Cluster
+    from trilemma.hardware.hosts import Host
     from trilemma.plans import Draft, Plan
     from trilemma.search.space import Precision
     from trilemma.workloads import Serving
@@ -124,6 +125,20 @@ def add_cluster_arguments(parser: argparse.ArgumentParser, *, required: bool = T
     group.add_argument(
         "--gpus-per-node", type=whole_number, metavar="N", help="GPUs in one machine (default: the card's usual)"
     )
+    add_host_argument(group)
+
+
+def add_host_argument(group: argparse._ActionsContainer) -> None:
+    text = "memory of the host, for weights that lie there: DDR5-5600x2, epyc-9004, or GB/s such as 89.6"
+    group.add_argument("--host", metavar="HOST", action=Once, help=text)
+
+
+def read_host(arguments: argparse.Namespace) -> Host | None:
+    """The host that ``--host`` names, None where it is to be assumed."""
+    from trilemma.hardware.hosts import parse_host
+
+    stated = getattr(arguments, "host", None)
+    return None if stated is None else parse_host(stated)
 
 
 def add_layout_arguments(parser: argparse.ArgumentParser) -> None:
@@ -204,7 +219,7 @@ def read_cluster(arguments: argparse.Namespace, gpu: str | None = None) -> Clust
         if gpus % arguments.nodes:
             raise InputError(f"--nodes {arguments.nodes} does not divide the {gpus} GPUs of --gpu")
         per_node = gpus // arguments.nodes
-    return Cluster(accelerator=accelerator, gpus=gpus, gpus_per_node=per_node)
+    return Cluster(accelerator=accelerator, gpus=gpus, gpus_per_node=per_node, host=read_host(arguments))
 
 
 def read_workload(arguments: argparse.Namespace) -> Serving:

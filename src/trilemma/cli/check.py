@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from trilemma.cli.arguments import add_free_argument, add_models_dir, add_output_arguments, add_profile_argument
+from trilemma.cli.arguments import (
+    add_free_argument,
+    add_host_argument,
+    add_models_dir,
+    add_output_arguments,
+    add_profile_argument,
+    read_host,
+)
 from trilemma.cli.output import show_estimate
 from trilemma.errors import Caution, InputError, UnknownName
 
@@ -16,12 +24,16 @@ if TYPE_CHECKING:
     from trilemma.hardware.cluster import Cluster
     from trilemma.models.architecture import Model
 
+#: The ending of a GGUF file, and the number of a part of one.
+_GGUF = re.compile(r"(-\d{5}-of-\d{5})?\.gguf$")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "trilemma check [--gpu G[:N]] [--free-gib X] [--log FILE] [options] -- ENGINE COMMAND…"
     parser.add_argument(
         "--gpu", metavar="G[:N]", help="the cards it runs on, such as h100-sxm:8 (N defaults to the command's)"
     )
+    add_host_argument(parser)
     add_free_argument(parser)
     parser.add_argument("--log", metavar="FILE", help="log of a real start: measured lines replace predicted ones")
     add_models_dir(parser)
@@ -55,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     model, elsewhere = model_of(command, arguments.models)
     command = on_cards(arguments.gpu, command)
     cluster, named, cautions = cluster_of(arguments.gpu, command)
+    cluster = replace(cluster, host=read_host(arguments))
     model = served_model(model, command)
     free_bytes = None if arguments.free_gib is None else arguments.free_gib * GIB
     workload, expected = expected_load(words, command.plan)
@@ -87,14 +100,14 @@ def model_of(command: EngineCommand, models_dir: str | None) -> tuple[Model, tup
     from trilemma.models.resolve import load_model
 
     name, overrides = command.model, config_overrides(command.plan.pool.options.extra)
-    folder = PurePosixPath(name)
+    known = _GGUF.sub("", PurePosixPath(name).name)
     if not name.startswith(("/", "./", "../", "~")) or Path(name).expanduser().exists():
         return load_model(name, models_dir=models_dir, overrides=overrides), ()
     try:
-        model = load_model(folder.name, models_dir=models_dir, overrides=overrides)
+        model = load_model(known, models_dir=models_dir, overrides=overrides)
     except UnknownName:
         raise InputError(
-            f"{name} is not here, and {folder.name!r} is no known model; give a path that exists or a hub id"
+            f"{name} is not here, and {known!r} is no known model; give a path that exists or a hub id"
         ) from None
     message = f"{name} is not on this machine; taken by its name as {model.name}"
     return model, (Caution(code="model-elsewhere", message=message),)

@@ -35,9 +35,9 @@ def with_host(spread: Spread, speed: ServingSpeed, *, start: StartUp, cluster: C
 
 
 def host_cautions(start: StartUp, cluster: Cluster) -> tuple[Caution, ...]:
-    """What is said of the host of a plan that uses it."""
+    """What is said of the host of a plan whose processor reads weights there."""
     host = cluster.around
-    if start.on_host is None or not host.assumed:
+    if start.on_host is None or start.on_host.read_by_card or not host.assumed:
         return ()
     low, high = (f"{bound / 1e9:,.0f}" for bound in (host.interval.low, host.interval.high))
     message = (

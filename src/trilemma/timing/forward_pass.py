@@ -212,7 +212,7 @@ def decode_step(
     if work.host is not None:
         over = decode_on_host(
             tally, work.host, _host_rates(machine, work), rows=np.asarray(batch, dtype=float) * tokens, sequences=batch,
-            context=context, kv_format=kv_format, evenness=machine.coefficients.routing_evenness, tp=layout.tp,
+            context=context, kv_format=kv_format, evenness=np.minimum(machine.coefficients.routing_evenness, 1.0), tp=layout.tp,
         )  # fmt: skip
         _products(tally, work.host.work, layout, rows=rows, scale=np.where(over, uneven, 0.0))
     tally.add("host", "host", machine.coefficients.step_s + machine.coefficients.sequence_s * np.asarray(batch))

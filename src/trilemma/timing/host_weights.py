@@ -72,27 +72,37 @@ class HostRates:
 
     @classmethod
     def of(cls, cluster: Cluster, part: HostPart) -> HostRates:
-        """Rates of the cluster's host; where host and card share one memory nothing is copied."""
-        data, pcie = _data(), cluster.accelerator.pcie_bytes_per_s
-        shared = cluster.accelerator.unified_memory or pcie is None
-        copy = np.inf if shared or pcie is None else pcie.value * data["copies"]["locked" if part.locked else "mapped"]
+        """Rates of the cluster's host; where host and card share one memory nothing is copied.
+
+        No copy is faster than the memory that it is made from.
+        """
+        data, memory = _data(), cluster.around.bytes_per_s.value
+        share = data["copies"]["locked" if part.locked else "mapped"]
         return cls(
-            read_bytes_per_s=cluster.around.bytes_per_s.value * data["stream"]["value"],
+            read_bytes_per_s=memory * data["stream"]["value"],
             flops_per_s=data["compute"]["flops_per_s"],
-            copy_bytes_per_s=float(copy),
+            copy_bytes_per_s=_copied(cluster, share),
             handover_s=data["handover"]["seconds"],
         )
 
     @classmethod
     def at_datasheet(cls, cluster: Cluster) -> HostRates:
         """The host's memory and PCIe at their full rates, arithmetic and handing over for nothing."""
-        pcie = cluster.accelerator.pcie_bytes_per_s
+        memory = cluster.around.bytes_per_s.value
         return cls(
-            read_bytes_per_s=cluster.around.bytes_per_s.value,
+            read_bytes_per_s=memory,
             flops_per_s=np.inf,
-            copy_bytes_per_s=np.inf if cluster.accelerator.unified_memory or pcie is None else pcie.value,
+            copy_bytes_per_s=_copied(cluster, 1.0),
             handover_s=0.0,
         )
+
+
+def _copied(cluster: Cluster, share: float) -> float:
+    """Bytes/s from the host to a card at ``share`` of PCIe; infinite where both share one memory."""
+    pcie = cluster.accelerator.pcie_bytes_per_s
+    if cluster.accelerator.unified_memory or pcie is None:
+        return np.inf
+    return min(pcie.value * share, cluster.around.bytes_per_s.value)
 
 
 class Tally(Protocol):

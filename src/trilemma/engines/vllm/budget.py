@@ -19,6 +19,7 @@ from trilemma.engines.vllm.defaults import InForce, in_force
 from trilemma.engines.vllm.facts import VllmFacts, for_version
 from trilemma.engines.vllm.groups import Grouping, group_pages
 from trilemma.engines.vllm.lines import ledger, pool_spread
+from trilemma.engines.vllm.offload import offloaded
 from trilemma.engines.vllm.pages import PageRules, layer_pages
 from trilemma.engines.vllm.pool import count_pool
 from trilemma.engines.vllm.stage import Stage, fixed_pool, inside_bytes, stage_lines, tightest, weight_table
@@ -122,6 +123,7 @@ def start_up(
         spread_bytes=plans.out(np.broadcast_to(spread, plans.shape)),
         free_bytes=free_bytes,
         budget_checked_at_start=facts.budget_checked_at_start,
+        on_host=offloaded(stored, layout, options, batched_tokens=force.max_batched_tokens),
     )
 
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from trilemma.models.architecture import Model, Tensor
 from trilemma.plans import Layout, ServeOptions
-from trilemma.quantities import ceil_div
+from trilemma.quantities import Numbers, ceil_div
 from trilemma.timing.host_weights import HostPart
 
 
-def offloaded(model: Model, layout: Layout, options: ServeOptions, *, batched_tokens: int) -> HostPart | None:
+def offloaded(model: Model, layout: Layout, options: ServeOptions, *, batched_tokens: Numbers) -> HostPart | None:
     """The host's part of a single plan, None without the option. Each rank keeps ``cpu_offload_bytes`` of its own there."""
     if not options.cpu_offload_bytes or layout.is_table:
         return None
@@ -29,7 +31,7 @@ def offloaded(model: Model, layout: Layout, options: ServeOptions, *, batched_to
                 break
             names.add(tensor.name)
             held += tensor.bytes * _share(tensor, ranks)
-    return HostPart(tensors=frozenset(names), read_by_card=True, micro_batch=float(batched_tokens))
+    return HostPart(tensors=frozenset(names), read_by_card=True, micro_batch=float(np.asarray(batched_tokens).max()))
 
 
 def _of_layers(model: Model, first: int, end: int) -> Iterator[Tensor]:
