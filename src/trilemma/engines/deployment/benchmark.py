@@ -56,9 +56,9 @@ def _job(fleet: Fleet, words: Sequence[str], *, results: str) -> dict[str, str]:
         "resources": {"requests": {"cpu": "4", "memory": "8Gi"}},
     }
     mounted: list[dict[str, Any]] = []
-    if fleet.model.startswith("/"):
-        container["volumeMounts"] = [{"name": "model", "mountPath": fleet.model, "readOnly": True}]
-        mounted.append({"name": "model", "hostPath": {"path": fleet.model}})
+    if fleet.weights.startswith("/"):
+        container["volumeMounts"] = [{"name": "model", "mountPath": fleet.weights, "readOnly": True}]
+        mounted.append({"name": "model", "hostPath": {"path": fleet.weights}})
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",

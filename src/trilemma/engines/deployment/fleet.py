@@ -98,11 +98,15 @@ class Router:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fleet:
-    """All engines of one plan. ``label`` is engine and release, ``beside`` files that say the same in the engine's own form."""
+    """All engines of one plan. ``label`` is engine and release, ``beside`` files that say the same in the engine's own form.
+
+    ``model`` is the name by which clients ask, ``weights`` what the commands load (a hub id or a path).
+    """
 
     engine: str
     label: str
     model: str
+    weights: str
     maker: str
     image: str | None
     port: int
@@ -119,6 +123,11 @@ class Fleet:
     def apart(self) -> bool:
         """Whether prompts and answers run on engines of their own."""
         return len(self.groups) > 1
+
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether the weights are named by a path that holds only here."""
+        return self.weights.startswith((".", "~"))
 
     @property
     def single(self) -> Group | None:

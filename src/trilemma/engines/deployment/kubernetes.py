@@ -51,9 +51,9 @@ def check(fleet: Fleet) -> None:
         raise InputError(f"no Kubernetes files for {fleet.label}: {fleet.unmanaged}")
     if fleet.image is None:
         raise InputError(f"no public image of {fleet.label} for {shorten(fleet.maker)} cards is known; use the scripts")
-    if fleet.model.startswith((".", "~")):
+    if fleet.on_this_machine:
         raise InputError(
-            f"{shorten(fleet.model)} is a path on this machine; a container needs a hub id or an absolute path of its node"
+            f"{shorten(fleet.weights)} is a path on this machine; a container needs a hub id or an absolute path of its node"
         )
 
 

@@ -112,8 +112,8 @@ def probes(health: str) -> dict[str, Any]:
 
 def mounts(fleet: Fleet, group: Group) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}, {"name": "cache", "mountPath": _CACHE}]
-    if fleet.model.startswith("/"):
-        found.append({"name": "model", "mountPath": fleet.model, "readOnly": True})
+    if fleet.weights.startswith("/"):
+        found.append({"name": "model", "mountPath": fleet.weights, "readOnly": True})
     if group.files:
         found.append({"name": "config", "mountPath": "/config", "readOnly": True})
     return found
@@ -126,8 +126,8 @@ def volumes(fleet: Fleet, group: Group, *, config: str | None) -> list[dict[str,
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}},
         {"name": "cache", "emptyDir": {}},
     ]
-    if fleet.model.startswith("/"):
-        found.append({"name": "model", "hostPath": {"path": fleet.model}})
+    if fleet.weights.startswith("/"):
+        found.append({"name": "model", "hostPath": {"path": fleet.weights}})
     if config is not None:
         found.append({"name": "config", "configMap": {"name": config}})
     return found

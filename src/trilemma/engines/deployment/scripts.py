@@ -43,7 +43,7 @@ def host_files(fleet: Fleet) -> dict[str, str]:
     group = fleet.groups[0]
     if not fleet.apart and group.replicas == 1:
         contents["serve.sh"] = _one(fleet, group)
-        if fleet.single is not None and fleet.image is not None:
+        if fleet.single is not None and fleet.image is not None and not fleet.on_this_machine:
             contents["docker-run.sh"] = docker_run(fleet, group, fleet.image)
         return contents
     if sum(one.replicas for one in fleet.groups) > _MOST_SCRIPTS:
@@ -208,8 +208,8 @@ def docker_run(fleet: Fleet, group: Group, image: str) -> str:
     options = [word.format(gpus=group.gpus) for word in maker["docker"]]
     mounts = ['-v "$HOME/.cache/huggingface:/root/.cache/huggingface"', "-e HF_TOKEN"]
     mounts += [f"-e {name}={shlex.quote(value)}" for name, value in group.environment]
-    if fleet.model.startswith("/"):
-        mounts.append("-v " + shlex.quote(f"{fleet.model}:{fleet.model}:ro"))
+    if fleet.weights.startswith("/"):
+        mounts.append("-v " + shlex.quote(f"{fleet.weights}:{fleet.weights}:ro"))
     if group.files:
         mounts.append('-v "$(cd "$(dirname "$0")" && pwd):/config:ro"')
     entry, words = container_words(group, port=fleet.port)

@@ -36,6 +36,7 @@ def fleet(*, model: str, plan: Plan, version: str | None, maker: str, per_node: 
         engine="llama-cpp",
         label=f"llama.cpp {named or facts_of}",
         model=model,
+        weights=command[2],
         maker=maker,
         image=facts.image("llama.cpp", maker, build=named or ""),
         port=_FACTS["port"],

@@ -57,6 +57,7 @@ def fleet(*, model: str, plan: Plan, version: str | None, maker: str, per_node: 
         engine="sglang",
         label=f"SGLang {release}",
         model=model,
+        weights=model,
         maker=maker,
         image=facts.image("sglang", maker, release=release),
         port=_FACTS["port"],

@@ -44,6 +44,7 @@ def fleet(*, model: str, plan: Plan, version: str | None, maker: str, per_node: 
         engine="tensorrt-llm",
         label=f"TensorRT-LLM {release}",
         model=model,
+        weights=model,
         maker=maker,
         image=image,
         port=_FACTS["port"],

@@ -66,6 +66,7 @@ def fleet(*, model: str, plan: Plan, version: str | None, maker: str, per_node: 
         engine="vllm",
         label=f"vLLM {release}",
         model=model,
+        weights=model,
         maker=maker,
         image=image(release, maker),
         port=_FACTS["port"],
