@@ -201,3 +201,65 @@ def test_trainer_of_transformers_needs_no_line_more(tmp_path: Any) -> None:
         transformers.Trainer(model=model, args=arguments, train_dataset=rows).train()
     assert watch.steps == 11
     assert watch.findings == [], watch.report()
+
+
+class Wrapper(torch.nn.Module):
+    """Holds a model whose parts the loop calls itself, and an embedding with sparse gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words = torch.nn.Embedding(50, 8, sparse=True)
+        self.head = torch.nn.Linear(8, 4)
+
+    def forward(self, words: Any) -> Any:
+        return self.head(self.words(words))
+
+
+def test_a_loop_that_never_calls_the_model_is_told() -> None:
+    model = Wrapper()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trilemma.watch_numerics(model) as watch:
+        model.head(model.words(torch.arange(5))).sum().backward()
+        optimizer.step()
+    assert "never called" in watch.report()
+    assert watch.to_json()["passes"] == 0
+
+
+def test_sparse_gradients_and_every_pass() -> None:
+    model = Wrapper()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trilemma.watch_numerics(model, recipe="fp8-current", every=1) as watch:
+        for step in range(4):
+            loss = model(torch.arange(step, step + 5)).square().sum()
+            (loss * (float("inf") if step == 3 else 1.0)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert sorted(watch.history) == [1, 2, 3, 4]
+    assert [finding.kind for finding in watch] == ["gradient_not_finite"]
+
+
+def test_passes_that_are_not_sampled_carry_no_hook_on_layers() -> None:
+    model = llama()
+    hooked: list[int] = []
+    layer = model.model.layers[0].mlp.up_proj
+    layer.register_forward_pre_hook(lambda *_: hooked.append(len(layer._forward_hooks)))
+    train(model, steps=11, recipe="fp8-current")
+    assert hooked == [0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0]
+    assert not layer._forward_hooks
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2"])
+def test_only_what_is_not_finite_is_bad(dtype: str) -> None:
+    from trilemma.precision.watch.finite import all_finite, is_bad
+
+    kind = getattr(torch, dtype)
+    # The sum leaves the range of every type but FP8, no number does.
+    large = torch.full((64,), torch.finfo(kind).max, dtype=kind)
+    assert not is_bad(large)
+    assert all_finite([large, large[:0], torch.ones(3)])
+    for broken in (float("nan"), float("inf")) if dtype != "float8_e4m3fn" else (float("nan"),):
+        numbers = torch.tensor([1.0, broken, -broken, 2.0]).to(kind)
+        assert is_bad(numbers)
+        assert not all_finite([torch.ones(3), numbers])
+    assert not is_bad(torch.tensor([0.0, float("-inf")]), minus_infinity_is_fine=True)
