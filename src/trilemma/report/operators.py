@@ -18,6 +18,9 @@ NAMES = {
     "pipeline": "pipeline hand-over",
     "kernels": "kernel launches",
     "host": "host, a step",
+    "host_weights": "weights on the host",
+    "host_cache": "cache on the host",
+    "handover": "hand-over to the host",
     "draft": "draft passes",
     "prefill": "prefills of others",
 }
@@ -26,6 +29,7 @@ _FIRST = {
     "prefill": "its prefill",
     "steps_waited": "the step under way",
     "prefills_ahead": "prefills ahead of it",
+    "transfer": "cache to decode",
     "slot": "wait for a slot",
 }
 #: Lines shown where not all are asked for; the rest is one line.
@@ -107,7 +111,7 @@ def _notes(lines: Sequence[OperatorTime], sources: Sequence[str], width: int) ->
     above = [NAMES.get(line.name, line.name) for line in lines if (line.fraction_of_roof or 0.0) > _ABOVE]
     if above:
         text += f"; above 100 %: {', '.join(above)}, since runs tell the sum of the lines better than each"
-    yield from textwrap.wrap(text, width)
+    yield from textwrap.wrap(text, width, break_on_hyphens=False)
 
 
 def _step(speed: SpeedEstimate, digits: int) -> Iterator[str]:
@@ -140,5 +144,8 @@ def _first_token(speed: SpeedEstimate, width: int) -> Iterator[str]:
         if part > 0
     ]
     yield from textwrap.wrap(
-        f"first token {total_s * per_s:,.{digits}f} {word} = {' + '.join(words)}", width, subsequent_indent="    "
+        f"first token {total_s * per_s:,.{digits}f} {word} = {' + '.join(words)}",
+        width,
+        subsequent_indent="    ",
+        break_on_hyphens=False,
     )

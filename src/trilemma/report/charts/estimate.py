@@ -69,7 +69,7 @@ def subtitle(estimate: Estimate) -> list[str]:
     if "seq" in load:
         words.append(f"sequences of {load['seq']:,} tokens, {load['global_batch']:,} to a step")
     if "concurrency" in load:
-        words.append(f"{load['concurrency']:,} requests at once")
+        words.append(f"{load['concurrency']:,} request{'s' if load['concurrency'] > 1 else ''} at once")
     if "rate" in load:
         words.append(f"{load['rate']:g} requests a second")
     words += [caution.message for caution in estimate.warnings if caution.code == "assumed-load"]

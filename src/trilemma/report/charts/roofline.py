@@ -26,13 +26,17 @@ from trilemma.report.operators import NAMES
 
 #: Number formats of matrix units that have a ceiling where the card states one, widest first.
 _FORMATS = ("bf16", "fp16", "int8", "fp8", "mxfp8", "nvfp4", "mxfp4", "int4")
+#: What runs on the processor knows another roof.
+_HOST = "host"
 _COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 
 
 def roofline(lines: Sequence[OperatorTime], accelerator: Accelerator) -> Spec | None:
     """A panel with a ceiling for each number format and a point for each line that computes; None where none does."""
-    points = [_point(line) for line in lines if line.flops and line.bytes and line.seconds > 0]
+    points = [
+        _point(line) for line in lines if line.flops and line.bytes and line.seconds > 0 and line.computed_in != _HOST
+    ]
     if not points:
         return None
     bandwidth = accelerator.bandwidth_bytes_per_s.value
@@ -63,7 +67,7 @@ def roofline(lines: Sequence[OperatorTime], accelerator: Accelerator) -> Spec | 
         "title": heading(
             "Roofline of one token",
             [
-                "lines: datasheet bandwidth and dense peaks; size: share of the token's time; what only waits has no point"
+                "lines: datasheet bandwidth and dense peaks; size: share of the token's time; what waits or runs on the host has no point"
             ],
         ),
         "width": WIDTH,
