@@ -26,6 +26,10 @@ from trilemma.report.operators import NAMES
 
 #: Number formats of matrix units that have a ceiling where the card states one, widest first.
 _FORMATS = ("bf16", "fp16", "int8", "fp8", "mxfp8", "nvfp4", "mxfp4", "int4")
+_NOTE = (
+    "lines: datasheet bandwidth and dense peaks; size: share of the token's time;"
+    " what waits or runs on the host has no point"
+)
 #: What runs on the processor knows another roof.
 _HOST = "host"
 _COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
@@ -66,9 +70,7 @@ def roofline(lines: Sequence[OperatorTime], accelerator: Accelerator) -> Spec | 
     return {
         "title": heading(
             "Roofline of one token",
-            [
-                "lines: datasheet bandwidth and dense peaks; size: share of the token's time; what waits or runs on the host has no point"
-            ],
+            [_NOTE],
         ),
         "width": WIDTH,
         "height": 340,
