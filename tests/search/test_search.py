@@ -9,11 +9,16 @@ from trilemma.hardware.catalogue import find
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.resolve import load_model
 from trilemma.search import Fixed, search_serving
+from trilemma.search.space import BATCHES
 from trilemma.workloads import Serving
 
 
 def search(model, gpu, gpus, **load):
-    options = {name: load.pop(name) for name in ("fixed", "precision", "kv_dtype", "top", "front") if name in load}
+    options = {
+        name: load.pop(name)
+        for name in ("fixed", "precision", "kv_dtype", "top", "front", "pools", "free")
+        if name in load
+    }
     return search_serving(load_model(model), Cluster.of(find(gpu), gpus), Serving(**load), **options)
 
 
@@ -23,7 +28,7 @@ def main_job():
 
 
 def test_every_plan_is_accounted_for(main_job):
-    assert main_job.searched == main_job.legal == 10 * 19 * 6
+    assert main_job.searched == main_job.legal == 10 * len(BATCHES) * 6
     assert sum(main_job.rejected.values()) + len(main_job.plans) == main_job.searched
     assert main_job.fitting <= main_job.legal
 
@@ -68,9 +73,9 @@ def test_no_plan_shown_beats_one_of_the_front(main_job):
 )
 def test_the_table_and_the_single_plan_agree(model, gpu, gpus):
     from trilemma.plans import EngineRef
-    from trilemma.search.search import _found
-    from trilemma.search.space import kv_dtypes, layouts, precisions
-    from trilemma.search.table import Choice, Question, plan_table
+    from trilemma.search.question import Choice, Question
+    from trilemma.search.search import _found, table_of
+    from trilemma.search.space import kv_dtypes, precisions
 
     loaded, cluster = load_model(model), Cluster.of(find(gpu), gpus)
     choices = [
@@ -79,9 +84,9 @@ def test_the_table_and_the_single_plan_agree(model, gpu, gpus):
         for kv in kv_dtypes(loaded, cluster.accelerator, None)
     ]
     question = Question(cluster=cluster, workload=Serving(isl=2000, osl=300), fixed=Fixed(), engine=EngineRef())
-    table = plan_table(choices, layouts(loaded, gpus=gpus, fixed=Fixed()).layout, question)
+    table = table_of(loaded, choices, question)
     assert len(table) > 100
-    for row in range(0, len(table), 37):
+    for row in range(0, len(table), 61):
         answer = _found(table, row, question).estimate
         assert answer.fits
         assert answer.speed.tokens_per_s_per_gpu.value == pytest.approx(table.per_gpu[row], rel=1e-9)

@@ -51,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     load.add_argument("--ttft", type=number, metavar="MS", help="target: time to first token")
     load.add_argument("--tpot", type=number, metavar="MS", help="target: time per output token")
     fixed = parser.add_argument_group("settled by you (default: all are searched)")
+    fixed.add_argument(
+        "--pools",
+        choices=("aggregated", "disaggregated", "both"),
+        default="both",
+        help="prefill and decode in the same engines, in pools of their own, or whichever is better (default)",
+    )
     for name, text in (("tp", "tensor parallel"), ("pp", "pipeline parallel"), ("dp", "data parallel replicas")):
         fixed.add_argument(f"--{name}", type=whole_number, metavar="N", help=text)
     fixed.add_argument(
@@ -84,8 +90,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"--top {arguments.top} is out of range; give 1 to 100")
     chart = read_chart(arguments)
     model = load_model(arguments.model, models_dir=arguments.models)
-    cluster, workload = read_cluster(arguments), workload_of(arguments)
-    fixed, engine = _fixed(arguments), engine_of(arguments)
+    free = counts_gpus(arguments)
+    cluster = one_node(arguments) if free else read_cluster(arguments)
+    workload, fixed, engine = workload_of(arguments), _fixed(arguments), engine_of(arguments)
     search = partial(
         search_serving,
         model,
@@ -95,6 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
         precision=names_of(arguments.precision, "--precision"),
         kv_dtype=names_of(arguments.kv_dtype, "--kv-dtype"),
         engine=engine,
+        pools=arguments.pools,
+        free=free,
     )
     result = search(workload, front=8 if arguments.json else 0)
     if chart is not None:
@@ -123,6 +132,8 @@ def _show(
 
         document = plans_document(
             [found.estimate for found in result.plans],
+            least_gpus=result.least_gpus,
+            cheapest=result.cheapest,
             pareto=result.pareto,
             searched=result.searched,
             legal=result.legal,
@@ -147,6 +158,21 @@ def _show(
         )
     elif arguments.explain and result.plans:
         print(f"\nthe best plan in full\n\n{render_estimate(result.plans[0].estimate, explain=True)}")
+
+
+def counts_gpus(arguments: argparse.Namespace) -> bool:
+    """Whether the number of GPUs is left to the search: ``--gpu G`` without ``:N``, and no ``--nodes`` either."""
+    from trilemma.hardware.catalogue import states_count
+
+    return not states_count(arguments.gpu) and not arguments.nodes
+
+
+def one_node(arguments: argparse.Namespace) -> Cluster:
+    """A node of ``--gpu``'s kind, the most GPUs that an engine is given before it spans several."""
+    counted = argparse.Namespace(**vars(arguments))
+    one = read_cluster(arguments)
+    counted.gpu = f"{arguments.gpu}:{arguments.gpus_per_node or one.accelerator.gpus_per_node}"
+    return read_cluster(counted)
 
 
 def _explanation(cluster: Cluster, result: SearchResult) -> tuple[str, ...]:

@@ -146,6 +146,20 @@ class ComparisonDocument(TypedDict):
     diverges: bool
 
 
+class TargetDocument(TypedDict):
+    """A latency asked for, and the probability that it holds by the error bar of the figure."""
+
+    name: Literal["ttft", "tpot"]
+    target_ms: float
+    probability: float
+
+
+class PoolCommand(TypedDict):
+    pool: str
+    replicas: int
+    command: str
+
+
 class Inputs(TypedDict):
     model: dict[str, Any]
     cluster: dict[str, Any]
@@ -170,6 +184,8 @@ class EstimateDocument(TypedDict):
     ranks: NotRequired[list[dict[str, Any]]]
     remedies: NotRequired[list[RemedyDocument]]
     command: NotRequired[str]
+    commands: NotRequired[list[PoolCommand]]
+    targets: NotRequired[list[TargetDocument]]
     start_up: NotRequired[dict[str, Any]]
     measured: NotRequired[list[ComparisonDocument]]
     training_step: NotRequired[dict[str, Any]]
@@ -207,6 +223,7 @@ class PlansDocument(TypedDict):
     sensitivity: NotRequired[list[GainDocument]]
     waterfall: NotRequired[list[WaterfallDocument]]
     least_gpus: NotRequired[dict[str, Any]]
+    cheapest: NotRequired[dict[str, Any]]
     techniques: NotRequired[list[dict[str, Any]]]
     nearest: NotRequired[dict[str, Any]]
 

@@ -59,10 +59,16 @@ def plans_document(
     fitting: int,
     seconds: float,
     rejected: Mapping[str, int],
+    least_gpus: int | None = None,
+    cheapest: int | None = None,
     explain: bool = False,
 ) -> dict[str, Any]:
-    """A search as plain data; ``pareto`` are indices into ``plans``, ``rejected`` counts plans by why they lost."""
-    return {
+    """A search as plain data; ``pareto`` are indices into ``plans``, ``rejected`` counts plans by why they lost.
+
+    Where the number of GPUs was searched, ``least_gpus`` carry the load (the first plan), and plan ``cheapest`` makes the
+    most tokens for each GPU.
+    """
+    document = {
         "schema": PLANS_SCHEMA,
         "plans": [estimate_document(estimate, explain=explain) for estimate in estimates],
         "pareto": [int(index) for index in pareto],
@@ -72,6 +78,16 @@ def plans_document(
         "seconds": round(seconds, 4),
         "rejected": [{"why": why, "count": int(count)} for why, count in rejected.items()],
     }
+    if least_gpus is not None:
+        document["least_gpus"] = {"gpus": least_gpus, "plan": 0}
+    if cheapest is not None:
+        document["cheapest"] = {"plan": cheapest, **_dollars(estimates[cheapest])}
+    return document
+
+
+def _dollars(estimate: Estimate) -> dict[str, float]:
+    token = estimate.usd_per_million_tokens
+    return {} if token is None else {"usd_per_million_tokens": _rounded(token.value)}
 
 
 def made_by() -> dict[str, str]:

@@ -27,15 +27,16 @@ def render_plans(
     result: SearchResult, *, model: str, cluster: Cluster, width: int = 140, explanation: tuple[str, ...] = ()
 ) -> str:
     """The whole answer. ``explanation`` says where the speed of the best plan comes from."""
-    title = f"{model} on {cluster.gpus} x {cluster.accelerator.name}"
+    how_many = "any number of" if result.free else f"{cluster.gpus} x"
+    title = f"{model} on {how_many} {cluster.accelerator.name}"
     parts = [f"{title}: {load_words(result.workload)}", *(f"assumed: {words}" for words in _assumed(result))]
     best = result.plans[: result.best]
     if not best:
         return "\n".join([*parts, "", "no plan fits", *_losers(result)])
     if not result.meets_targets:
         parts.append("NO PLAN MEETS THE TARGETS; these come nearest")
-    table = render_table(_HEADERS, [_row(rank, found) for rank, found in enumerate(best, 1)], align="rlllrrrrrrrll")
-    parts += ["", *table.splitlines(), *_range(best[0]), "", *_commands(best, width), *_quality(best, width)]
+    parts += ["", *_table(result), *_range(best[0]), *_counted(result), "", *_commands(best, width)]
+    parts += _quality(best, width)
     parts += [
         "",
         *_front(result),
@@ -77,8 +78,49 @@ def load_words(workload: Serving) -> str:
 
 def _assumed(result: SearchResult) -> Iterator[str]:
     yield from result.assumed
+    if result.free:
+        yield "engines of up to a node's GPUs, as many side by side as needed (give --gpu G:N for a number of GPUs)"
+    if any(found.plan.gpus < found.estimate.inputs["cluster"]["gpus"] for found in result.plans[: result.best]):
+        yield "GPUs that a plan leaves idle count in its tokens per GPU and its price"
     if result.workload.context is None and result.plans:
         yield f"no request longer than {show_count(result.workload.longest_request or 0)} tokens (--context)"
+
+
+def _table(result: SearchResult) -> list[str]:
+    """The plans, with their number of GPUs where it was searched, and the chances of the targets where there are any."""
+    best = result.plans[: result.best]
+    headers, rows = list(_HEADERS), [_row(rank, found) for rank, found in enumerate(best, 1)]
+    sides = list("rlllrrrrrrrll")
+    if result.free:
+        headers.insert(1, "GPUs")
+        sides.insert(1, "r")
+        for row, found in zip(rows, best, strict=True):
+            row.insert(1, str(found.gpus))
+    for at, name in ((-5, "ttft"), (-4, "tpot")):
+        if getattr(result.workload, f"{name}_ms") is not None:
+            headers[at] = f"{name.upper()}, holds"
+            for row, found in zip(rows, best, strict=True):
+                row[at] += f" {_chance(found.estimate, name)}"
+    return render_table(headers, rows, align="".join(sides)).splitlines()
+
+
+def _chance(estimate: Estimate, name: str) -> str:
+    """The probability that a target holds."""
+    told = (one["probability"] for one in estimate.extras.get("targets", ()) if one["name"] == name)
+    return f"{next(told, 0.0):4.0%}".replace("%", " %")
+
+
+def _counted(result: SearchResult) -> Iterator[str]:
+    """What a search over the number of GPUs found."""
+    if not result.free or not result.meets_targets:
+        return
+    if result.least_gpus is not None:
+        yield f"fewest GPUs that carry this load within the targets: {result.least_gpus} (#1)"
+    if result.cheapest is not None:
+        found = result.plans[result.cheapest]
+        cost = found.estimate.usd_per_million_tokens
+        dollars = f", {money(cost)} per million output tokens" if cost is not None else ""
+        yield f"most tokens for each GPU: #{result.cheapest + 1} with {found.gpus} GPUs{dollars}"
 
 
 def _row(rank: int, found: Found) -> list[str]:
@@ -136,7 +178,7 @@ def weights_words(found: Found) -> str:
 def _commands(best: tuple[Found, ...], width: int) -> Iterator[str]:
     """The command of the best plan, and of the best that runs the checkpoint as it is published."""
     yield "run the best plan"
-    yield f"  {best[0].estimate.extras['command']}"
+    yield from _command(best[0])
     if best[0].precision.checkpoint != AS_PUBLISHED:
         yield from textwrap.wrap(f"(needs {best[0].precision.checkpoint})", width, initial_indent="  ")
     if _unchanged(best[0]):
@@ -144,19 +186,31 @@ def _commands(best: tuple[Found, ...], width: int) -> Iterator[str]:
     for rank, found in enumerate(best[1:], 2):
         if _unchanged(found):
             yield f"with weights and cache as published (#{rank})"
-            yield f"  {found.estimate.extras['command']}"
+            yield from _command(found)
             return
 
 
+def _command(found: Found) -> Iterator[str]:
+    """The engine's command, for each pool where there are several, and how many of it run side by side."""
+    pools = found.estimate.extras.get("commands")
+    if pools is None:
+        times = found.plan.pool.replicas
+        yield f"  {found.estimate.extras['command']}" + (f"   ({times} of them behind a router)" if times > 1 else "")
+        return
+    for one in pools:
+        yield f"  {one['pool']}, {one['replicas']} of them: {one['command']}"
+    yield "  (trilemma export writes the files that join the pools, router included)"
+
+
 def _unchanged(found: Found) -> bool:
-    return found.precision.quality == "unchanged" and found.plan.pool.options.kv_dtype in (None, "auto")
+    return found.precision.quality == "unchanged" and found.plan.pools[-1].options.kv_dtype in (None, "auto")
 
 
 def _quality(best: tuple[Found, ...], width: int) -> Iterator[str]:
     """What each change of precision shown is published to cost."""
     told = {found.precision.name: found.precision.quality for found in best if found.precision.quality != "unchanged"}
     for found in best:
-        kv = found.plan.pool.options.kv_dtype
+        kv = found.plan.pools[-1].options.kv_dtype
         if kv not in (None, "auto"):
             told[f"{kv} KV cache"] = cache_quality(kv)
     if told:

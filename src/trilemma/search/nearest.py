@@ -19,7 +19,7 @@ def nearest_miss(model: Model, cluster: Cluster, workload: Serving, *, fixed: Fi
     Without remedies where that plan does start: then it is the load that no plan carries. Raises `InputError` where no
     layout of the GPUs is legal.
     """
-    space = layouts(model, gpus=cluster.gpus, fixed=fixed)
+    space = layouts(model, gpus=cluster.gpus, fixed=fixed, gpus_per_node=cluster.gpus_per_node)
     if not space.legal:
         why = "; ".join(space.rejected) or "no layout is legal"
         raise InputError(f"{model.name} cannot be laid out on {cluster.gpus} GPUs: {why}; give another number of GPUs")
@@ -30,7 +30,7 @@ def nearest_miss(model: Model, cluster: Cluster, workload: Serving, *, fixed: Fi
         context=workload.longest_request, memory_fraction=fixed.memory_fraction, max_seqs=fixed.max_seqs,
         max_batched_tokens=fixed.max_batched_tokens, eager=fixed.eager,
     )  # fmt: skip
-    plan = Plan(engine=engine, pools=(Pool(layout=layout, options=options),))
+    plan = Plan(engine=engine, pools=(Pool(layout=layout, options=options, replicas=int(space.replicas[at])),))
 
     failing = estimate(model=model, cluster=cluster, workload=workload, plan=plan)
     return with_remedies(failing, model=model, cluster=cluster, workload=workload, plan=plan)

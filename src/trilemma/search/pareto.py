@@ -27,3 +27,14 @@ def pareto_front(points: NDArray[np.float64]) -> NDArray[np.bool_]:
     front = np.zeros(count, dtype=bool)
     front[order] = alive
     return front
+
+
+def front_of_two(points: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Indices of the `pareto_front` of ``points`` (plans, 2), best on the first axis first; of equal points the first.
+
+    Sorted by one axis, a point is beaten where an earlier one is as good on the other.
+    """
+    order = np.lexsort((-points[:, 1], -points[:, 0]))
+    second = points[order, 1]
+    best_before = np.concatenate([[-np.inf], np.maximum.accumulate(second)[:-1]]) if len(order) else second
+    return np.asarray(order[second > best_before], dtype=np.int64)

@@ -10,17 +10,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from trilemma.engines import canonical
 from trilemma.errors import InputError
+from trilemma.estimate.disaggregated import DISAGGREGATING
 from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.layouts import check_context
-from trilemma.estimate.sections import summary
+from trilemma.estimate.sections import plan_summary
 from trilemma.estimate.serving import estimate
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans import EngineRef, Layout, Plan, Pool
 from trilemma.search.pareto import pareto_front
-from trilemma.search.space import Fixed, Precision, kv_dtypes, layouts, precisions
-from trilemma.search.table import Choice, PlanTable, Question, options_for, plan_table
+from trilemma.search.question import DEGREES, Choice, PoolsAsked, Question, Space, options_for
+from trilemma.search.space import NODES, Fixed, Precision, engine_layouts, kv_dtypes, layouts, precisions
+from trilemma.search.table import PlanTable, plan_table
+from trilemma.search.targets import misses, overshoot
 from trilemma.timing.coefficients import spec_sheet
 from trilemma.workloads import Serving
 
@@ -28,7 +32,7 @@ from trilemma.workloads import Serving
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
     """One plan of a result: what runs, which checkpoint it needs, and its full estimate. ``workload`` has its own
-    load, ``requests`` are in flight over all GPUs, ``kv_format`` is the cache format in force."""
+    load, ``requests`` are in flight over all its ``gpus``, ``kv_format`` is the cache format in force."""
 
     plan: Plan
     precision: Precision
@@ -36,6 +40,7 @@ class Found:
     workload: Serving
     estimate: Estimate
     requests: int
+    gpus: int
     row: int
 
 
@@ -57,7 +62,8 @@ class SearchResult:
 
     ``best`` of ``plans`` answer the question; the rest only widen the view. ``pareto`` are indices into ``plans`` of those
     on the front, ``front`` is the front in brief. ``meets_targets`` is False when no plan meets them: then the nearest
-    misses are shown. ``rejected`` counts, by why, the plans that were searched and are not shown.
+    misses are shown. ``rejected`` counts, by why, the plans that were searched and are not shown. ``free`` says that the
+    number of GPUs was searched; ``cheapest`` of ``plans`` makes the most tokens for each GPU then.
     """
 
     workload: Serving
@@ -72,6 +78,14 @@ class SearchResult:
     rejected: Mapping[str, int]
     assumed: tuple[str, ...]
     seconds: float
+    free: bool = False
+    cheapest: int | None = None
+
+    @property
+    def least_gpus(self) -> int | None:
+        """The fewest GPUs that carry a stated load within the targets, where their number was searched."""
+        stated = self.workload.concurrency is not None or self.workload.rate is not None
+        return self.plans[0].gpus if self.free and stated and self.meets_targets else None
 
 
 def search_serving(
@@ -85,58 +99,120 @@ def search_serving(
     precision: Sequence[str] | None = None,
     kv_dtype: Sequence[str] | None = None,
     engine: EngineRef | None = None,
+    pools: PoolsAsked = "aggregated",
+    free: bool = False,
 ) -> SearchResult:
-    """Search layouts × precisions × cache formats × loads, most tokens per second and GPU under the latency targets first
-    (at a stated rate of arrival the quickest answers).
+    """Search layouts × precisions × cache formats × loads, with and without prefill and decode apart: most tokens per second
+    and GPU under the latency targets first (at a stated rate of arrival the quickest answers).
 
     Without load and without targets a target for the time per output token is assumed and listed. ``top`` plans and up to
-    ``front`` more of the Pareto front become full estimates. Raises `InputError` where lengths are missing or the degrees
-    given cannot be laid out.
+    ``front`` more of the Pareto front become full estimates. ``free`` searches the number of GPUs, ``cluster`` being one
+    node: with a load the plan of the fewest GPUs comes first. Raises `InputError` where lengths are missing or the degrees
+    given cannot be laid out, and for pools that the engine does not have.
     """
     began = time.perf_counter()
     workload, assumed = _with_target(workload)
     check_context(model, workload.longest_request)
+    named = engine or EngineRef()
     question = Question(
-        cluster=cluster, workload=workload, fixed=fixed or Fixed(), engine=engine or EngineRef()
+        cluster=cluster, workload=workload, fixed=fixed or Fixed(), engine=named, free=free,
+        pools=pools_possible(pools, named, gpus=cluster.gpus, workload=workload),
     )  # fmt: skip
     choices = [
         Choice(precision=one, kv_dtype=kv)
         for one in precisions(model, cluster.accelerator, precision)
         for kv in kv_dtypes(one.model, cluster.accelerator, kv_dtype)
     ]
-    space = layouts(model, gpus=cluster.gpus, fixed=question.fixed)
-    if not space.legal:
-        why = "; ".join(space.rejected) or "no layout is legal"
-        raise InputError(
-            f"{model.name} cannot be laid out on {cluster.gpus} GPUs: {why}; change --gpu or the degrees given"
-        )
-    table = plan_table(choices, space.layout, question)
-    each = question.loads_per_layout * table.distinct
-    rejected = Counter({why: count * each for why, count in space.rejected.items()}) + table.rejected
+    table = table_of(model, choices, question)
+    tally = table.tally
+    rejected = Counter(tally.rejected)
     meets = _judged(table, workload, rejected)
-    chosen = _best(table, meets, workload, top)
+    chosen = _best(table, meets, question, top)
     on_front = _front(table, meets)
     front_rows = [int(row) for row in np.flatnonzero(on_front)]
     extra = _spread(table, [row for row in front_rows if row not in chosen], front)
     plans = tuple(_found(table, row, question) for row in (*chosen, *extra))
     worse = "fewer tokens per second and GPU" if workload.rate is None else "slower answers"
-    rejected[f"{worse} than a plan shown"] += int(meets.sum() if meets.any() else 0) - sum(
-        bool(meets[found.row]) for found in plans
-    )
+    if free and question.stated:
+        worse = "more GPUs"
+    left = tally.worse + int(meets.sum() if meets.any() else 0) - sum(bool(meets[found.row]) for found in plans)
+    rejected[f"{worse} than a plan shown"] += left
+    per_gpu = [table.per_gpu[row] for row in chosen]
     return SearchResult(
         workload=workload,
         plans=plans,
         best=len(chosen),
         pareto=tuple(at for at, found in enumerate(plans) if on_front[found.row]),
-        front=tuple(_point(table, row) for row in _spread(table, front_rows, 6)),
-        searched=space.searched * each,
-        legal=table.legal,
-        fitting=table.legal - sum(count for why, count in table.rejected.items() if "more requests" not in why),
+        front=tuple(_point(table, row, question) for row in _spread(table, front_rows, 6)),
+        searched=tally.searched,
+        legal=tally.legal,
+        fitting=tally.fitting,
         meets_targets=bool(meets.any()),
         rejected={why: count for why, count in rejected.most_common() if count > 0},
         assumed=assumed,
         seconds=time.perf_counter() - began,
+        free=free,
+        cheapest=int(np.argmax(per_gpu)) if free and meets.any() else None,
     )
+
+
+def pools_possible(pools: PoolsAsked, engine: EngineRef, *, gpus: int, workload: Serving) -> PoolsAsked:
+    """``pools``, or what is left of them where the engine, the number of GPUs or the lengths allow one kind alone.
+
+    Raises `InputError` where only disaggregated plans are asked for and there can be none.
+    """
+    why = None
+    if canonical(engine.name) not in DISAGGREGATING:
+        why = f"{engine.name} has no prefill and decode pools; use {', '.join(DISAGGREGATING)}"
+    elif gpus < 2:
+        why = "prefill and decode pools take at least 2 GPUs; give more with --gpu"
+    elif workload.osl == 1:
+        why = "an output of 1 token leaves a decode pool nothing to do; give a longer one"
+    if why is None or pools == "aggregated":
+        return pools
+    if pools == "disaggregated":
+        raise InputError(f"--pools disaggregated: {why}, or leave --pools out")
+    return "aggregated"
+
+
+def table_of(model: Model, choices: Sequence[Choice], question: Question) -> PlanTable:
+    """The plans of ``question``; where the number of GPUs is free and a node does not hold the model, engines span more."""
+    if not question.free:
+        return plan_table(choices, _space(model, question), question)
+    table = None
+    for nodes in NODES:
+        most = nodes * question.cluster.gpus_per_node
+        wider = replace(question, cluster=replace(question.cluster, gpus=most))
+        table = plan_table(choices, _space(model, wider), wider)
+        if table.tally.fitting:
+            break
+    assert table is not None
+    return table
+
+
+def _space(model: Model, question: Question) -> Space:
+    cluster, fixed = question.cluster, question.fixed
+    gpus, node = cluster.gpus, cluster.gpus_per_node
+    part_sizes = [size for size in (*range(1, node), *range(node, gpus + 1, node)) if size < gpus or question.free]
+    parts = None
+    if question.free or question.pools != "aggregated":
+        try:
+            parts = engine_layouts(model, sizes=part_sizes, fixed=fixed)
+        except InputError:
+            if question.free or question.pools == "disaggregated":
+                raise
+    whole = None
+    if not question.free and question.pools != "disaggregated":
+        whole = layouts(model, gpus=gpus, fixed=fixed, gpus_per_node=node)
+    space = Space(whole=whole, parts=parts)
+    legal = [one.legal for one in (whole, parts) if one is not None]
+    if not any(legal):
+        why = "; ".join(dict.fromkeys(rule for one in (whole, parts) if one is not None for rule in one.rejected))
+        raise InputError(
+            f"{model.name} cannot be laid out on {gpus} GPUs: {why or 'no layout is legal'};"
+            " change --gpu or the degrees given"
+        )
+    return space
 
 
 def _with_target(workload: Serving) -> tuple[Serving, tuple[str, ...]]:
@@ -157,72 +233,92 @@ def _with_target(workload: Serving) -> tuple[Serving, tuple[str, ...]]:
 def _judged(table: PlanTable, workload: Serving, rejected: Counter[str]) -> NDArray[np.bool_]:
     """Which plans meet the targets; the others are counted by the target they miss."""
     meets = np.ones(len(table), dtype=bool)
-    for name, seconds, target in (
-        ("tpot", table.tpot_s, workload.tpot_ms), ("ttft", table.ttft_s, workload.ttft_ms),
-    ):  # fmt: skip
-        if target is None:
-            continue
-        missed = meets & (seconds * 1e3 > target)
+    for why, missed in misses(table.tpot_s, table.ttft_s, workload):
         if missed.any():
-            rejected[f"misses --{name} {target:g} ms"] += int(missed.sum())
+            rejected[why] += int(missed.sum())
         meets &= ~missed
     return meets
 
 
-def _best(table: PlanTable, meets: NDArray[np.bool_], workload: Serving, top: int) -> list[int]:
-    """Rows to show: the best load of each layout, few of each choice, most tokens per GPU first (nearest miss if none)."""
+def _best(table: PlanTable, meets: NDArray[np.bool_], question: Question, top: int) -> list[int]:
+    """Rows to show: the best load of each layout, few of each choice, most tokens per GPU first (nearest miss if none).
+
+    Where a load is stated and the number of GPUs is free, the fewest GPUs come first.
+    """
     if not len(table):
         return []
+    workload = question.workload
     if meets.any():
         # at a stated rate every plan that keeps up makes as many tokens: the quickest answer is the best
         whole_s = table.ttft_s + (workload.osl or 1) * table.tpot_s
-        score = np.where(meets, table.per_gpu if workload.rate is None else -whole_s, -np.inf)
+        score = table.per_gpu if workload.rate is None else -whole_s
+        order = np.flatnonzero(meets)
     else:
-        over = np.maximum(
-            table.tpot_s * 1e3 / (workload.tpot_ms or np.inf), table.ttft_s * 1e3 / (workload.ttft_ms or np.inf)
-        )
-        score = -over
-    order = [int(row) for row in np.argsort(-score, kind="stable") if score[row] > -np.inf]
-    per_choice = -(-top // len({int(choice) for choice in table.choice[order]}))
+        score, order = -overshoot(table.tpot_s, table.ttft_s, workload), np.arange(len(table))
+    fewest = table.gpus if question.free and question.stated and meets.any() else np.zeros(len(table))
+    ranked = [int(row) for row in order[np.lexsort((-score[order], fewest[order]))]]
+    per_choice = -(-top // len({int(choice) for choice in table.choice[ranked]}))
     best: list[int] = []
-    seen: set[tuple[int, ...]] = set()
+    seen: set[object] = set()
     shown: Counter[int] = Counter()
-    for row in order:
+    for row in ranked:
         choice = int(table.choice[row])
-        key = (choice, *_degrees(table, row))
+        key = (choice, *_pools_of(table, row))
         if len(best) < top and key not in seen and shown[choice] < per_choice:
             seen.add(key)
             shown[choice] += 1
             best.append(row)
-    return _with_published(table, order, best)
+    apart = table.prefill_replicas > 0
+    best = _with_one(ranked, best, [row for row in ranked if apart[row]])
+    best = _with_one(ranked, best, [row for row in ranked if not apart[row]])
+    return _with_one(ranked, best, [row for row in ranked if _unchanged(table, row)])
 
 
-def _with_published(table: PlanTable, order: Sequence[int], best: list[int]) -> list[int]:
-    """``best`` with the weights as published among them, for whoever wants the answers unchanged."""
-
-    def unchanged(row: int) -> bool:
-        choice: Choice = table.choices[table.choice[row]]
-        return choice.precision.quality == "unchanged" and choice.kv_dtype == "auto"
-
-    if any(unchanged(row) for row in best):
+def _with_one(ranked: Sequence[int], best: list[int], kind: Sequence[int]) -> list[int]:
+    """``best`` with the first of a ``kind`` of plans among them, in the place of the last but one of no other kind."""
+    if not kind or len(best) < 2 or set(kind) & set(best):
         return best
-    first = next((row for row in order if unchanged(row)), None)
-    return best if first is None or len(best) < 2 else [*best[:-1], first]
+    return sorted([*best[:-1], kind[0]], key=ranked.index)
 
 
-def _degrees(table: PlanTable, row: int) -> tuple[int, int, int, int]:
-    tp, pp, dp, ep = (int(np.asarray(getattr(table.layout, name))[row]) for name in ("tp", "pp", "dp", "ep"))
-    return tp, pp, dp, ep
+def _unchanged(table: PlanTable, row: int) -> bool:
+    """The weights and the cache as published, for whoever wants the answers unchanged."""
+    choice: Choice = table.choices[table.choice[row]]
+    return choice.precision.quality == "unchanged" and choice.kv_dtype == "auto"
 
 
-def _point(table: PlanTable, row: int) -> FrontPoint:
-    tp, pp, dp, ep = _degrees(table, row)
+def _pools_of(table: PlanTable, row: int) -> tuple[tuple[int, ...], int, tuple[int, ...], int]:
+    """(degrees, engines) of the pool that serves or decodes, then of the prefill pool."""
+
+    def degrees(layout: Layout) -> tuple[int, ...]:
+        return tuple(int(np.asarray(getattr(layout, name))[row]) for name in DEGREES)
+
+    return (
+        degrees(table.layout), int(table.replicas[row]), degrees(table.prefill), int(table.prefill_replicas[row])
+    )  # fmt: skip
+
+
+def _plan(table: PlanTable, row: int, question: Question) -> Plan:
     choice = table.choices[table.choice[row]]
+    options = options_for(choice, context=question.workload.longest_request or 0, fixed=question.fixed)
+    degrees, engines, prefill_degrees, prefill_engines = _pools_of(table, row)
+    layout = Layout(**dict(zip(DEGREES, degrees, strict=True)))
+    if not prefill_engines:
+        return Plan(engine=question.engine, pools=(Pool(layout=layout, options=options, replicas=engines),))
+    prefill = Layout(**dict(zip(DEGREES, prefill_degrees, strict=True)))
+    pools = (
+        Pool(role="prefill", layout=prefill, options=options, replicas=prefill_engines),
+        Pool(role="decode", layout=layout, options=options, replicas=engines),
+    )
+    return Plan(engine=question.engine, pools=pools)
+
+
+def _point(table: PlanTable, row: int, question: Question) -> FrontPoint:
     return FrontPoint(
-        layout=summary(Layout(tp=tp, pp=pp, dp=dp, ep=ep)),
-        precision=choice.precision.name,
+        layout=plan_summary(_plan(table, row, question)),
+        precision=table.choices[table.choice[row]].precision.name,
         kv_format=table.kv_formats[table.choice[row]],
-        requests=int(table.requests[row]),
+        requests=round(float(table.requests[row])),
         tokens_per_s_per_gpu=float(table.per_gpu[row]),
         tokens_per_s_per_user=float(table.per_user[row]),
     )
@@ -247,17 +343,12 @@ def _spread(table: PlanTable, rows: Sequence[int], most: int) -> list[int]:
 def _found(table: PlanTable, row: int, question: Question) -> Found:
     """The full estimate of one row, made by the same functions that made the row."""
     choice = table.choices[table.choice[row]]
-    tp, pp, dp, ep = _degrees(table, row)
-    context = question.workload.longest_request or 0
-    options = options_for(choice, context=context, fixed=question.fixed)
-    plan = Plan(
-        engine=question.engine, pools=(Pool(layout=Layout(tp=tp, pp=pp, dp=dp, ep=ep), options=options),)
-    )  # fmt: skip
-    requests = int(table.requests[row])
+    plan = _plan(table, row, question)
+    requests, gpus = round(float(table.requests[row])), int(table.gpus[row])
     load = question.workload if question.workload.rate is not None else replace(question.workload, concurrency=requests)
     answer = estimate(
         model=choice.precision.model,
-        cluster=question.cluster,
+        cluster=replace(question.cluster, gpus=gpus) if question.free else question.cluster,
         workload=load,
         plan=plan,
         served_as=choice.precision.served_as,
@@ -269,5 +360,6 @@ def _found(table: PlanTable, row: int, question: Question) -> Found:
         workload=load,
         estimate=answer,
         requests=requests,
+        gpus=gpus,
         row=row,
     )

@@ -19,8 +19,13 @@ from trilemma.models.quantized import find_scheme, requantize
 from trilemma.plans import Layout
 from trilemma.search.quality import weight_quality
 
-#: Requests in flight per attention replica that are tried when no load is given.
-BATCHES = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+#: Requests in flight per attention replica that are tried when no load is given, about an eighth apart.
+BATCHES = (
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 24, 28, 32, 36, 40, 44, 48, 56, 64, 72, 80, 88, 96, 112, 128, 144, 160,
+    176, 192, 224, 256, 288, 320, 384, 448, 512, 576, 640, 768, 896, 1024,
+)  # fmt: skip
+#: Nodes that one engine may span where a node does not hold the model, tried in turn.
+NODES = (1, 2, 4, 8, 16)
 #: Bytes of a narrower scheme against those as published; above it a conversion buys nothing.
 _CLEARLY_FEWER = 0.9
 #: The word for the weights as their publisher stores them.
@@ -67,33 +72,66 @@ class Precision:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layouts:
-    """Layouts of one cluster: those that are legal as a table, all that were looked at, and why the others are not."""
+    """Layouts of engines: those that are legal as a table, how many engines of each stand side by side (``replicas``), how
+    many were looked at, and why the others are not legal."""
 
     layout: Layout
+    replicas: NDArray[np.int64]
     searched: int
     rejected: dict[str, int] = field(default_factory=dict)
 
     @property
     def legal(self) -> int:
-        return len(np.atleast_1d(self.layout.tp))
+        return len(self.replicas)
 
 
-def layouts(model: Model, *, gpus: int, fixed: Fixed) -> Layouts:
-    """Every (tp, pp, dp) with ``tp·pp·dp = gpus``, experts split and spread, less what the engine refuses.
+def layouts(model: Model, *, gpus: int, fixed: Fixed, gpus_per_node: int | None = None) -> Layouts:
+    """Every (tp, pp, dp) whose engines take all of ``gpus``, experts split and spread, less what the engine refuses.
 
-    ``dp`` of a dense model are independent replicas; of a mixture they are attention replicas over common experts.
-    Raises `InputError` when the degrees given cannot be laid out.
+    ``dp`` of a dense model are independent replicas, of a mixture attention replicas over common experts. Engines may stand
+    side by side: those of a mixture may be any part of the whole, and replicas of a dense model are engines of their own
+    beyond ``gpus_per_node`` GPUs. A settled ``dp`` asks for one engine. Raises `InputError` when the degrees given cannot be
+    laid out.
     """
     _check_fixed(fixed, gpus)
-    rows = [
-        (tp, pp, gpus // (tp * pp), ep)
-        for tp in _divisors(gpus)
-        for pp in _divisors(gpus // tp)
-        for ep in _expert_groups(model, tp * (gpus // (tp * pp)), fixed)
-        if fixed.tp in (None, tp) and fixed.pp in (None, pp) and fixed.dp in (None, gpus // (tp * pp))
-    ]
+    one_engine = fixed.dp is not None or (_is_dense(model) and gpus <= (gpus_per_node or gpus))
+    sizes = [gpus] if one_engine else _divisors(gpus)
+    rows = [row for size in sizes for row in _rows(model, size, fixed, alone=not one_engine)]
     if not rows:
         raise InputError(_no_layout(fixed, gpus))
+    return _lawful(model, rows, gpus=gpus)
+
+
+def engine_layouts(model: Model, *, sizes: Sequence[int], fixed: Fixed) -> Layouts:
+    """Layouts of one engine of each of ``sizes`` GPUs, as in `layouts`: replicas of a dense model are engines of their own.
+    Degrees settled hold for each engine; sizes that they do not divide have none."""
+    rows = [row for size in sizes for row in _rows(model, size, fixed, alone=fixed.dp is None)]
+    if not rows:
+        raise InputError(_no_layout(fixed, max(sizes)))
+    return _lawful(model, rows)
+
+
+def _rows(model: Model, size: int, fixed: Fixed, *, alone: bool) -> list[tuple[int, int, int, int]]:
+    """(tp, pp, dp, ep) of every engine of ``size`` GPUs; ``alone`` keeps dense engines to one replica."""
+    dense = _is_dense(model)
+    return [
+        (tp, pp, size // (tp * pp), ep)
+        for tp in _divisors(size)
+        for pp in _divisors(size // tp)
+        for ep in _expert_groups(model, tp * (size // (tp * pp)), fixed)
+        if fixed.tp in (None, tp)
+        and fixed.pp in (None, pp)
+        and fixed.dp in (None, size // (tp * pp))
+        and not (alone and dense and size > tp * pp)
+    ]
+
+
+def _is_dense(model: Model) -> bool:
+    return not any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers)
+
+
+def _lawful(model: Model, rows: list[tuple[int, int, int, int]], *, gpus: int | None = None) -> Layouts:
+    """The rows that obey the rules of layouts, as many replicas of each as ``gpus`` hold."""
     tp, pp, dp, ep = np.array(rows, dtype=np.int64).T
     everything = Layout(tp=tp, pp=pp, dp=dp, ep=ep)
     good, rejected = np.ones(len(rows), dtype=bool), {}
@@ -102,7 +140,9 @@ def layouts(model: Model, *, gpus: int, fixed: Fixed) -> Layouts:
         if newly.any():
             rejected[rule] = int(newly.sum())
         good &= ~newly
-    return Layouts(layout=take(everything, good), searched=len(rows), rejected=rejected)
+    legal = take(everything, good)
+    replicas = np.ones(int(good.sum()), dtype=np.int64) if gpus is None else gpus // np.asarray(legal.gpus)
+    return Layouts(layout=legal, replicas=replicas, searched=len(rows), rejected=rejected)
 
 
 def take(layout: Layout, chosen: NDArray[Any]) -> Layout:
@@ -111,6 +151,14 @@ def take(layout: Layout, chosen: NDArray[Any]) -> Layout:
         tp=np.asarray(layout.tp)[chosen], pp=np.asarray(layout.pp)[chosen], dp=np.asarray(layout.dp)[chosen],
         ep=np.asarray(layout.ep)[chosen],
     )  # fmt: skip
+
+
+def joined(tables: Sequence[Layout]) -> Layout:
+    """Tables of layouts one below the other."""
+    columns = {
+        name: np.concatenate([np.asarray(getattr(one, name)) for one in tables]) for name in ("tp", "pp", "dp", "ep")
+    }
+    return Layout(**columns)
 
 
 def precisions(model: Model, accelerator: Accelerator, wanted: Sequence[str] | None) -> list[Precision]:
@@ -178,10 +226,9 @@ def _narrower(model: Model, accelerator: Accelerator) -> list[str]:
 
 def _expert_groups(model: Model, group: int, fixed: Fixed) -> list[int]:
     """Sizes of the expert-parallel group to try: experts split by every rank (1), or spread whole over all of them."""
-    has_experts = any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers)
     if fixed.expert_parallel is not None:
         return [group if fixed.expert_parallel else 1]
-    return [1, group] if has_experts and group > 1 else [1]
+    return [1, group] if not _is_dense(model) and group > 1 else [1]
 
 
 def _check_fixed(fixed: Fixed, gpus: int) -> None:

@@ -8,7 +8,7 @@ queues and batches that are not full, which are here themselves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,12 @@ class PrefillWorker:
     ranks: Numbers
     work: PassTime
 
+    def take(self, chosen: Any) -> PrefillWorker:
+        """The rows of a table that a mask or index array names."""
+        return replace(
+            self, **{name: getattr(self, name)[chosen] for name in ("alone_s", "each_s", "servers", "ranks")}
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecodeWorker:
@@ -55,10 +61,14 @@ class DecodeWorker:
     token_s: Numbers
     decode_s: Numbers
     received_bytes: Numbers
-    lines: dict[str, Numbers]
-    resources: dict[str, Numbers]
+    drafting_s: Numbers
     step: PassTime
     steps_per_token: float
+
+    def take(self, chosen: Any) -> DecodeWorker:
+        """The rows of a table that a mask or index array names; the parts of the step stay those of the whole."""
+        names = ("batch", "replicas", "ranks", "step_s", "token_s", "decode_s", "received_bytes")
+        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
     @property
     def rate(self) -> Any:
@@ -71,11 +81,12 @@ class Flow:
     """What runs through both pools: ``rate`` requests a second, ``in_flight`` at once (infinite where prefill cannot keep up).
 
     ``prefill_busy`` and ``slots_used`` are the shares of the prefill workers' time and of the decode workers' slots.
-    ``waited_s`` of ``ttft_s`` pass in the queue, ``transfer_s`` on the wire.
+    ``ttft_s`` is ``sure_s``, of which ``transfer_s`` pass on the wire, and ``waited_s`` in the queue.
     """
 
     rate: Numbers
     ttft_s: Numbers
+    sure_s: Numbers
     waited_s: Numbers
     transfer_s: Numbers
     in_flight: Numbers
@@ -111,20 +122,19 @@ def decode_worker(
     isl: Numbers,
     osl: Numbers,
     kv_format: Format,
+    received_bytes: Numbers,
     speculation: Speculation | None = None,
 ) -> DecodeWorker:
-    """A decode engine of ``layout`` with ``batch`` sequences in each attention replica; a mean batch may be below one."""
+    """A decode engine of ``layout`` with ``batch`` sequences in each attention replica; a mean batch may be below one.
+
+    ``received_bytes`` are the `prompt_cache_bytes` that each of its ranks is handed.
+    """
     guess = speculation or Speculation()
     step = decode_step(
         work, machine, layout, batch=batch, context=isl + np.asarray(osl, dtype=float) / 2, kv_format=kv_format,
         tokens=guess.verified,
     )  # fmt: skip
     drafting_s, per_token = guess.drafting_s(step, work.layers), 1.0 / guess.tokens_per_step
-    lines = {name: seconds * per_token for name, seconds in step.lines.items()}
-    resources = {name: seconds * per_token for name, seconds in step.resources.items()}
-    if np.any(drafting_s):
-        lines["draft"] = drafting_s * per_token
-        resources["memory_bandwidth"] = resources["memory_bandwidth"] + lines["draft"]
     token_s = (step.total_s + drafting_s) * per_token
     return DecodeWorker(
         batch=batch,
@@ -133,9 +143,8 @@ def decode_worker(
         step_s=step.total_s + drafting_s,
         token_s=token_s,
         decode_s=(np.asarray(osl, dtype=float) - 1) * token_s,
-        received_bytes=prompt_cache_bytes(work, layout, tokens=isl, kv_format=kv_format),
-        lines=lines,
-        resources=resources,
+        received_bytes=received_bytes,
+        drafting_s=drafting_s,
         step=step,
         steps_per_token=per_token,
     )
@@ -199,6 +208,7 @@ def flow(
     return Flow(
         rate=rate,
         ttft_s=sure_s + waited_s,
+        sure_s=sure_s,
         waited_s=waited_s,
         transfer_s=moved_s,
         in_flight=in_flight,

@@ -18,6 +18,7 @@ from trilemma.timing.disaggregation import (
     decode_worker,
     flow,
     prefill_worker,
+    prompt_cache_bytes,
 )
 from trilemma.timing.forward_pass import Machine
 from trilemma.timing.operators import ModelWork
@@ -27,8 +28,11 @@ from trilemma.timing.speculation import Speculation
 
 #: Requests in flight with which a rate that cannot be kept up with is priced.
 MOST_REQUESTS = 2**14
-#: The smallest mean batch looked at, and how exactly (in its logarithm), in how many tries, the one sought is found.
-_LEAST_BATCH, _ACCURACY, _TRIES = 2.0**-24, 1e-13, 80
+#: The smallest mean batch looked at, how exactly (in its logarithm) the one sought is found, in at most how many turns, and
+#: every which turn halves.
+_LEAST_BATCH, _ACCURACY, _TRIES, _HALVE = 2.0**-24, 1e-12, 80, 5
+#: Logarithm of a load that counts as infinite.
+_INFINITE = 20.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,11 +82,18 @@ class Pools:
             self.work, self.machine, self.prefill, isl=self.isl, kv_format=self.kv_format, prefix_hit=self.prefix_hit
         )
 
-    def decode_worker(self, batch: Numbers) -> DecodeWorker:
+    def decode_worker(self, batch: Numbers, received_bytes: Numbers | None = None) -> DecodeWorker:
+        if received_bytes is None:
+            received_bytes = self.received_bytes
         return decode_worker(
             self.work, self.machine, self.decode, batch=batch, isl=self.isl, osl=self.osl, kv_format=self.kv_format,
-            speculation=self.speculation,
+            received_bytes=received_bytes, speculation=self.speculation,
         )  # fmt: skip
+
+    @property
+    def received_bytes(self) -> Any:
+        """The cache of one prompt on each rank of a decode worker."""
+        return prompt_cache_bytes(self.work, self.decode, tokens=self.isl, kv_format=self.kv_format)
 
     def flow(self, prefill: PrefillWorker, decode: DecodeWorker) -> Flow:
         return flow(
@@ -94,28 +105,39 @@ class Pools:
         """Latency and throughput at ``concurrency`` requests in flight, or ``rate`` requests a second.
 
         Little's law closes the loop: the mean decode batch is the one at which as many requests are in flight, or arrive, as
-        are asked for; requests beyond what the slots hold wait. A rate that the pools do not answer is priced at
-        `MOST_REQUESTS` in flight. Arrays broadcast; one plan is a table of one row.
+        are asked for; requests beyond what the slots hold wait. Arrays broadcast; one plan is a table of one row. A rate that one
+        plan does not keep up with is priced at `MOST_REQUESTS` in flight; such rows of a table mean nothing.
         """
-        prefill = self.prefill_worker()
+        prefill, received = self.prefill_worker(), self.received_bytes
+
+        def at(batch: Any) -> tuple[DecodeWorker, Flow]:
+            decode = self.decode_worker(batch, received)
+            return decode, self.flow(prefill, decode)
+
         most = np.minimum(np.maximum(np.floor(np.asarray(self.slots, dtype=float)), 1.0), float(MOST_REQUESTS))
         most = most + 0.0 * self.gpus
-        most = most / np.maximum(self.flow(prefill, self.decode_worker(most)).slots_used, 1.0)
-        in_flight = float(MOST_REQUESTS) if concurrency is None else np.asarray(concurrency, dtype=float)
-        asked = np.inf if rate is None else np.asarray(rate, dtype=float)
-
-        def load(batch: Any) -> Any:
-            found = self.flow(prefill, self.decode_worker(batch))
-            return np.maximum(found.in_flight / in_flight, found.rate / asked)
-
-        batch = where_one(load, least=_LEAST_BATCH + 0.0 * most, most=most)
-        decode = self.decode_worker(batch)
-        found = self.flow(prefill, decode)
-        kept_up = found.rate >= asked * (1 - 1e-9) if rate is not None else np.ones(np.shape(batch), dtype=bool)
-        requests = in_flight + 0.0 * batch if rate is None else np.where(kept_up, found.in_flight, in_flight)
-        queued_s = np.where(batch >= most, np.maximum(requests - found.in_flight, 0.0) / found.rate, 0.0)
+        most = most / np.maximum(at(most)[1].slots_used, 1.0)
+        least = _LEAST_BATCH + 0.0 * most
+        if rate is not None:
+            asked = np.asarray(rate, dtype=float)
+            batch = where_one(lambda batch: at(batch)[1].rate / asked, least=least, most=most)
+            decode, found = at(batch)
+            carried = (found.rate >= asked * (1 - 1e-9)) & (found.in_flight <= MOST_REQUESTS)
+            if np.ndim(carried) == 0 and not carried:
+                return replace(self.speed(concurrency=MOST_REQUESTS), carried=carried)
+            requests, queued_s = found.in_flight, 0.0 * batch
+        else:
+            requests = np.asarray(concurrency, dtype=float) + 0.0 * most
+            all_decode = requests / (np.asarray(self.decode.dp) * self.decode_workers)
+            batch = where_one(
+                lambda batch: at(batch)[1].in_flight / requests, least=least, most=np.minimum(most, all_decode)
+            )
+            decode, found = at(batch)
+            beyond = np.maximum(requests - found.in_flight, 0.0) / found.rate
+            queued_s = np.where(batch >= most * (1 - _ACCURACY), beyond, 0.0)
+            carried = np.ones(np.shape(batch), dtype=bool)
         serving = self.serving(prefill, decode, found, queued_s)
-        return PoolsSpeed(serving=serving, flow=found, requests=requests, carried=kept_up)
+        return PoolsSpeed(serving=serving, flow=found, requests=requests, carried=carried)
 
     def at_batch(self, batch: Numbers) -> ServingSpeed:
         """The figures while every decode worker runs ``batch`` sequences in each attention replica."""
@@ -128,8 +150,9 @@ class Pools:
         """The figures as a user sees them: no prefill falls into a step, requests queue before the prefill."""
         machine, waited_s = self.machine, found.waited_s + queued_s
         ttft_s = found.ttft_s + queued_s
-        ttft_p50_s, ttft_p99_s = percentiles_s(ttft_s - waited_s, waited_s)
+        ttft_p50_s, ttft_p99_s = percentiles_s(found.sure_s, waited_s)
         tokens_per_s = found.rate * self.osl
+        lines, resources = _parts(decode)
         bf16 = machine.accelerator.peak_flops.get("bf16") or machine.accelerator.peak_flops.get("fp16")
         fresh = np.asarray(self.isl, dtype=float) * (1 - self.prefix_hit)
         useful = self.work.flops_per_token() * (fresh + self.osl) * found.rate / self.gpus
@@ -151,8 +174,8 @@ class Pools:
             request_s=ttft_s + decode.decode_s,
             request_p50_s=ttft_p50_s + decode.decode_s,
             request_p99_s=ttft_p99_s + decode.decode_s,
-            lines=decode.lines,
-            resources=decode.resources,
+            lines=lines,
+            resources=resources,
             first_lines={
                 "request": machine.coefficients.request_s,
                 "prefill": prefill.alone_s,
@@ -168,30 +191,43 @@ class Pools:
         )
 
 
+def _parts(decode: DecodeWorker) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Lines and resources of a token's time: its part of a step, drafts included."""
+    lines = {name: seconds * decode.steps_per_token for name, seconds in decode.step.lines.items()}
+    resources = {name: seconds * decode.steps_per_token for name, seconds in decode.step.resources.items()}
+    if np.any(decode.drafting_s):
+        lines["draft"] = decode.drafting_s * decode.steps_per_token
+        resources["memory_bandwidth"] = resources["memory_bandwidth"] + lines["draft"]
+    return lines, resources
+
+
 def where_one(load: Callable[[Any], Any], *, least: Any, most: Any) -> Any:
     """The batch at which the rising ``load`` is one, or ``most`` where it stays below, each row for itself.
 
-    False position (Illinois) on the logarithm of the batch, a halving in every third turn; loads may be infinite.
+    False position (Illinois) on the logarithms of both, now and then a halving; loads may be infinite.
     """
 
-    def short(batch: Any) -> Any:
-        value = load(batch)
-        finite = np.where(np.isfinite(value), value, 0.0)
-        return np.where(np.isfinite(value), (1.0 - finite) / (1.0 + finite), -1.0)
+    def excess(batch: Any) -> Any:
+        return np.minimum(np.log(load(batch)), _INFINITE)
 
     low, high = np.log(least), np.log(most)
-    at_low, at_high = short(least), short(most)
-    beyond = at_high >= 0  # not even the largest batch carries the load
-    middle = high
-    for turn in range(_TRIES):
+    at_low, at_high = excess(least), excess(most)
+    done = at_high <= 0  # not even the largest batch carries the load
+    found, before = high, np.zeros(np.shape(high))
+    for turn in range(1, _TRIES):
         apart = np.where(at_high != at_low, at_high - at_low, 1.0)
         secant = (low * at_high - high * at_low) / apart
-        inside = (secant > low) & (secant < high) & (turn % 3 != 2)
+        inside = (secant > low) & (secant < high) & (turn % _HALVE != 0)
         middle = np.where(inside, secant, (low + high) / 2)
-        value = short(np.exp(middle))
-        above = value >= 0
-        at_low, at_high = np.where(above, value, at_low / 2), np.where(above, at_high / 2, value)
-        low, high = np.where(above, middle, low), np.where(above, high, middle)
-        if np.all(beyond | (high - low < _ACCURACY) | (np.abs(value) < _ACCURACY)):
+        value = excess(np.exp(middle))
+        found = np.where(done, found, middle)
+        done = done | (high - low < _ACCURACY) | (np.abs(value) < _ACCURACY)
+        if np.all(done):
             break
-    return np.where(beyond, most, np.exp(middle))
+        side = np.where(value > 0, 1.0, -1.0)
+        # an end that stays for a second time weighs half, else false position creeps
+        kept_low = np.where((side > 0) & (before > 0), at_low / 2, at_low)
+        kept_high = np.where((side < 0) & (before < 0), at_high / 2, at_high)
+        at_low, at_high = np.where(side > 0, kept_low, value), np.where(side > 0, value, kept_high)
+        low, high, before = np.where(side > 0, low, middle), np.where(side > 0, middle, high), side
+    return np.where(found == np.log(most), most, np.exp(found))

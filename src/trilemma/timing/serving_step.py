@@ -75,7 +75,7 @@ def serving_speed(
     kv_format: Format,
     slots: Numbers = np.inf,
     prefix_hit: float = 0.0,
-    rate: float | None = None,
+    rate: Numbers | None = None,
     speculation: Speculation | None = None,
 ) -> ServingSpeed:
     """Latency and throughput at ``concurrency`` requests in flight over the whole plan, with prompts of ``isl`` and
@@ -116,7 +116,7 @@ def serving_speed(
     cycle_s = np.where(load.saturated, begun_s, first_s) + (load.osl - 1) * tpot_s
     output_per_s = load.running * load.dp * load.osl / cycle_s
     if rate is not None:
-        output_per_s = np.minimum(output_per_s, rate * load.osl)
+        output_per_s = np.minimum(output_per_s, np.asarray(rate) * load.osl)
     waited_s = waiting_s(load.offered, load.running, cycle_s)
     ttft_s = first_s + waited_s
     ttft_p50_s, ttft_p99_s = percentiles_s(first_s - queue_s, queue_s + waited_s)
@@ -208,7 +208,7 @@ def concurrency_for_rate(
     machine: Machine,
     layout: Layout,
     *,
-    rate: float,
+    rate: Numbers,
     isl: Numbers,
     osl: Numbers,
     kv_format: Format,

@@ -1,0 +1,154 @@
+"""Plans without pools of their own for prefill and decode: one engine, or several side by side that share the load evenly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trilemma.plans import Layout
+from trilemma.search.question import DEGREES, PREFILL_DEGREES, Choice, Columns, Question, Start, Started, Tally, started
+from trilemma.search.space import Layouts
+from trilemma.search.targets import misses
+from trilemma.timing import ServingSpeed, concurrency_for_rate, serving_speed
+
+QUEUED = "more requests than the KV cache or the sequence limit holds"
+
+
+def aggregated_rows(choice: Choice, start: Start, layouts: Layouts, question: Question, tally: Tally) -> Columns:
+    """The rows of every layout: one where the load is stated, else one for each load tried.
+
+    Where the number of GPUs is free and the load is stated, as many engines stand side by side as keep to the targets.
+    """
+    each = 1 if question.stated else len(question.batches)
+    tally.unlawful(layouts, each)
+    running = started(choice, start, layouts, question, tally, each=each)
+    if not question.stated:
+        return _loads_tried(running, question, tally)
+    if question.free:
+        return _load_carried(running, _enough(running, question), question, tally)
+    return _load_carried(running, running.replicas, question, tally)
+
+
+def _loads_tried(running: Started, question: Question, tally: Tally) -> Columns:
+    """Each layout under each load of a replica; a load that the cache does not hold is the one before it with a queue."""
+    rows, batch = _grid(len(running), question)
+    layout, replicas, held, used = running.take(rows)
+    speed = _speed(running, layout, batch * layout.dp, held, question)
+    queued = np.asarray(speed.capacity_limited)
+    tally.lawful(len(rows))
+    tally.fitting += len(rows)
+    tally.lost(QUEUED, int(queued.sum()))
+    columns = _columns(speed, layout, replicas, batch * layout.dp * replicas, used, question)
+    return {name: column[~queued] for name, column in columns.items()}
+
+
+def _load_carried(running: Started, replicas: NDArray[np.int64], question: Question, tally: Tally) -> Columns:
+    """Each layout under its part of the stated load."""
+    workload = question.workload
+    tally.lawful(len(running))
+    tally.fitting += len(running)
+    rate = None if workload.rate is None else workload.rate / replicas
+    if rate is not None:
+        each = _requests_at(running, rate, question)
+        requests = each * replicas
+    else:
+        each = np.ceil(float(workload.concurrency or 1) / replicas)
+        requests = np.full(len(running), float(workload.concurrency or 1))
+    speed = _speed(running, running.layout, each, running.held, question, rate=rate)
+    columns = _columns(speed, running.layout, replicas, requests, running.used, question)
+    if rate is None:
+        return columns
+    carried = np.asarray(speed.output_tokens_per_s) / (workload.osl or 1) >= rate * (1 - 1e-9)
+    tally.lost(f"cannot carry {workload.rate:g} requests a second", int((~carried).sum()))
+    return {name: column[carried] for name, column in columns.items()}
+
+
+def _enough(running: Started, question: Question) -> NDArray[np.int64]:
+    """The fewest engines of each layout whose part of the load is one that was tried and keeps to the targets.
+
+    A layout that keeps to them under no load is given an engine for every request: alone is the best it can do.
+    """
+    workload = question.workload
+    rows, batch = _grid(len(running), question)
+    layout, _, held, _ = running.take(rows)
+    speed = _speed(running, layout, batch * layout.dp, held, question)
+    good = ~np.asarray(speed.capacity_limited)
+    for _, missed in misses(np.asarray(speed.tpot_s), np.asarray(speed.ttft_s), workload):
+        good &= ~missed
+    if workload.rate is not None:
+        one = np.asarray(speed.output_tokens_per_s) / (workload.osl or 1)
+        load = workload.rate
+    else:
+        one, load = batch * layout.dp, float(workload.concurrency or 1)
+    most = np.zeros(len(running))
+    np.maximum.at(most, rows[good], one[good])
+    alone = one[:: len(question.batches)] if len(running) else most
+    return np.ceil(load / np.where(most > 0, most, alone) - 1e-9).astype(np.int64)
+
+
+def _grid(layouts: int, question: Question) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """(layout, requests in flight in each attention replica) of every layout under every load tried."""
+    rows = np.repeat(np.arange(layouts), len(question.batches))
+    return rows, np.tile(np.array(question.batches, dtype=float), layouts)
+
+
+def _load(running: Started, question: Question) -> dict[str, Any]:
+    workload = question.workload
+    return {
+        "isl": workload.isl or 0, "osl": workload.osl or 0, "kv_format": running.kv_format,
+        "prefix_hit": workload.prefix_hit,
+    }  # fmt: skip
+
+
+def _speed(
+    running: Started,
+    layout: Layout,
+    concurrency: NDArray[Any],
+    held: NDArray[np.float64],
+    question: Question,
+    *,
+    rate: NDArray[np.float64] | None = None,
+) -> ServingSpeed:
+    return serving_speed(
+        running.work,
+        running.machine,
+        layout,
+        concurrency=concurrency,
+        slots=held,
+        rate=rate,
+        **_load(running, question),
+    )
+
+
+def _requests_at(running: Started, rate: NDArray[np.float64], question: Question) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = concurrency_for_rate(
+        running.work, running.machine, running.layout, rate=rate, slots=running.held, **_load(running, question)
+    )
+    return found
+
+
+def _columns(
+    speed: ServingSpeed,
+    layout: Layout,
+    replicas: NDArray[np.int64],
+    requests: NDArray[np.float64],
+    used: NDArray[np.float64],
+    question: Question,
+) -> Columns:
+    count = len(replicas)
+    gpus = np.asarray(layout.gpus) * replicas
+    degrees = {name: np.asarray(getattr(layout, name)) for name in DEGREES}
+    return degrees | {
+        **dict.fromkeys(PREFILL_DEGREES, np.ones(count, dtype=np.int64)),
+        "prefill_replicas": np.zeros(count, dtype=np.int64),
+        "replicas": replicas,
+        "gpus": gpus,
+        "requests": requests,
+        "ttft_s": np.asarray(speed.ttft_s),
+        "tpot_s": np.asarray(speed.tpot_s),
+        "per_gpu": np.asarray(speed.output_tokens_per_s) * replicas / question.owned(gpus),
+        "per_user": np.asarray(speed.tokens_per_s_per_user),
+        "used": used,
+    }

@@ -1,0 +1,186 @@
+"""What a search is asked, and what each of its parts needs to answer: the engines that start, and a count of those that lose."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trilemma import engines
+from trilemma.estimate.speed import slots
+from trilemma.formats import catalogue
+from trilemma.formats.formats import Format
+from trilemma.hardware.cluster import Cluster
+from trilemma.plans import EngineRef, Layout, ServeOptions
+from trilemma.quantities import show_count
+from trilemma.search.space import BATCHES, Fixed, Layouts, Precision, joined, take
+from trilemma.timing import Machine, ModelWork, model_work
+from trilemma.workloads import Serving
+
+#: Whether prefill and decode share engines, have pools of their own, or both are searched.
+PoolsAsked = Literal["aggregated", "disaggregated", "both"]
+#: Columns of a table beside the index of the choice; degrees of a plan's engines, then those of its prefill pool.
+DEGREES = ("tp", "pp", "dp", "ep")
+PREFILL_DEGREES = tuple(f"prefill_{name}" for name in DEGREES)
+COUNTS = (*DEGREES, "replicas", *PREFILL_DEGREES, "prefill_replicas", "gpus")
+FIGURES = ("requests", "ttft_s", "tpot_s", "per_gpu", "per_user", "used")
+Columns = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """What cannot be an array: a precision of the weights and a format of the cache."""
+
+    precision: Precision
+    kv_dtype: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What a search is asked: the cards, the load (lengths stated), what is settled, and the engine.
+
+    ``free`` searches the number of GPUs too: ``cluster`` then is one node of them.
+    """
+
+    cluster: Cluster
+    workload: Serving
+    fixed: Fixed
+    engine: EngineRef
+    batches: tuple[int, ...] = BATCHES
+    pools: PoolsAsked = "aggregated"
+    free: bool = False
+
+    @property
+    def stated(self) -> bool:
+        """Whether the load is stated, so that a plan is one row and not one for each of ``batches``."""
+        return self.workload.concurrency is not None or self.workload.rate is not None
+
+    def owned(self, used: NDArray[Any]) -> Any:
+        """GPUs over which throughput counts: all that are there, or those ``used`` where their number is free."""
+        return used if self.free else np.full(len(used), self.cluster.gpus)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Space:
+    """The layouts of a search: ``whole`` are those of plans without pools, ``parts`` those of one engine of any size."""
+
+    whole: Layouts | None = None
+    parts: Layouts | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class Tally:
+    """Plans counted while a table is made: all, those that obey the rules of layouts, those that start, and why others lost.
+
+    ``worse`` counts plans within the targets that a better one of the same pools stands for.
+    """
+
+    searched: int = 0
+    legal: int = 0
+    fitting: int = 0
+    worse: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+
+    def unlawful(self, layouts: Layouts, each: int) -> None:
+        """Count the layouts that break a rule, ``each`` plans for every one."""
+        self.searched += each * sum(layouts.rejected.values())
+        self.rejected.update({why: count * each for why, count in layouts.rejected.items()})
+
+    def lawful(self, count: int) -> None:
+        self.searched += count
+        self.legal += count
+
+    def lost(self, why: str, count: int) -> None:
+        if count:
+            self.rejected[why] += int(count)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Started:
+    """Engines of one choice that start: ``layout`` and ``replicas`` as a table, requests that a replica holds (``held``),
+    the share of the card ``used``, and what timing needs."""
+
+    layout: Layout
+    replicas: NDArray[np.int64]
+    held: NDArray[np.float64]
+    used: NDArray[np.float64]
+    work: ModelWork
+    machine: Machine
+    kv_format: Format
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def take(self, chosen: NDArray[Any]) -> tuple[Layout, NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+        return take(self.layout, chosen), self.replicas[chosen], self.held[chosen], self.used[chosen]
+
+
+def options_for(choice: Choice, *, context: int, fixed: Fixed) -> ServeOptions:
+    """The engine options of every plan of ``choice``."""
+    return ServeOptions(
+        context=context, kv_dtype=None if choice.kv_dtype == "auto" else choice.kv_dtype,
+        quantization=choice.precision.on_load, memory_fraction=fixed.memory_fraction, max_seqs=fixed.max_seqs,
+        max_batched_tokens=fixed.max_batched_tokens, eager=fixed.eager,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """How the engines of a table of layouts start under one choice: the stage at which each ends, the requests that it holds,
+    the share of the card that it uses, and the cache format in force."""
+
+    stages: NDArray[Any]
+    held: NDArray[np.float64]
+    used: NDArray[np.float64]
+    kv_format: str
+
+
+def start_engines(choice: Choice, tables: Sequence[Layouts], question: Question) -> list[Start]:
+    """The start-up of every engine of ``tables`` under ``choice``, all at once."""
+    workload, engine = question.workload, engines.get(question.engine.name)
+    start = engine.start_up(
+        model=choice.precision.model,
+        accelerator=question.cluster.accelerator,
+        layout=joined([one.layout for one in tables]),
+        options=options_for(choice, context=workload.longest_request or 0, fixed=question.fixed),
+        version=question.engine.version,
+    )
+    ends = np.cumsum([one.legal for one in tables])
+    shape = (int(ends[-1]),)
+    stages = np.broadcast_to(engine.likeliest_stage(start)[0], shape)
+    held = np.broadcast_to(slots(start, length=(workload.isl or 0) + (workload.osl or 0)), shape)
+    used = np.broadcast_to(start.ledger.total() / start.capacity_bytes, shape)
+    parts = [slice(end - one.legal, end) for end, one in zip(ends, tables, strict=True)]
+    return [Start(stages=stages[part], held=held[part], used=used[part], kv_format=start.kv_format) for part in parts]
+
+
+def started(choice: Choice, start: Start, layouts: Layouts, question: Question, tally: Tally, *, each: int) -> Started:
+    """The engines of ``layouts`` that start under ``choice``; the others are counted, ``each`` plans for every one, by the
+    first stage at which they die."""
+    cluster = question.cluster
+    words = {
+        "oom_load": "weights do not fit the card",
+        "oom_profile": "nothing of the budget is left for the KV cache",
+        "kv_too_small": f"KV cache too small for one request of {show_count(question.workload.longest_request or 0)} tokens",
+        "oom_capture": "memory outside the engine's budget exceeds the card",
+        "oom_runtime": "too little memory stays free for what serving allocates later",
+    }
+    for stage, why in words.items():
+        dead = each * int((start.stages == stage).sum())
+        tally.lawful(dead)
+        tally.lost(why, dead)
+    good = np.asarray(start.stages == "ok")
+    work = model_work(choice.precision.model, cluster.accelerator)
+    return Started(
+        layout=take(layouts.layout, good),
+        replicas=layouts.replicas[good],
+        held=start.held[good],
+        used=start.used[good],
+        work=work,
+        machine=Machine.serving(cluster, work=work, engine=engines.canonical(question.engine.name)),
+        kv_format=catalogue.get(start.kv_format),
+    )
