@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -26,11 +27,18 @@ def served(engine: str = "vllm", replicas: int = 1, version: str | None = None, 
     return Plan(engine=EngineRef(name=engine, version=version or VERSIONS[engine]), pools=(pool,))
 
 
-def apart(engine: str = "vllm", version: str | None = None) -> Plan:
-    """Two prefill engines of one card and two decode engines of four."""
+def apart(
+    engine: str = "vllm",
+    version: str | None = None,
+    *,
+    prefill: Mapping[str, int] = {"tp": 1},
+    decode: Mapping[str, int] = {"tp": 4},
+    kv_dtype: str | None = None,
+) -> Plan:
+    """Two prefill engines of one card and two decode engines of four, caches of the latter in ``kv_dtype``."""
     pools = (
-        Pool(role="prefill", layout=Layout(tp=1), options=OPTIONS, replicas=2),
-        Pool(role="decode", layout=Layout(tp=4), options=OPTIONS, replicas=2),
+        Pool(role="prefill", layout=Layout(**prefill), options=OPTIONS, replicas=2),
+        Pool(role="decode", layout=Layout(**decode), options=replace(OPTIONS, kv_dtype=kv_dtype), replicas=2),
     )
     return Plan(engine=EngineRef(name=engine, version=version or VERSIONS[engine]), pools=pools)
 
@@ -61,8 +69,6 @@ def document(plan: Plan, *, model: str = "Qwen/Qwen3-32B", per_node: int = 8, **
 
 def own_options(options: ServeOptions) -> ServeOptions:
     """Options as the plan had them, without what the fleet added."""
-    from dataclasses import replace
-
     return replace(options, extra={name: value for name, value in options.extra.items() if name not in ADDED})
 
 
@@ -94,7 +100,6 @@ options = st.builds(
     context=st.none() | st.integers(1, 2**20),
     max_seqs=st.none() | st.integers(1, 4096),
     memory_fraction=st.none() | st.floats(0.05, 1.0).map(lambda value: round(value, 4)),
-    kv_dtype=st.none() | st.just("fp8_e5m2"),
 )
 
 
@@ -103,12 +108,15 @@ def plans(draw: st.DrawFn) -> Plan:
     """Plans of one pool or of two, of engines that spread over nodes."""
     engine = draw(st.sampled_from(["vllm", "sglang"]))
 
+    kv_dtype = draw(st.none() | st.just("fp8_e5m2"))
+
     def pool(role: str) -> Pool:
         tp, wide = draw(powers), draw(st.booleans())
         dp = draw(st.sampled_from([2, 4, 8, 16])) if wide else 1
-        layout = Layout(tp=tp, dp=dp, ep=tp * dp) if wide else Layout(tp=tp, pp=draw(st.sampled_from([1, 2, 4])))
+        stages = 1 if role == "decode" else draw(st.sampled_from([1, 2, 4]))
+        layout = Layout(tp=tp, dp=dp, ep=tp * dp) if wide else Layout(tp=tp, pp=stages)
         replicas = draw(st.integers(1, 5))
-        return Pool(role=role, layout=layout, options=draw(options), replicas=replicas)  # type: ignore[arg-type]
+        return Pool(role=role, layout=layout, options=replace(draw(options), kv_dtype=kv_dtype), replicas=replicas)  # type: ignore[arg-type]
 
     roles = draw(st.sampled_from([("serve",), ("prefill", "decode")]))
     return Plan(engine=EngineRef(name=engine, version=VERSIONS[engine]), pools=tuple(pool(role) for role in roles))

@@ -193,6 +193,9 @@ def test_older_vllm_spans_nodes_by_ray(tmp_path: Path) -> None:
         (apart("vllm", "0.9.2"), "vllm", "too old for pools of prefill and decode"),
         (apart("sglang", "0.4.1"), "sglang", "too old for pools of prefill and decode"),
         (apart("tensorrt-llm", "0.17.0"), "tensorrt-llm", "too old for pools of prefill and decode"),
+        (apart("sglang", prefill={"pp": 2}, decode={"pp": 4}), "sglang", "SGLang takes 1, or from 0.5.8 on as many"),
+        (apart("sglang", "0.5.4", prefill={"pp": 2}, decode={"pp": 2}), "sglang", "SGLang takes 1, or from 0.5.8"),
+        (apart(kv_dtype="fp8"), "vllm", "pools of caches in auto and fp8 cannot hand them over"),
         (served("sglang", tp=2), "llm-d", "--to llm-d is written for vLLM"),
         (served("vllm", tp=16), "llm-d", "--to llm-d writes engines of one node"),
         (served("vllm", tp=1, replicas=100), "vllm", "too many to start by hand"),
@@ -299,7 +302,9 @@ def test_what_the_connector_may_refuse_is_said(tmp_path: Path, capsys: Captured)
         Pool(role="decode", layout=Layout(tp=1), options=OPTIONS),
     )
     export(tmp_path, document(Plan(engine=EngineRef(version="0.12.0"), pools=pools)), "kubernetes")
+    export(tmp_path, document(apart(prefill={"pp": 2})), "kubernetes", "--force")
     said = capsys.readouterr().err
+    assert "pipeline stages: vLLM's own table" in said
     assert "refuses this for models with fewer KV heads than prefill ranks" in said
     assert "images of vLLM before 0.14.0 may lack NIXL" in said
 

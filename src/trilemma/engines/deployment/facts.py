@@ -39,8 +39,9 @@ def image(engine: str, maker: str, *, release: str = "", build: str = "") -> str
 
 
 def release_text(text: str, *, engine: str) -> str:
-    """A version that may stand in an image's tag and in a comment. Raises `InputError`."""
+    """A version that may stand in an image's tag and in a comment, as releases are numbered. Raises `InputError`."""
     bare = text.strip().removeprefix("v")
+    bare += ".0" if re.fullmatch(r"[0-9]+\.[0-9]+", bare) else ""
     if _TAG.fullmatch(bare) is None:
         raise InputError(f"{engine} version {shorten(repr(text))} is not a version such as 0.19.0")
     return bare

@@ -145,6 +145,12 @@ def checked_pools(plan: Plan) -> tuple[Pool, ...]:
         )
     if any(pool.layout.is_table for pool in plan.pools):
         raise InputError("inputs.plan holds a table of plans; export takes one plan")
+    formats = {pool.options.kv_dtype for pool in plan.pools}
+    if len(formats) > 1:
+        raise InputError(
+            f"pools of caches in {' and '.join(sorted(shorten(str(name or 'auto')) for name in formats))} cannot hand them"
+            " over; take one --kv-dtype for both"
+        )
     return tuple(sorted(plan.pools, key=lambda pool: pool.role == "decode"))
 
 

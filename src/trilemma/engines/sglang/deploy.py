@@ -26,6 +26,7 @@ from trilemma.engines.deployment.routers import http_router
 from trilemma.engines.sglang.flags import table
 from trilemma.engines.sglang.read import VARIABLES
 from trilemma.engines.sglang.write import settings, write
+from trilemma.engines.versions import Version, padded, parse_version
 from trilemma.errors import InputError
 from trilemma.plans import Plan, Pool
 
@@ -47,6 +48,8 @@ def fleet(*, model: str, plan: Plan, version: str | None, maker: str, per_node: 
     apart = len(pools) > 1
     if apart and not table().flags["disaggregation-mode"].exists_at(at):
         raise InputError(f"SGLang {release} is too old for pools of prefill and decode; take 0.4.6 or newer")
+    if apart:
+        _check_stages(*(int(pool.layout.pp) for pool in pools), at=at)
     groups, beside = [], {}
     for pool in pools:
         own = alone(plan, pool, without=_FLEET)
@@ -67,6 +70,16 @@ def fleet(*, model: str, plan: Plan, version: str | None, maker: str, per_node: 
         router=_router() if apart or pools[0].replicas > 1 else None,
         beside=beside,
     )
+
+
+def _check_stages(prefill: int, decode: int, *, at: Version) -> None:
+    """Decode engines take caches of pipeline stages into one stage, or stage by stage."""
+    since = padded(parse_version(_FACTS["disaggregated"]["decode_stages_since"]))
+    if decode > 1 and (decode != prefill or at < since):
+        raise InputError(
+            f"decode engines of {decode} pipeline stages: SGLang takes 1, or from"
+            f" {'.'.join(map(str, since))} on as many as prefill engines have ({prefill})"
+        )
 
 
 def _roles(pool: Pool) -> dict[str, str]:

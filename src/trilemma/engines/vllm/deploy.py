@@ -81,10 +81,7 @@ def fleet(*, model: str, plan: Plan, version: str | None, maker: str, per_node: 
 
 def image(release: str, maker: str) -> str | None:
     """The public image of a release: ``vllm/vllm-openai:v0.19.0``."""
-    exact = release.removeprefix("v")
-    if exact.count(".") < 2:
-        exact = ".".join(map(str, padded(parse_version(release))))
-    return facts.image("vllm", maker, release=exact)
+    return facts.image("vllm", maker, release=facts.release_text(release, engine="vLLM"))
 
 
 def _group(model: str, plan: Plan, pool: Pool, *, per_node: int | None, at: Version, apart: bool) -> Group:
@@ -165,6 +162,10 @@ def _notes(pools: Sequence[Pool], at: Version) -> tuple[str, ...]:
         notes.append(
             f"prefill engines of {int(prefill.layout.tp)} tensor ranks and decode engines of {int(decode.layout.tp)}: vLLM's"
             f" {told['connector']} refuses this for models with fewer KV heads than prefill ranks (latent attention aside)"
+        )
+    if max(int(pool.layout.pp) for pool in pools) > 1:
+        notes.append(
+            f"pipeline stages: vLLM's own table of what {told['connector']} can do does not name them; try before you rely"
         )
     if at < padded(parse_version(told["images_since"])):
         notes.append(f"images of vLLM before {told['images_since']} may lack NIXL: install it into them")
