@@ -27,11 +27,11 @@ from trilemma.search.search import Found, SearchResult
 _COLUMNS = (
     ("rank", "", 0),
     ("layout", "layout", 28),
-    ("weights", "weights", 150),
-    ("cache", "KV cache", 262),
-    ("requests", "at once", 360),
-    ("gpu", "tokens/s/GPU", 430),
-    ("user", "tokens/s/user", 570),
+    ("weights", "weights", 245),
+    ("cache", "KV cache", 345),
+    ("requests", "at once", 430),
+    ("gpu", "tokens/s/GPU", 490),
+    ("user", "tokens/s/user", 630),
 )
 
 
@@ -200,7 +200,7 @@ def _words(rank: int, found: Found) -> dict[str, str]:
 
     return {
         "rank": f"#{rank}",
-        "layout": plain(str(found.estimate.inputs["plan"]["summary"]), 20),
+        "layout": plain(str(found.estimate.inputs["plan"]["summary"]), 36),
         "weights": plain(weights_words(found), 18),
         "cache": plain(found.kv_format, 14),
         "requests": f"{found.requests:,}",
