@@ -39,6 +39,9 @@ def render_estimate(estimate: Estimate, *, explain: bool = False, width: int = 1
             parts += ["", *section]
     if estimate.fits and "command" in estimate.extras:
         parts += ["", "run it", f"  {estimate.extras['command']}"]
+    if estimate.fits and "commands" in estimate.extras:
+        told = (f"  {one['pool']}, {one['replicas']} of them: {one['command']}" for one in estimate.extras["commands"])
+        parts += ["", "run both pools (trilemma export writes the files that join them)", *told]
     if estimate.remedies:
         parts += ["", *_remedies(estimate, width)]
     if estimate.warnings:
@@ -61,6 +64,7 @@ def title_of(estimate: Estimate) -> str:
         f"{inputs['model']['name']} on {inputs['cluster']['gpus']} x {inputs['cluster']['accelerator']['name']}"
         f" · {inputs['engine']['name']} {inputs['engine']['version']} · {inputs['plan']['summary']}"
     )
+
 
 def _sure(probability: float) -> str:
     return "more than 99 % sure" if probability > 0.99 else f"{probability:.0%} sure"
@@ -160,8 +164,9 @@ def _cache(estimate: Estimate) -> list[str]:
 
 
 def _replicas(estimate: Estimate) -> int:
+    """Attention replicas with a cache pool each, those of all engines that decode."""
     pools = estimate.inputs["plan"].get("pools") or [{}]
-    return int(pools[0].get("layout", {}).get("dp") or 1)
+    return int(pools[-1].get("layout", {}).get("dp") or 1) * int(pools[-1].get("replicas") or 1)
 
 
 def _speed(estimate: Estimate) -> list[str]:
@@ -178,6 +183,10 @@ def _speed(estimate: Estimate) -> list[str]:
         lines.append(
             f"           {show_count(total.value)} output tokens/s, {show_count(per_gpu.value)} per GPU ({_range(per_gpu, 1, 0)})"
         )
+    lines += [
+        f"target     {one['name'].upper()} ≤ {one['target_ms']:g} ms holds with a probability of {one['probability']:.0%}"
+        for one in estimate.extras.get("targets", ())
+    ]
     if estimate.bottleneck:
         lines.append(f"bound by   {estimate.bottleneck.resource.replace('_', ' ')}: {estimate.bottleneck.detail}")
     return lines

@@ -262,28 +262,33 @@ def _best(table: PlanTable, meets: NDArray[np.bool_], question: Question, top: i
     seen: set[object] = set()
     shown: Counter[int] = Counter()
     for row in ranked:
+        if len(best) == top:
+            break
         choice = int(table.choice[row])
-        key = (choice, *_pools_of(table, row))
-        if len(best) < top and key not in seen and shown[choice] < per_choice:
+        if shown[choice] < per_choice and (key := (choice, *_pools_of(table, row))) not in seen:
             seen.add(key)
             shown[choice] += 1
             best.append(row)
     apart = table.prefill_replicas > 0
-    best = _with_one(ranked, best, [row for row in ranked if apart[row]])
-    best = _with_one(ranked, best, [row for row in ranked if not apart[row]])
-    return _with_one(ranked, best, [row for row in ranked if _unchanged(table, row)])
+    published = np.array([_as_published(choice) for choice in table.choices])[table.choice]
+    return _with_kinds(ranked, best, (apart, ~apart, published))
 
 
-def _with_one(ranked: Sequence[int], best: list[int], kind: Sequence[int]) -> list[int]:
-    """``best`` with the first of a ``kind`` of plans among them, in the place of the last but one of no other kind."""
-    if not kind or len(best) < 2 or set(kind) & set(best):
-        return best
-    return sorted([*best[:-1], kind[0]], key=ranked.index)
+def _with_kinds(ranked: Sequence[int], best: list[int], kinds: Sequence[NDArray[np.bool_]]) -> list[int]:
+    """``best`` with the first plan of each kind among them, in the place of the last that is not alone of another kind."""
+    for kind in kinds:
+        first = next((row for row in ranked if kind[row]), None)
+        if first is None or kind[best].any():
+            continue
+        alone = {row for other in kinds for row in best if other[row] and int(other[best].sum()) == 1}
+        spare = [row for row in best[1:] if row not in alone]
+        if spare:
+            best = sorted([*(row for row in best if row != spare[-1]), first], key=ranked.index)
+    return best
 
 
-def _unchanged(table: PlanTable, row: int) -> bool:
+def _as_published(choice: Choice) -> bool:
     """The weights and the cache as published, for whoever wants the answers unchanged."""
-    choice: Choice = table.choices[table.choice[row]]
     return choice.precision.quality == "unchanged" and choice.kv_dtype == "auto"
 
 
