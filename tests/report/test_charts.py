@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -185,8 +186,6 @@ def test_names_from_files_stay_on_one_line_and_are_cut() -> None:
         plan=Plan(engine=EngineRef(), pools=(Pool(layout=Layout()),)),
     )  # fmt: skip
     inputs = {**hostile.inputs, "model": {**hostile.inputs["model"], "name": "a\nb\x00\u2028" + "x" * 10_000}}
-    from dataclasses import replace
-
     text = estimate_chart(replace(hostile, inputs=inputs), find("h100-sxm"))["title"]["text"]
     assert len(text) <= 150
     assert text.isprintable()
@@ -237,3 +236,15 @@ def test_missing_extra_is_one_line(
     shown = capsys.readouterr()
     assert shown.err == "trilemma: --chart needs the extra for charts; pip install 'trilemma[charts]'\n"
     assert not shown.out
+
+
+def test_front_without_targets_is_never_beaten_by_the_one_with_them() -> None:
+    model, cluster = load_model("llama-3.1-8b"), Cluster.of(find("h100-sxm"), 4)
+    load = Serving(isl=1024, osl=256, tpot_ms=8, ttft_ms=200)
+    result = search_serving(model, cluster, load, top=3, front=6)
+    free = search_serving(model, cluster, replace(load, tpot_ms=1e9, ttft_ms=None), top=3, front=6)
+    spec = pareto_chart(result, model=model.name, cluster=cluster, unlimited=free)
+    dashed, solid = (layer["data"]["values"] for layer in spec["vconcat"][0]["layer"][:2])
+    for one in solid:
+        assert any(other["user"] >= one["user"] and other["gpu"] >= one["gpu"] for other in dashed)
+    assert max(one["gpu"] for one in dashed) > max(one["gpu"] for one in solid)

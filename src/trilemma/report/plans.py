@@ -27,8 +27,7 @@ def render_plans(
     result: SearchResult, *, model: str, cluster: Cluster, width: int = 140, explanation: tuple[str, ...] = ()
 ) -> str:
     """The whole answer. ``explanation`` says where the speed of the best plan comes from."""
-    how_many = "any number of" if result.free else f"{cluster.gpus} x"
-    title = f"{model} on {how_many} {cluster.accelerator.name}"
+    title = search_title(result, model=model, cluster=cluster)
     parts = [f"{title}: {load_words(result.workload)}", *(f"assumed: {words}" for words in _assumed(result))]
     best = result.plans[: result.best]
     if not best:
@@ -51,6 +50,12 @@ def render_plans(
         for sentence in explanation:
             parts += textwrap.wrap(sentence, width, initial_indent="  ", subsequent_indent="    ")
     return "\n".join(line.rstrip() for line in parts)
+
+
+def search_title(result: SearchResult, *, model: str, cluster: Cluster) -> str:
+    """The model and the GPUs that were searched for it."""
+    how_many = "any number of" if result.free else f"{cluster.gpus} x"
+    return f"{model} on {how_many} {cluster.accelerator.name}"
 
 
 def memory_bar(estimate: Estimate) -> str:

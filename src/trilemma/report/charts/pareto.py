@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from trilemma.hardware.cluster import Cluster
 from trilemma.report.charts.estimate import engine_of
 from trilemma.report.charts.theme import (
@@ -21,7 +23,8 @@ from trilemma.report.charts.theme import (
     page,
     plain,
 )
-from trilemma.report.plans import load_words, weights_words
+from trilemma.report.plans import load_words, search_title, weights_words
+from trilemma.search.pareto import pareto_front
 from trilemma.search.search import Found, SearchResult
 
 _COLUMNS = (
@@ -43,7 +46,7 @@ def pareto_chart(result: SearchResult, *, model: str, cluster: Cluster, unlimite
     panels = [_front(result, unlimited)]
     if result.plans:
         panels.append(_table(result))
-    title = f"{model} on {cluster.gpus} x {cluster.accelerator.name}"
+    title = search_title(result, model=model, cluster=cluster)
     if result.plans:
         title += f" · {engine_of(result.plans[0].estimate)}"
     words = [load_words(result.workload), *result.assumed]
@@ -54,7 +57,9 @@ def pareto_chart(result: SearchResult, *, model: str, cluster: Cluster, unlimite
 
 def _front(result: SearchResult, unlimited: SearchResult | None) -> Spec:
     best = list(_plans(result))
-    free = _points(unlimited) if unlimited is not None and result.meets_targets else []
+    front, free = _points(result), []
+    if unlimited is not None and result.meets_targets:
+        free = _unbeaten([*_points(unlimited), *front])
     x: Spec = {
         "field": "user",
         "type": "quantitative",
@@ -72,7 +77,7 @@ def _front(result: SearchResult, unlimited: SearchResult | None) -> Spec:
     line, disc = (BLUE, VERMILION) if result.meets_targets else (GREY, "#6B6B6B")
     layers: list[Spec] = [
         _line(free, x, y, {"color": "#BDBDBD", "strokeDash": [4, 3], "point": {"color": "#BDBDBD", "size": 24}}),
-        _line(_points(result), x, y, {"color": line, "strokeWidth": 2, "point": {"color": line, "size": 45}}),
+        _line(front, x, y, {"color": line, "strokeWidth": 2, "point": {"color": line, "size": 45}}),
         *_target(result),
         {"data": data(best), "layer": [*error_bars("gpu", "y", along=x), *error_bars("user", "x", along=y)]},
         *(_disc(plan, x, y, disc) for plan in reversed(best)),
@@ -94,7 +99,7 @@ def _front(result: SearchResult, unlimited: SearchResult | None) -> Spec:
 def _line(points: list[dict[str, Any]], x: Spec, y: Spec, look: Spec) -> Spec:
     return {
         "data": data(points),
-        "mark": {"type": "line", **look},
+        "mark": {"type": "line", "interpolate": "step-before", **look},
         "encoding": {"x": x, "y": y, "order": {"field": "user"}},
     }
 
@@ -120,6 +125,12 @@ def _points(result: SearchResult) -> list[dict[str, Any]]:
         if row is not None:
             found.add((row["user"], row["gpu"]))
     return [{"user": user, "gpu": gpu} for user, gpu in sorted(found)]
+
+
+def _unbeaten(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The front of ``points``: two fronts of which some points are known are compared on the points of both."""
+    on_front = pareto_front(np.array([(point["user"], point["gpu"]) for point in points]))
+    return sorted((point for point, kept in zip(points, on_front, strict=True) if kept), key=lambda one: one["user"])
 
 
 def _plans(result: SearchResult) -> Iterator[dict[str, Any]]:
