@@ -206,12 +206,17 @@ def read_weights(arguments: argparse.Namespace, accelerator: Accelerator) -> Pre
     return precisions(model, accelerator, [arguments.precision or "as published"])[0]
 
 
-def read_cluster(arguments: argparse.Namespace, gpu: str | None = None) -> Cluster:
-    """The cluster that ``--gpu``, ``--nodes`` and ``--gpus-per-node`` describe."""
-    from trilemma.hardware.catalogue import parse_gpu_argument
+def read_cluster(arguments: argparse.Namespace, gpu: str | None = None, *, mixed: bool = False) -> Cluster:
+    """The cluster that ``--gpu``, ``--nodes``, ``--gpus-per-node`` and ``--host`` describe; ``mixed``: of any kinds of cards."""
     from trilemma.hardware.cluster import Cluster
+    from trilemma.hardware.mixed import parse_gpus
 
-    accelerator, gpus = parse_gpu_argument(gpu if gpu is not None else arguments.gpu)
+    named = gpu if gpu is not None else arguments.gpu
+    accelerator, gpus, cards = parse_gpus(named)
+    if cards and (not mixed or arguments.nodes or arguments.gpus_per_node):
+        raise InputError(
+            f"--gpu {shorten(named)}: cards of several kinds are for trilemma fit and check, in one machine without --nodes"
+        )
     per_node = arguments.gpus_per_node or min(accelerator.gpus_per_node, gpus)
     if arguments.nodes:
         if arguments.gpus_per_node and arguments.nodes * arguments.gpus_per_node != gpus:
@@ -219,7 +224,13 @@ def read_cluster(arguments: argparse.Namespace, gpu: str | None = None) -> Clust
         if gpus % arguments.nodes:
             raise InputError(f"--nodes {arguments.nodes} does not divide the {gpus} GPUs of --gpu")
         per_node = gpus // arguments.nodes
-    return Cluster(accelerator=accelerator, gpus=gpus, gpus_per_node=per_node, host=read_host(arguments))
+    return Cluster(
+        accelerator=accelerator,
+        gpus=gpus,
+        gpus_per_node=gpus if cards else per_node,
+        host=read_host(arguments),
+        cards=cards,
+    )
 
 
 def read_workload(arguments: argparse.Namespace) -> Serving:
@@ -256,12 +267,17 @@ def read_draft(text: str) -> Draft:
 
 
 def read_plan(
-    arguments: argparse.Namespace, *, gpus: int, context: int | None, quantization: str | None = None
+    arguments: argparse.Namespace,
+    *,
+    gpus: int,
+    context: int | None,
+    quantization: str | None = None,
+    in_turn: bool = False,
 ) -> Plan:
-    """One plan from layout and engine options; tp takes the GPUs that pp and dp leave."""
+    """One plan from layout and engine options; tp takes the GPUs that pp and dp leave, pp all of them where ``in_turn``."""
     from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
 
-    pp, dp = arguments.pp or 1, arguments.dp or 1
+    pp, dp = arguments.pp or (gpus if in_turn else 1), arguments.dp or 1
     if arguments.tp is None and gpus % (pp * dp):
         raise InputError(f"--pp {pp} x --dp {dp} does not divide the {gpus} GPUs of --gpu")
     tp = arguments.tp or gpus // (pp * dp)

@@ -116,21 +116,24 @@ def model_of(command: EngineCommand, models_dir: str | None) -> tuple[Model, tup
 def on_cards(gpu: str | None, command: EngineCommand) -> EngineCommand:
     """A command that takes every card it finds, on the cards that ``--gpu`` counts."""
     from trilemma.engines.launch import on_every_card
+    from trilemma.hardware.mixed import parse_gpus
 
+    if gpu is not None and "+" in gpu:
+        return on_every_card(command, parse_gpus(gpu)[1])
     number = gpu.rpartition(":")[2] if gpu and ":" in gpu else ""
     return on_every_card(command, int(number)) if number.isdigit() and len(number) < 7 else command
 
 
 def cluster_of(gpu: str | None, command: EngineCommand) -> tuple[Cluster, int, tuple[Caution, ...]]:
     """The cards that the command occupies: as many as its layout takes, of those named; and how many are named."""
-    from trilemma.hardware.catalogue import parse_gpu_argument
     from trilemma.hardware.cluster import Cluster
+    from trilemma.hardware.mixed import parse_gpus
 
     if gpu is None:
         raise InputError("the command does not say which cards it runs on; name them, such as --gpu h100-sxm:8")
-    accelerator, named = parse_gpu_argument(gpu)
+    accelerator, named, cards = parse_gpus(gpu)
     needed = int(command.plan.pool.layout.gpus)
-    counted = ":" in gpu and gpu.rpartition(":")[2].isdigit()
+    counted = "+" in gpu or (":" in gpu and gpu.rpartition(":")[2].isdigit())
     if counted and needed > named:
         raise InputError(
             f"the command takes {needed} GPUs, but --gpu names {named}; lower its parallel sizes or name more"
@@ -139,7 +142,10 @@ def cluster_of(gpu: str | None, command: EngineCommand) -> tuple[Cluster, int, t
     if counted and needed < named:
         message = f"the command uses {needed} of the {named} GPUs; the others stay idle"
         cautions = (Caution(code="idle-gpus", message=message),)
-    cluster = Cluster(accelerator=accelerator, gpus=needed, gpus_per_node=min(accelerator.gpus_per_node, needed))
+    used = cards[:needed] if len({card.id for card in cards[:needed]}) > 1 else ()
+    cluster = Cluster(
+        accelerator=accelerator, gpus=needed, gpus_per_node=min(accelerator.gpus_per_node, needed), cards=used
+    )
     return cluster, max(named, needed), cautions
 
 

@@ -74,6 +74,8 @@ class StartUp:
     host_bytes: Numbers = 0
     #: What each pass needs of that memory, for timing; None where nothing but the embedding lies there, and for tables.
     on_host: HostPart | None = None
+    #: (matrices, layers) of each card where their kinds differ, for timing.
+    on_cards: tuple[tuple[frozenset[str], frozenset[int]], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,7 @@ from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Estimate, Verdict
 from trilemma.estimate.layouts import check_context, check_layout
 from trilemma.estimate.measured import Comparison, compare, given_lines
-from trilemma.estimate.pool_start import rescaled
+from trilemma.estimate.pool_start import check_kinds, rescaled
 from trilemma.estimate.serving import estimate, from_start_up
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
@@ -58,6 +58,7 @@ def _with_log(
         raise InputError(
             f"--log reads logs of vLLM; those of {command.plan.engine.name} are not read yet, leave it out"
         )
+    check_kinds("vllm", cluster)
     told = read_log(path)
     plan, pool = command.plan, command.plan.pool
     if plan.engine.version is None and told.version is not None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from trilemma import engines
 from trilemma.engines.base import StartUp
 from trilemma.engines.vendors import check_vendor
+from trilemma.errors import InputError
 from trilemma.estimate.layouts import check_context, check_layout
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
@@ -35,7 +36,7 @@ def start_pool(
     check_layout(model, pool.layout)
     check_context(model, pool.options.context, rescaled=rescaled(pool))
     named = engines.get(engine.name)
-    check_vendor(named.name, cluster.accelerator)
+    check_kinds(named.name, cluster)
     return named.start_up(
         model=model,
         accelerator=cluster.accelerator,
@@ -45,7 +46,19 @@ def start_pool(
         version=engine.version,
         free_bytes=free_bytes,
         capacity_bytes=capacity_bytes,
+        **({"cards": cluster.cards} if cluster.cards else {}),
     )
+
+
+def check_kinds(engine: str, cluster: Cluster) -> None:
+    """Refuses cards that ``engine`` does not run on, and cards of several kinds where it shares work out evenly."""
+    for card in cluster.cards or (cluster.accelerator,):
+        check_vendor(engine, card)
+    if cluster.cards and engine != "llama.cpp":
+        raise InputError(
+            f"{engine} gives every card the same part of a model, and --gpu names {cluster.name}; name cards of one kind,"
+            " or use llama.cpp"
+        )
 
 
 def rescaled(pool: Pool) -> bool:

@@ -95,7 +95,6 @@ def per_million_tokens(hour: Interval | None, figures: SpeedEstimate | None) -> 
 
 
 def inputs_of(start: StartUp, *, model: Model, cluster: Cluster, workload: Serving, plan: Plan) -> Mapping[str, Any]:
-    accelerator = cluster.accelerator
     counted = count(model)
     return {
         "model": {
@@ -107,7 +106,10 @@ def inputs_of(start: StartUp, *, model: Model, cluster: Cluster, workload: Servi
             "source": model.source,
         },
         "cluster": {
-            "accelerator": {"id": accelerator.id, "name": accelerator.name},
+            "accelerator": {
+                "id": "+".join(card.id for card in cluster.cards or (cluster.accelerator,)),
+                "name": cluster.name,
+            },
             "gpus": cluster.gpus,
             "gpus_per_node": cluster.gpus_per_node,
         },
@@ -147,9 +149,9 @@ def cautions_of(start: StartUp, model: Model, cluster: Cluster, more: Iterable[C
         found.append(
             Caution(code="unknown-fields", message=f"fields of the model's configuration not understood: {names}")
         )
-    price = cluster.accelerator.usd_per_hour
-    if price is None:
-        found.append(Caution(code="no-price", message=f"no public price is known for {cluster.accelerator.id}"))
+    unpriced = next((card.id for card in cluster.every if card.usd_per_hour is None), None)
+    if unpriced is not None:
+        found.append(Caution(code="no-price", message=f"no public price is known for {unpriced}"))
     return tuple(dict.fromkeys((*found, *more)))
 
 
@@ -169,9 +171,7 @@ def assembled(
     cautions: Iterable[Caution] = (),
 ) -> Estimate:
     """An estimate from its parts, price and power of all cards of ``cluster`` added; ``start`` is the pool shown."""
-    hour = cluster.accelerator.usd_per_hour.scaled(cluster.gpus) if cluster.accelerator.usd_per_hour else None
-    tdp = cluster.accelerator.tdp_w
-    watts = tdp.value * cluster.gpus if tdp else None
+    hour, watts = cluster.usd_per_hour, cluster.watts
     figures = speed.figures if speed else None
     return Estimate(
         inputs=inputs_of(start, model=model, cluster=cluster, workload=workload, plan=plan),

@@ -14,7 +14,7 @@ from trilemma.engines.base import StartUp
 from trilemma.errors import Caution
 from trilemma.estimate.estimate import Bottleneck, Latency, OperatorTime, Resource, SpeedEstimate
 from trilemma.estimate.operators import operators
-from trilemma.estimate.outside_cards import host_cautions, with_host
+from trilemma.estimate.outside_cards import Spread, host_cautions, with_host
 from trilemma.formats import catalogue
 from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import Interval
@@ -24,6 +24,8 @@ from trilemma.quantities import show_count
 from trilemma.timing import Machine, ServingSpeed, concurrency_for_rate, model_work, serving_speed, serving_terms
 from trilemma.timing.host_weights import split_work
 from trilemma.timing.intervals import speed_spread
+from trilemma.timing.mixed_cards import work_of_cards
+from trilemma.timing.operators import ModelWork
 from trilemma.timing.speculation import Speculation
 from trilemma.workloads import Serving
 
@@ -49,6 +51,8 @@ def plan_speed(start: StartUp, *, model: Model, cluster: Cluster, workload: Serv
     whole = model_work(model, cluster.accelerator)
     machine = Machine.serving(cluster, work=whole, engine=engines.canonical(plan.engine.name))
     work = split_work(model, cluster.accelerator, start.on_host)
+    if cluster.cards:
+        work = work_of_cards(model, cluster, start.on_cards, start.on_host, engine=machine.engine)
     speculation, unstated = speculation_of(plan)
     held = slots(start, length=isl + osl)
     concurrency = load.concurrency
@@ -63,13 +67,19 @@ def plan_speed(start: StartUp, *, model: Model, cluster: Cluster, workload: Serv
     )  # fmt: skip
     speed = asked(work, machine, layout)
     lines = operators(speed, asked(work, machine.at_datasheet(), layout), machine)
-    spread = with_host(speed_spread(machine, model), speed, start=start, cluster=cluster)
+    spread = with_host(_spread(machine, model, work), speed, start=start, cluster=cluster)
     return Speed(
         figures=speed_figures(speed, spread, lines),
         bottleneck=_bottleneck(speed, held),
         output_tokens_per_s=float(speed.output_tokens_per_s),
         cautions=(*cautions, *unstated, *host_cautions(start, cluster), *source_cautions(machine)),
     )
+
+
+def _spread(machine: Machine, model: Model, work: ModelWork) -> Spread:
+    """The bounds of the cards' class, of several kinds of cards the widest of each."""
+    found = [speed_spread(one, model) for one in (machine, *(other for _, other in work.beside))]
+    return {name: (min(one[name][0] for one in found), max(one[name][1] for one in found)) for name in found[0]}
 
 
 def slots(start: StartUp, *, length: int) -> np.ndarray:

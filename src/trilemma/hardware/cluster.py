@@ -9,6 +9,7 @@ import numpy as np
 
 from trilemma.errors import Caution, InputError
 from trilemma.hardware.accelerator import Accelerator, Figure
+from trilemma.intervals import Interval
 from trilemma.quantities import Numbers
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ class Path:
 class Cluster:
     """``gpus`` accelerators of one kind, ``gpus_per_node`` to a node; ``node_bytes_per_s`` is network per GPU, one way.
 
-    ``host`` is the machine around those of a node, None where nobody stated it (`around` assumes one).
+    ``host`` is the machine around those of a node, None where nobody stated it (`around` assumes one). ``cards`` name each
+    accelerator where their kinds differ: then ``accelerator`` is the first, and only an engine that gives cards layers in
+    turn can use them.
     """
 
     accelerator: Accelerator
@@ -41,8 +44,11 @@ class Cluster:
     gpus_per_node: int = 8
     node_bytes_per_s: float | None = None
     host: Host | None = None
+    cards: tuple[Accelerator, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.cards and (len(self.cards) != self.gpus or self.cards[0] != self.accelerator):
+            raise InputError(f"{len(self.cards)} cards are named for {self.gpus} GPUs; name each one")
         if not 1 <= self.gpus <= 2**20:
             raise InputError(f"{self.gpus} GPUs is out of range; give a whole number of at least 1")
         if not 1 <= self.gpus_per_node <= 2**20:
@@ -76,6 +82,40 @@ class Cluster:
             gpus_per_node=gpus_per_node or accelerator.gpus_per_node,
             node_bytes_per_s=node_bytes_per_s,
         )
+
+    @property
+    def every(self) -> tuple[Accelerator, ...]:
+        """Each accelerator by itself."""
+        return self.cards or (self.accelerator,) * self.gpus
+
+    @property
+    def name(self) -> str:
+        """The accelerators in words; kinds that differ stand side by side."""
+        return f"({' + '.join(card.name for card in self.cards)})" if self.cards else self.accelerator.name
+
+    @property
+    def usd_per_hour(self) -> Interval | None:
+        """Of all accelerators together; None where the price of one is not known."""
+        prices = [card.usd_per_hour for card in self.every]
+        if not self.cards:
+            return prices[0].scaled(self.gpus) if prices[0] else None
+        known = [price for price in prices if price is not None]
+        if len(known) < len(prices):
+            return None
+        return Interval(
+            value=sum(price.value for price in known),
+            low=sum(price.low for price in known),
+            high=sum(price.high for price in known),
+        )
+
+    @property
+    def watts(self) -> float | None:
+        """Of all accelerators at their limit; None where that of one is not known."""
+        limits = [card.tdp_w for card in (self.cards or (self.accelerator,))]
+        if any(limit is None for limit in limits):
+            return None
+        total = sum(limit.value for limit in limits if limit is not None)
+        return total if self.cards else total * self.gpus
 
     @property
     def around(self) -> Host:

@@ -167,6 +167,13 @@ class _Tally:
     def moved(self, line: str, work: Work, *, computed_in: str, repeats: Numbers) -> None:
         self.works.append(LineWork(line=line, computed_in=computed_in, work=work, repeats=repeats))
 
+    def join(self, other: PassTime) -> None:
+        """The same pass through other cards, its start and the way to them counted already."""
+        for (line, resource), seconds in other.parts.items():
+            if line not in ("host", "pipeline"):
+                self.add(line, resource, seconds)
+        self.works += other.works
+
     def done(self) -> PassTime:
         return PassTime(parts=dict(self.parts), works=tuple(self.works))
 
@@ -215,6 +222,9 @@ def decode_step(
             context=context, kv_format=kv_format, evenness=np.minimum(machine.coefficients.routing_evenness, 1.0), tp=layout.tp,
         )  # fmt: skip
         _products(tally, work.host.work, layout, rows=rows, scale=np.where(over, uneven, 0.0))
+    for part, other in work.beside:
+        there = other.at_datasheet() if machine.ideal else other
+        tally.join(decode_step(part, there, layout, batch=batch, context=context, kv_format=kv_format, tokens=tokens))
     tally.add("host", "host", machine.coefficients.step_s + machine.coefficients.sequence_s * np.asarray(batch))
     return tally.done()
 
@@ -257,6 +267,11 @@ def prefill_pass(
             kv_format=kv_format, tp=layout.tp,
         )  # fmt: skip
         _products(tally, work.host.work, layout, rows=rows, scale=np.where(over, 1.0, 0.0), shares=shares)
+    for part, other in work.beside:
+        there = other.at_datasheet() if machine.ideal else other
+        tally.join(
+            prefill_pass(part, there, layout, tokens=tokens, cached=cached, prompts=prompts, kv_format=kv_format)
+        )
     tally.add("host", "host", machine.coefficients.step_s + machine.coefficients.sequence_s * np.asarray(prompts))
     return tally.done()
 

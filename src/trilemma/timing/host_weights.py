@@ -117,27 +117,33 @@ def split_work(model: Model, accelerator: Accelerator, part: HostPart | None) ->
     """``model``'s work with ``part`` taken off the cards: theirs, and the rest in its field ``host``."""
     if part is None or not (part.tensors or part.layers):
         return model_work(model, accelerator)
-    cards, host, handovers = _halves(ByIdentity(model), part)
+    cards, host, handovers = halves(model, part.tensors, part.layers)
     away = HostWork(work=model_work(host, accelerator), part=part, handovers=handovers)
     return replace(model_work(cards, accelerator), host=away)
 
 
-@lru_cache(maxsize=32)
-def _halves(same_model: ByIdentity, part: HostPart) -> tuple[Model, Model, int]:
-    """The model without and with nothing but the host's part; remembered, so that `model_work` finds the same models again."""
+def halves(model: Model, tensors: frozenset[str], mixers: frozenset[int]) -> tuple[Model, Model, int]:
+    """``model`` without the tensors and the attention of the layers named, with nothing but these, and how often a pass goes
+    from the first to the second and back."""
+    return _halves(ByIdentity(model), tensors, mixers)
+
+
+@lru_cache(maxsize=64)
+def _halves(same_model: ByIdentity, tensors: frozenset[str], mixers: frozenset[int]) -> tuple[Model, Model, int]:
+    """Remembered, so that `model_work` finds the same models again."""
     model = same_model.value
     assert isinstance(model, Model)
-    away = [tensor for tensor in model.tensors if tensor.name in part.tensors]
-    stay = [tensor for tensor in model.tensors if tensor.name not in part.tensors]
+    away = [tensor for tensor in model.tensors if tensor.name in tensors]
+    stay = [tensor for tensor in model.tensors if tensor.name not in tensors]
     on_host, on_cards = ({t.layer for t in half if _feeds(t.role)} for half in (away, stay))
     cards = tuple(
-        _half(layer, layer.index not in part.layers, layer.index not in on_host - on_cards) for layer in model.layers
+        _half(layer, layer.index not in mixers, layer.index not in on_host - on_cards) for layer in model.layers
     )
-    host = tuple(_half(layer, layer.index in part.layers, layer.index in on_host) for layer in model.layers)
+    host = tuple(_half(layer, layer.index in mixers, layer.index in on_host) for layer in model.layers)
     return (
         replace(model, tensors=tuple(stay), layers=cards),
         replace(model, tensors=tuple(away), layers=host, tied_embeddings=False),
-        _handovers(model, part.layers, on_host),
+        _handovers(model, mixers, on_host),
     )
 
 

@@ -30,6 +30,7 @@ from trilemma.timing.attention import Work
 from trilemma.timing.roofline import compute_format
 
 if TYPE_CHECKING:
+    from trilemma.timing.forward_pass import Machine
     from trilemma.timing.host_weights import HostWork
 
 _ACTIVATION_BYTES = 2
@@ -120,7 +121,7 @@ class ModelWork:
 
     ``mixers`` counts layers by mixer; ``exchanges`` counts layers after whose mixer, dense and expert feed-forward an
     engine must join partial sums. ``computed_in`` says in words which formats meet which units. ``host`` is what lies outside
-    the cards, None where nothing does.
+    the cards, None where nothing does; ``beside`` what cards of other kinds hold, each with its machine.
     """
 
     hidden: int
@@ -136,6 +137,7 @@ class ModelWork:
     kernels: int
     computed_in: tuple[str, ...]
     host: HostWork | None = None
+    beside: tuple[tuple[ModelWork, Machine], ...] = ()
 
     @property
     def attention_layers(self) -> int:
@@ -145,7 +147,9 @@ class ModelWork:
         """FLOPs of one token through the active parameters, attention to past tokens apart: ``2 · active``."""
         dense = sum(2.0 * p.elements for p in (*self.dense, *self.head))
         routed = sum(2.0 * e.layers * e.elements * min(e.top_k / e.experts, 1.0) for e in self.experts)
-        return dense + routed + (self.host.work.flops_per_token() if self.host is not None else 0.0)
+        outside = [self.host.work] if self.host is not None else []
+        elsewhere = sum(work.flops_per_token() for work in (*outside, *(work for work, _ in self.beside)))
+        return dense + routed + elsewhere
 
 
 class ByIdentity:

@@ -6,6 +6,7 @@ card: everything is allocated at start, so the card itself is the budget.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from trilemma.engines.beside import beside
 from trilemma.engines.llama_cpp.cards import card_bytes, host_bytes
 from trilemma.engines.llama_cpp.choices import settle
 from trilemma.engines.llama_cpp.facts import for_version
-from trilemma.engines.llama_cpp.placement import LayerBytes, host_part
+from trilemma.engines.llama_cpp.placement import LayerBytes, host_part, parts_of_cards, splits
 from trilemma.engines.rank_memory import half_widths, ledger_of
 from trilemma.engines.table import NOT_RUN
 from trilemma.errors import Caution, InputError
@@ -30,12 +31,13 @@ from trilemma.quantities import GIB, show_gib
 def start_up(
     *, model: Model, accelerator: Accelerator, layout: Layout, options: ServeOptions, draft: Draft | None = None,
     version: str | None = None, free_bytes: float | None = None, capacity_bytes: float | None = None,
-    date: str | None = None,
+    date: str | None = None, cards: Sequence[Accelerator] = (),
 ) -> StartUp:  # fmt: skip
     """What llama.cpp puts on the tightest card, and in ``host_bytes`` what stays on the host.
 
     ``layout.pp`` cards hold layers in turn (``--split-mode layer``), ``layout.tp`` cards share every matrix (``row``). A table
-    of layouts is answered plan by plan: what goes where is decided by whole layers. ``options.context`` is the longest
+    of layouts is answered plan by plan: what goes where is decided by whole layers. ``cards`` name each card where their kinds
+    differ; they take layers by the memory that is free on each, or as ``--tensor-split`` says. ``options.context`` is the longest
     request; without one the engine's own default, which newer builds cut to what fits. Raises `InputError`.
     """
     if (
@@ -54,23 +56,26 @@ def start_up(
             " or give --precision Q4_K_M"
         )
     facts = for_version(version, date=date)
-    total = runtime_total(accelerator)
-    capacity = total.interval.value if capacity_bytes is None else float(capacity_bytes)
-    if capacity <= 0 or (free_bytes is not None and free_bytes < 0):
-        raise InputError(f"a card of {capacity:.0f} bytes with {free_bytes} free cannot be planned for")
-    free = capacity if free_bytes is None else min(capacity, free_bytes)
     if int(layout.dp) > 1 or int(layout.cp) > 1:
         raise InputError(f"--dp {layout.dp}: llama.cpp runs one engine; use --pp for layers in turn or --tp for rows")
-    cards, rows = int(layout.pp), int(layout.tp)
-    if (cards > 1 and rows > 1) or int(layout.ep) > 1:
+    number, rows = int(layout.pp), int(layout.tp)
+    if (number > 1 and rows > 1) or int(layout.ep) > 1:
         raise InputError("llama.cpp splits a model by layers (--pp) or by rows (--tp), not both, and nothing else")
-    _check_main_card(options, cards * rows)
+    if cards and (rows > 1 or len(cards) != number):
+        raise InputError("llama.cpp gives cards of several kinds layers in turn; use --pp with as many as --gpu names")
+    _check_main_card(options, number * rows)
+    kinds = tuple(cards) or (accelerator,) * number
+    capacities = [_capacity(card, capacity_bytes, free_bytes) for card in kinds]
+    free = [capacity if free_bytes is None else min(capacity, free_bytes) for capacity in capacities]
     pieces = LayerBytes.of(model, options)
-    choices, settled, notes = settle(model, options, facts, pieces, cards, rows, free)
+    choices, settled, notes = settle(model, options, facts, pieces, rows, free)
     if settled is not options:
         options, pieces = settled, LayerBytes.of(model, settled)
-    every = [card_bytes(index, model, pieces, choices, options, facts, cards, rows) for index in range(cards)]
-    card = max(every, key=lambda one: one.total)
+    ends = splits(options, free)
+    every = [card_bytes(index, model, pieces, choices, options, facts, ends, rows) for index in range(number)]
+    tightest = min(range(number), key=lambda index: free[index] - every[index].total)
+    card, capacity = every[tightest], capacities[tightest]
+    total = runtime_total(kinds[tightest])
     host = host_bytes(model, pieces, choices, options, facts)
     lines = {
         "weights": np.asarray(card.weights), "vision": np.asarray(card.vision), "kv_cache": np.asarray(card.kv),
@@ -79,7 +84,7 @@ def start_up(
     }  # fmt: skip
     half = half_widths(model, lines, known=facts.known)
     between = 0.0 if capacity_bytes is not None else (total.interval.high - total.interval.low) / 2
-    left = free - (card.total - card.kv)
+    left = free[tightest] - (card.total - card.kv)
     spread = float(np.sqrt(sum(float(np.square(value)) for value in half.values()) + between**2))
     need = card.kv
     per_token = need / max(choices.cells, 1)
@@ -119,14 +124,22 @@ def start_up(
         kv_format=choices.keys.name,
         load_peak_bytes=card.weights + card.vision + card.context,
         version=facts.version,
-        cautions=(*cautions, *(() if capacity_bytes else memory_cautions(accelerator))),
+        cautions=(*cautions, *(() if capacity_bytes else memory_cautions(kinds[tightest]))),
         spread_bytes=spread,
         free_bytes=free_bytes,
         host_bytes=host,
         on_host=host_part(
             model, options, layers=choices.layers, micro_batch=choices.micro_batch, offload_rows=facts.offload_rows
         ),
+        on_cards=parts_of_cards(model, options, layers=choices.layers, ends=ends) if cards else (),
     )  # fmt: skip
+
+
+def _capacity(card: Accelerator, capacity_bytes: float | None, free_bytes: float | None) -> float:
+    capacity = runtime_total(card).interval.value if capacity_bytes is None else float(capacity_bytes)
+    if capacity <= 0 or (free_bytes is not None and free_bytes < 0):
+        raise InputError(f"a card of {capacity:.0f} bytes with {free_bytes} free cannot be planned for")
+    return capacity
 
 
 def _check_main_card(options: ServeOptions, cards: int) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from trilemma.engines.layer_cache import layer_caches
 from trilemma.engines.llama_cpp.facts import LlamaCppFacts
-from trilemma.engines.llama_cpp.placement import LayerBytes, layers_of_card, splits
+from trilemma.engines.llama_cpp.placement import LayerBytes, layers_of_card
 from trilemma.engines.rank_memory import coefficients
 from trilemma.errors import InputError
 from trilemma.formats import catalogue
@@ -69,15 +70,16 @@ def cache_format(name: str | None, shown: str) -> Format:
 
 
 def card_bytes(
-    index: int, model: Model, pieces: LayerBytes, choices: Choices, options: ServeOptions, facts: LlamaCppFacts, cards: int,
-    rows: int,
+    index: int, model: Model, pieces: LayerBytes, choices: Choices, options: ServeOptions, facts: LlamaCppFacts,
+    ends: Sequence[float], rows: int,
 ) -> Card:  # fmt: skip
-    """Bytes on card ``index``; rows of matrices divide where ``rows`` cards share them, the cache stays on the first."""
-    depth = len(model.layers)
+    """Bytes on card ``index`` of those whose shares end at ``ends``; rows of matrices divide where ``rows`` cards share them,
+    the cache stays on the first."""
+    depth, cards = len(model.layers), len(ends)
     if choices.layers == 0:
         return Card(weights=0, vision=pieces.vision, kv=0, states=0, activations=compute_bytes(model, choices, cards, False),
                     logits=0, context=context_of_process())  # fmt: skip
-    start, stop, head = layers_of_card(depth, choices.layers, splits(options, cards), index)
+    start, stop, head = layers_of_card(depth, choices.layers, ends, index)
     held = float(np.sum(pieces.layers[start:stop] - pieces.on_host[start:stop])) + (pieces.head if head else 0.0)
     kv = states = 0.0
     if options.extra.get("kv-offload", True) is not False:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from trilemma.engines.llama_cpp.cards import Choices, cache_format, card_bytes, cells_of
 from trilemma.engines.llama_cpp.facts import LlamaCppFacts
-from trilemma.engines.llama_cpp.placement import LayerBytes
+from trilemma.engines.llama_cpp.placement import LayerBytes, splits
 from trilemma.errors import Caution, InputError
 from trilemma.formats import catalogue
 from trilemma.models.architecture import ExpertFfn, Model
@@ -24,11 +24,11 @@ _PLACING = ("cpu-moe", "n-cpu-moe", "n-cpu-ffn", "override-tensor")
 
 
 def settle(
-    model: Model, options: ServeOptions, facts: LlamaCppFacts, pieces: LayerBytes, cards: int, rows: int, free: float
+    model: Model, options: ServeOptions, facts: LlamaCppFacts, pieces: LayerBytes, rows: int, free: Sequence[float]
 ) -> tuple[Choices, ServeOptions, list[Caution]]:
     """Slots, context and layers as asked for; where they are not, what ``--fit`` makes of the cards.
 
-    The options come back with the experts that it leaves on the host (``n-cpu-moe``).
+    ``free`` are the bytes of each card. The options come back with the experts that are left on the host (``n-cpu-moe``).
     """
     extra = options.extra
     depth = len(model.layers)
@@ -53,12 +53,13 @@ def settle(
     if not fits:
         return plan, options, []
     margin = _margin(extra, facts)
+    ends, cards = splits(options, free), len(free)
     notes: list[Caution] = []
 
     def over(one: Choices, placed: LayerBytes = pieces) -> bool:
         return any(
-            card_bytes(index, model, placed, one, options, facts, cards, rows).total > free - margin
-            for index in range(cards)
+            card_bytes(index, model, placed, one, options, facts, ends, rows).total > memory - margin
+            for index, memory in enumerate(free)
         )
 
     if options.context is None and over(plan):

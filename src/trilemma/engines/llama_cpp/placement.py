@@ -98,6 +98,34 @@ def host_part(
     )
 
 
+def parts_of_cards(
+    model: Model, options: ServeOptions, *, layers: int, ends: Sequence[float]
+) -> tuple[tuple[frozenset[str], frozenset[int]], ...]:
+    """(matrices, layers with attention and cache) of each card; what `host_part` leaves on the host is none's."""
+    depth, keeps = len(model.layers), _host_rule(options)
+    found = []
+    for card in range(len(ends)):
+        start, stop, head = layers_of_card(depth, layers, ends, card)
+        held = {
+            tensor.name
+            for tensor in model.tensors
+            if tensor.part == "layers"
+            and len(tensor.shape) > 1
+            and start <= _layer(tensor) < stop
+            and not keeps(tensor)
+        }
+        if head:
+            held |= {tensor.name for tensor in model.of_part("head") if len(tensor.shape) > 1}
+            held |= {tensor.name for tensor in model.of_part("embedding") if model.tied_embeddings}
+        on_card = options.extra.get("kv-offload", True) is not False
+        found.append((frozenset(held), frozenset(range(start, stop)) if on_card else frozenset()))
+    return tuple(found)
+
+
+def _layer(tensor: Tensor) -> int:
+    return -1 if tensor.layer is None else tensor.layer
+
+
 def _host_rule(options: ServeOptions) -> Any:
     """Which tensors ``--cpu-moe``, ``--n-cpu-moe``, ``--n-cpu-ffn`` and ``--override-tensor …=CPU`` keep on the host."""
     extra = options.extra
@@ -140,11 +168,15 @@ def _host_patterns(extra: Mapping[str, Any]) -> list[re.Pattern[str]]:
     return found
 
 
-def splits(options: ServeOptions, cards: int) -> list[float]:
-    """Upper ends of the cards' shares: ``--tensor-split`` as given, else equal for equal cards. Raises `InputError`."""
+def splits(options: ServeOptions, free: Sequence[float]) -> list[float]:
+    """Upper ends of the cards' shares: ``--tensor-split`` as given, else by the memory that is free. Raises `InputError`."""
     given = options.extra.get("tensor-split")
+    cards = len(free)
     if given is None:
-        return [(index + 1) / cards for index in range(cards)]
+        shares = [max(one, 0.0) for one in free]
+        if len(set(shares)) == 1:
+            return [(index + 1) / cards for index in range(cards)]
+        return [float(end) for end in np.cumsum(shares) / sum(shares)]
     try:
         shares = [float(part) for part in re.split(r"[,/]", str(given)) if part.strip()]
     except ValueError:
