@@ -263,3 +263,31 @@ def test_only_what_is_not_finite_is_bad(dtype: str) -> None:
         assert is_bad(numbers)
         assert not all_finite([torch.ones(3), numbers])
     assert not is_bad(torch.tensor([0.0, float("-inf")]), minus_infinity_is_fine=True)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiled_modules_run_as_written_while_they_are_looked_into() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), LogGate(torch.nn.Linear(16, 16)), torch.nn.Linear(16, 4))
+    compiled = torch.compile(model, backend="eager")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with trilemma.watch_numerics(compiled, recipe="fp8-current", every=5) as watch:
+        for step in range(13):
+            model[1].floor = 1.0 if step < 12 else 0.0
+            compiled(torch.randn(6, 8)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert sorted(watch.history) == [5, 10]
+    assert len(watch.history[10]) == 9
+    bad = watch.findings[0]
+    assert (bad.kind, bad.module, bad.step) == ("not_finite", "_orig_mod.1", 12)
+    assert "from log " in bad.says
+
+
+def test_a_watch_on_what_was_compiled_around_says_that_it_saw_nothing() -> None:
+    model = llama()
+    with trilemma.watch_numerics(model, recipe="fp8-current", every=2) as watch:
+        watch._layers.clear()
+        for tokens in batches(0, 3):
+            model(input_ids=tokens).logits.sum().backward()
+    assert "no layer was seen in 1 sampled passes" in watch.report()

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from trilemma.precision.watch.eager import run_eagerly
 from trilemma.precision.watch.finite import is_bad, tensors_in
 
 #: Operators whose result is not yet written, and operators by which masks are made of -inf on purpose.
@@ -53,6 +54,7 @@ def first_bad_operator(
         for name, module in model.named_modules():
             stack.callback(module.register_forward_pre_hook(_enter(path, name)).remove)
             stack.callback(module.register_forward_hook(_leave(path), always_call=True).remove)
+        stack.callback(run_eagerly())
         stack.enter_context(torch.no_grad())
         stack.enter_context(finder)
         (call or model)(*args, **kwargs)

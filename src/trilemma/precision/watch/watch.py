@@ -22,6 +22,7 @@ from trilemma.precision.lab.recipes import Recipe, recipe_named
 from trilemma.precision.lab.scaling import largest_magnitude
 from trilemma.precision.signals import TensorSignals
 from trilemma.precision.watch.blame import blame_gradient, blame_pass
+from trilemma.precision.watch.eager import run_eagerly
 from trilemma.precision.watch.findings import Finding, dead_update, overflow, underflow
 from trilemma.precision.watch.finite import all_finite, is_bad, stored_here, tensors_in
 from trilemma.precision.watch.updates import FrozenUpdates
@@ -81,6 +82,7 @@ class Watch:
         self._parameters = dict(model.named_parameters())
         self._ours = {id(parameter) for parameter in self._parameters.values()}
         self._broken = False
+        self._judged = 0
 
     def __enter__(self) -> Watch:
         handles = [
@@ -102,14 +104,20 @@ class Watch:
 
     def report(self) -> str:
         """Every finding on a line of its own, or one that says there are none."""
-        if self.findings:
-            return "\n".join(str(finding) for finding in self.findings)
+        lines = [str(finding) for finding in self.findings]
         if self.steps and not self.passes:
-            return (
+            lines.append(
                 f"nothing was watched: {self.steps:,} steps, but {type(self.model).__name__} itself was never called in"
                 " training mode; watch the module that the loop calls"
             )
-        return f"no alarm in {self.passes:,} passes and {self.steps:,} steps under {self.recipe.name}"
+        elif self._judged and not self.history and self._casts:
+            lines.append(
+                f"no layer was seen in {self._judged:,} sampled passes; give watch_numerics the compiled module where the"
+                " model is compiled"
+            )
+        return (
+            "\n".join(lines) or f"no alarm in {self.passes:,} passes and {self.steps:,} steps under {self.recipe.name}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -124,6 +132,11 @@ class Watch:
         return iter(self.findings)
 
     # -- passes ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _casts(self) -> bool:
+        """Whether the recipe casts anything to less than BF16 has; else only updates and what is not finite are watched."""
+        return self.recipe.low_precision or self.recipe.forward != "bf16"
 
     @property
     def _judging(self) -> bool:
@@ -177,11 +190,10 @@ class Watch:
             return
         self.passes += 1
         self._running = (call, args, kwargs)
+        self._judged += self._judging
         self._numerics.watch(self._judging)
-        if (self._judging or self._learning) and (self.recipe.low_precision or self.recipe.forward != "bf16"):
-            self._layer_removers = [
-                layer.register_forward_hook(self._layer_hook(name)).remove for name, layer in self._layers.items()
-            ]
+        if (self._judging or self._learning) and self._casts:
+            self._arm()
 
     def _end(self, output: Any) -> None:
         if self._running is None:
@@ -191,6 +203,12 @@ class Watch:
         if not self._broken and any(is_bad(made) for made in tensors_in(output)):
             self._broken = True
             self._add(blame_pass(self.model, call, args, kwargs, step=self.steps))
+
+    def _arm(self) -> None:
+        self._layer_removers = [
+            layer.register_forward_hook(self._layer_hook(name)).remove for name, layer in self._layers.items()
+        ]
+        self._layer_removers.append(run_eagerly())
 
     def _disarm(self) -> None:
         for remove in self._layer_removers:

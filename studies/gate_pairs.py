@@ -1,0 +1,134 @@
+"""How often does the gate err on real loss curves: seeds of one recipe, and planted gaps of 2 %?
+
+    python studies/gate_pairs.py --curves curves.json
+
+trains the lab's tiny transformer (one block of width 32, 16 × 32 tokens, 1200 steps) over 24 seeds under BF16 and under
+current scaling, keeps the last 240 losses of every run in ``curves.json`` (ten CPU minutes; a broken call goes on where it
+ended) and prints what the gate says of pairs of runs and of groups of runs, without a gap and with the candidate's losses
+multiplied by 1.02. A copy lies beside the gate's tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from trilemma.precision.gate import GateRules, gate
+from trilemma.precision.lab.matrix import run_matrix
+from trilemma.precision.lab.presets import Job
+from trilemma.precision.lab.recipes import RECIPES
+from trilemma.precision.lab.records import Regime, Run
+
+REGIME = Regime(
+    steps=1200, width=32, layers=1, heads=2, batch=16, context=32, learning_rate=5e-3, probe_every=100_000
+)  # fmt: skip
+TAIL_STEPS = 240
+SEEDS = range(24)
+NAMES = ("bf16", "current")
+PLANTED = 1.02
+
+Curve = dict[int, float]
+Curves = dict[str, list[Curve]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--curves", type=Path, required=True, help="JSON file of loss curves")
+    parser.add_argument("--workers", type=int, default=1)
+    arguments = parser.parse_args()
+    train(arguments.curves, arguments.workers)
+    curves = read(arguments.curves)
+    describe(curves)
+    for title, rules, pairs in comparisons(curves):
+        count_outcomes(title, rules, pairs)
+
+
+def train(path: Path, workers: int) -> None:
+    document = json.loads(path.read_text()) if path.exists() else {"losses_x_1000": {name: {} for name in NAMES}}
+    losses = document["losses_x_1000"]
+    jobs = [
+        Job(recipe=RECIPES[name], regime=REGIME, seed=seed)
+        for seed in SEEDS
+        for name in NAMES
+        if str(seed) not in losses[name]
+    ]
+
+    def keep(done: int, total: int, run: Run) -> None:
+        losses[run.recipe.name][str(run.seed)] = [round(1000 * loss) for loss in run.losses[-TAIL_STEPS:]]
+        path.write_text(json.dumps(document, separators=(",", ":")) + "\n")
+        print(f"{done}/{total} {run.recipe.name} seed {run.seed}: {run.cpu_s:.1f} CPU-s", file=sys.stderr)
+
+    if jobs:
+        run_matrix(jobs, workers=workers, progress=keep)
+
+
+def read(path: Path) -> Curves:
+    losses = json.loads(path.read_text())["losses_x_1000"]
+    return {
+        name: [
+            {step: loss / 1000 for step, loss in enumerate(losses[name][str(seed)])}
+            for seed in SEEDS
+            if str(seed) in losses[name]
+        ]
+        for name in NAMES
+    }
+
+
+def describe(curves: Curves) -> None:
+    for name, runs in curves.items():
+        tails = np.array([list(run.values()) for run in runs])
+        level = tails.mean()
+        blocks = tails.reshape(len(tails), 10, -1).mean(axis=2)
+        inside = blocks.std(axis=1, ddof=1).mean() / np.sqrt(10)
+        print(
+            f"{name}: {len(runs)} runs end at {level:.3f}; step noise {tails.std(axis=1).mean() / level:.1%},"
+            f" standard error of a tail's mean {inside / level:.2%}, spread of tails between seeds"
+            f" {tails.mean(axis=1).std(ddof=1) / level:.2%}"
+        )
+
+
+def comparisons(curves: Curves) -> Iterable[tuple[str, GateRules, list[tuple[list[Curve], list[Curve]]]]]:
+    whole = GateRules(tail=1.0)
+    bf16, current = curves["bf16"], curves["current"]
+    for name, runs in curves.items():
+        pairs = [([runs[a]], [runs[b]]) for a, b in combinations(range(len(runs)), 2)]
+        yield f"one seed against one, {name}", whole, pairs + [(b, a) for a, b in pairs]
+    disjoint = [([run[a]], [run[a + 1]]) for run in curves.values() for a in range(0, len(run) - 1, 2)]
+    yield "the same, no run used twice", whole, disjoint
+    for size in (3, 6):
+        yield f"{size} seeds against {size}, 200 draws of either recipe", whole, drawn(curves, size, 200)
+    paired = GateRules(tail=1.0, paired=True)
+    same = [([one], [other]) for one, other in zip(bf16, current, strict=True)]
+    yield "BF16 against current scaling, seed and batches shared (--paired)", paired, same
+    yield "BF16 against current scaling, all seeds", whole, [(bf16, current), (current, bf16)]
+
+
+def drawn(curves: Curves, size: int, count: int) -> list[tuple[list[Curve], list[Curve]]]:
+    random = np.random.default_rng(0)
+    found = []
+    for at in range(count):
+        runs = curves[NAMES[at % 2]]
+        chosen = random.permutation(len(runs))[: 2 * size]
+        found.append(([runs[one] for one in chosen[:size]], [runs[one] for one in chosen[size:]]))
+    return found
+
+
+def count_outcomes(title: str, rules: GateRules, pairs: list[tuple[list[Curve], list[Curve]]]) -> None:
+    def outcomes(change: Callable[[Curve], Curve]) -> str:
+        found = Counter(gate(one, [change(run) for run in other], rules).outcome for one, other in pairs)
+        return ", ".join(f"{word} {found[word] / len(pairs):.1%}" for word in ("fail", "pass", "not enough data"))
+
+    print(f"\n{title}: {len(pairs)} comparisons")
+    print(f"  no gap:  {outcomes(dict)}")
+    print(f"  2 % gap: {outcomes(lambda run: {step: PLANTED * loss for step, loss in run.items()})}")
+
+
+if __name__ == "__main__":
+    main()
