@@ -37,6 +37,8 @@ _MOST = 4
 _BAR_CELLS = 16
 #: Columns that are not always shown.
 _ROOF, _SOURCE = 5, 7
+#: Most sources named below a table that has no column for them.
+_SOURCES = 2
 #: Shown as 100 % still.
 _ABOVE = 1.005
 
@@ -52,28 +54,32 @@ def operator_table(speed: SpeedEstimate, *, full: bool, width: int = 100) -> Ite
     shown, rest = (lines, []) if full or len(lines) <= _MOST + 1 else (lines[:_MOST], lines[_MOST:])
     tpot_s = speed.tpot_s.interval.value
     digits = max(0, 3 - math.floor(math.log10(tpot_s * 1e3)))
-    left_s = sum(line.seconds for line in rest)
-    seconds = [line.seconds for line in shown] + ([left_s] if rest else [])
-    milliseconds = [f"{one:,.{digits}f}" for one in rounded_to_sum([one * 1e3 for one in seconds], digits)]
-    rows = [_row(line, taken, digits) for line, taken in zip(shown, milliseconds, strict=False)]
-    if rest:
-        rows.append([f"{len(rest)} shorter", milliseconds[-1], *_share(left_s / tpot_s), "", "", "", ""])
-    rows.append(["TPOT", f"{tpot_s * 1e3:,.{digits}f}", "", "", "", "", "", ""])
+    rows = _rows(shown, rest, tpot_s, digits)
     headers = [f"a token at batch {speed.batch or 1:,.0f}", "ms", "share", "", "of roof", "roof ms", "bound by", "from"]
     sources = list(dict.fromkeys(line.source for line in lines))
-    kept = [
-        at for at in range(len(headers)) if (full or at != _ROOF) and (at != _SOURCE or (full and len(sources) > 1))
-    ]
+    several = full and len(sources) > 1
+    kept = [at for at in range(len(headers)) if (full or at != _ROOF) and (several or at != _SOURCE)]
     yield from render_table(
         [headers[at] for at in kept],
         [[row[at] for at in kept] for row in rows],
         align="".join("lrrlrrll"[at] for at in kept),
         width=max(width, 100),
     ).splitlines()
-    yield from _notes(lines, () if _SOURCE in kept else sources, width)
+    yield from _notes(lines, () if several else sources, width)
     if full or any(line.name == "draft" for line in lines):
         yield from _step(speed, digits)
     yield from _first_token(speed, width)
+
+
+def _rows(shown: Sequence[OperatorTime], rest: Sequence[OperatorTime], tpot_s: float, digits: int) -> list[list[str]]:
+    """A row for each line of ``shown``, one for ``rest`` if there is any, and TPOT, which they sum to."""
+    left_s = sum(line.seconds for line in rest)
+    seconds = [line.seconds for line in shown] + ([left_s] if rest else [])
+    milliseconds = [f"{one:,.{digits}f}" for one in rounded_to_sum([one * 1e3 for one in seconds], digits)]
+    rows = [_row(line, taken, digits) for line, taken in zip(shown, milliseconds, strict=False)]
+    if rest:
+        rows.append([f"{len(rest)} shorter", milliseconds[-1], *_share(left_s / tpot_s), "", "", "", ""])
+    return [*rows, ["TPOT", f"{tpot_s * 1e3:,.{digits}f}", "", "", "", "", "", ""]]
 
 
 def rounded_to_sum(values: Sequence[float], digits: int) -> list[float]:
@@ -107,7 +113,8 @@ def _share(share: float) -> list[str]:
 def _notes(lines: Sequence[OperatorTime], sources: Sequence[str], width: int) -> Iterator[str]:
     text = "roof: the same work at the datasheet's peak, bandwidth and links"
     if sources:
-        text += f"; seconds: {', '.join(sources)}"
+        more = f" and {len(sources) - _SOURCES} more" if len(sources) > _SOURCES else ""
+        text += f"; seconds: {', '.join(sources[:_SOURCES])}{more}"
     above = [NAMES.get(line.name, line.name) for line in lines if (line.fraction_of_roof or 0.0) > _ABOVE]
     if above:
         text += f"; above 100 %: {', '.join(above)}, since runs tell the sum of the lines better than each"
