@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ from trilemma.cli.main import main
 from trilemma.errors import InputError
 from trilemma.precision.gate import GateRules, gate
 from trilemma.precision.loss_files import read_curves
+from trilemma.report.contract import schema_of
 
 STEPS = 2000
 
@@ -64,6 +66,7 @@ def test_loss_that_is_not_finite_fails_and_says_where() -> None:
     result = gate([curve(0)], [broken])
     assert result.outcome == "fail"
     assert "nan at step 700" in result.reason
+    jsonschema.validate(result.to_json(), schema_of("gate"))
     with pytest.raises(InputError, match="step 700"):
         gate([broken], [curve(0)])
 
@@ -109,6 +112,7 @@ def test_command_reads_files_and_exits_by_outcome(tmp_path: Path, capsys: pytest
     bad = write(tmp_path / "b.jsonl", curve(2, worse=0.05), curve(3, worse=0.05))
     assert main(["precision", "gate", good, bad, "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, schema_of("gate"))
     assert document["outcome"] == "fail"
     assert document["runs"] == {"reference": 2, "candidate": 2}
     assert main(["precision", "gate", good, good, "--paired"]) == 0

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from trilemma.data.digest import DATA
+from trilemma.precision.documents import GateDocument, LabDocument, WatchDocument
 
 
 class Made(TypedDict):
@@ -281,6 +282,9 @@ DOCUMENTS: dict[str, Any] = {
     "estimate": EstimateDocument,
     "plans": PlansDocument,
     "validation": ValidationDocument,
+    "train-lab": LabDocument,
+    "gate": GateDocument,
+    "watch": WatchDocument,
 }
 SCHEMAS = DATA / "schemas"
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 pytest.importorskip("torch")
 
 from trilemma.cli.main import main
+from trilemma.report.contract import schema_of
 
 
 def test_smoke_preset_in_every_rendering(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -18,6 +20,7 @@ def test_smoke_preset_in_every_rendering(tmp_path: Path, capsys: pytest.CaptureF
     assert main([*words, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "trilemma/train-lab@1"
+    jsonschema.validate(document, schema_of("train-lab"))
     (regime,) = document["regimes"]
     found = {one["recipe"]: one for one in regime["recipes"]}
     assert found["bf16"]["outcome"] == "reference"
@@ -29,6 +32,7 @@ def test_smoke_preset_in_every_rendering(tmp_path: Path, capsys: pytest.CaptureF
     assert len(first["losses"]) == 8
     assert first["probes"][0]["worst"]["x.overflows%"]["value"] > 0.1
     full = json.loads((tmp_path / "lab.json").read_text(encoding="utf-8"))
+    jsonschema.validate(full, schema_of("train-lab"))
     tensors = next(run for run in full["runs"] if run["recipe"] == "naive")["probes"][0]["tensors"]
     assert {"sqnr_db", "underflows%", "overflows%", "mse"} <= set(tensors["head.x"])
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jsonschema
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -12,6 +13,7 @@ transformers = pytest.importorskip("transformers")
 
 import trilemma  # noqa: E402
 from trilemma.errors import InputError  # noqa: E402
+from trilemma.report.contract import schema_of  # noqa: E402
 
 VOCAB, LENGTH, BATCH = 96, 32, 4
 
@@ -136,6 +138,7 @@ def test_bad_log_is_named_with_a_rewrite() -> None:
     assert "log" in bad.says
     assert "clamp" in bad.remedy
     assert bad.step == 7
+    jsonschema.validate(watch.to_json(), schema_of("watch"))
 
 
 def test_broken_gradient_names_the_parameter_nearest_the_loss() -> None:
