@@ -158,7 +158,10 @@ def _loads(model: Model, options: ServeOptions) -> bool:
 
 
 def _table(**question: Any) -> StartUp:
-    """One start-up for each plan of a table, laid beside one another."""
+    """One start-up for each plan of a table, laid beside one another.
+
+    Plans that leave work to the host are none of a table's: their speed follows from what lies where, plan by plan.
+    """
     layout, options = question["layout"], question["options"]
     given = (layout.tp, layout.pp, layout.dp, layout.ep, options.max_seqs or 0, options.max_batched_tokens or 0)
     columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(value)) for value in given))
@@ -173,9 +176,8 @@ def _table(**question: Any) -> StartUp:
             one = replace(options, max_seqs=row[4] or None, max_batched_tokens=row[5] or None)
             laid_out = row[2] == row[3] == 1 and min(row[0], row[1]) == 1
             plan = Layout(tp=row[0], pp=row[1]) if laid_out else Layout(pp=row[0] * row[1])
-            runs = laid_out and loads
             known[row] = start_up(**{**question, "layout": plan, "options": one})
-            if not runs:
+            if not laid_out or not loads or known[row].on_host is not None:
                 known[row] = _impossible(known[row])
         rows.append(known[row])
     return beside(rows)
