@@ -58,6 +58,7 @@ def spied(folder: Path, program: str, script: Path, *words: str, **variables: st
 def test_kubernetes_alone_is_a_deployment_a_service_and_the_benchmark(tmp_path: Path) -> None:
     out = export(tmp_path, document(served(tp=2, replicas=3)), "kubernetes")
     assert names(out) == {"kubernetes.yaml", "kubernetes-benchmark.yaml", "benchmark.sh", "prediction.json"}
+    assert "# Planned for nvidia-h200-sxm-141gb: select its nodes" in (out / "kubernetes.yaml").read_text()
     workload, service = loaded(out / "kubernetes.yaml")
     pod = workload["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -82,23 +83,23 @@ def test_replicas_share_a_machine_and_a_router(tmp_path: Path) -> None:
     seen = []
     for number in (1, 2, 3, 4):
         words, env = spied(tmp_path, "vllm", out / f"serve-{number}.sh", "--seed", "1")
-        assert words[-4:] == ["--port", str(8000 + number), "--seed", "1"]
+        assert words[-4:] == ["--port", str(8000 + 100 * number), "--seed", "1"]
         seen.append(env["CUDA_VISIBLE_DEVICES"])
         found = get("vllm").read(extract([str(out / f"serve-{number}.sh")])[1])
         assert found.plan.pool.layout == Layout(tp=2)
         assert found.facts["gpus_visible"] == 2
     assert seen == ["0,1", "2,3", "4,5", "6,7"]
     words, _ = spied(tmp_path, "vllm-router", out / "router.sh")
-    assert words[:5] == ["--worker-urls", *(f"http://127.0.0.1:{port}" for port in (8001, 8002, 8003, 8004))]
+    assert words[:5] == ["--worker-urls", *(f"http://127.0.0.1:{port}" for port in (8100, 8200, 8300, 8400))]
     assert words[words.index("--port") + 1] == "8000"
 
 
 def test_replicas_fill_one_machine_after_the_other(tmp_path: Path) -> None:
     out = export(tmp_path, document(served(tp=4, replicas=3)), "vllm")
     words, env = spied(tmp_path, "vllm", out / "serve-3.sh")
-    assert (env["CUDA_VISIBLE_DEVICES"], words[-4:]) == ("0,1,2,3", ["--host", "0.0.0.0", "--port", "8001"])
+    assert (env["CUDA_VISIBLE_DEVICES"], words[-4:]) == ("0,1,2,3", ["--host", "0.0.0.0", "--port", "8100"])
     words, _ = spied(tmp_path, "vllm-router", out / "router.sh", NODE1="10.0.0.1", NODE2="10.0.0.2")
-    assert words[1:4] == ["http://10.0.0.1:8001", "http://10.0.0.1:8002", "http://10.0.0.2:8001"]
+    assert words[1:4] == ["http://10.0.0.1:8100", "http://10.0.0.1:8200", "http://10.0.0.2:8100"]
     with pytest.raises(subprocess.CalledProcessError):
         spied(tmp_path, "vllm-router", out / "router.sh", NODE1="10.0.0.1")
 
@@ -239,8 +240,8 @@ def test_pools_of_vllm_find_each_other(tmp_path: Path) -> None:
     assert (env["VLLM_NIXL_SIDE_CHANNEL_PORT"], env["CUDA_VISIBLE_DEVICES"]) == ("5602", "2,3,4,5")
     words, _ = spied(tmp_path, "vllm-router", out / "router.sh", NODE1="a", NODE2="b")
     assert words[0] == "--vllm-pd-disaggregation"
-    assert [words[at + 1] for at, word in enumerate(words) if word == "--prefill"] == ["http://a:8001", "http://a:8002"]
-    assert [words[at + 1] for at, word in enumerate(words) if word == "--decode"] == ["http://a:8003", "http://b:8001"]
+    assert [words[at + 1] for at, word in enumerate(words) if word == "--prefill"] == ["http://a:8100", "http://a:8200"]
+    assert [words[at + 1] for at, word in enumerate(words) if word == "--decode"] == ["http://a:8300", "http://b:8100"]
 
 
 def test_pools_of_sglang_meet_at_the_bootstrap_port(tmp_path: Path) -> None:
@@ -253,7 +254,7 @@ def test_pools_of_sglang_meet_at_the_bootstrap_port(tmp_path: Path) -> None:
     words, _ = spied(tmp_path, "python3", out / "router.sh", NODE1="a", NODE2="b")
     assert words[:3] == ["-m", "sglang_router.launch_router", "--pd-disaggregation"]
     assert [words[at + 1 : at + 3] for at, word in enumerate(words) if word == "--prefill"] == [
-        ["http://a:30001", "8998"], ["http://a:30002", "8999"],
+        ["http://a:30100", "8998"], ["http://a:30200", "8999"],
     ]  # fmt: skip
 
 
@@ -262,8 +263,8 @@ def test_pools_of_tensorrt_llm_stand_behind_its_orchestrator(tmp_path: Path) -> 
     out = export(tmp_path, document(plan, per_node=16), "tensorrt-llm")
     content = yaml.safe_load((out / "disaggregated.yaml").read_text())
     assert content["port"] == 8000
-    assert content["context_servers"] == {"num_instances": 2, "urls": ["127.0.0.1:8001", "127.0.0.1:8002"]}
-    assert content["generation_servers"] == {"num_instances": 2, "urls": ["127.0.0.1:8003", "127.0.0.1:8004"]}
+    assert content["context_servers"] == {"num_instances": 2, "urls": ["127.0.0.1:8100", "127.0.0.1:8200"]}
+    assert content["generation_servers"] == {"num_instances": 2, "urls": ["127.0.0.1:8300", "127.0.0.1:8400"]}
     prefill = yaml.safe_load((out / "trtllm-prefill.yaml").read_text())
     assert prefill == {
         "disable_overlap_scheduler": True,

@@ -130,16 +130,17 @@ def _serving(estimate: Mapping[str, Any], path: str, target: str) -> dict[str, s
     from trilemma.engines.deployment import kubernetes, llm_d, scripts
 
     fleet, translated = _fleet(estimate, path, target)
+    card = _card(estimate["inputs"].get("cluster", {}))
     contents: dict[str, str] = {}
     notes = list(fleet.notes)
     if target == "llm-d":
         contents = llm_d.values(fleet)
     elif target == "kubernetes":
-        contents = kubernetes.manifests(fleet)
+        contents = kubernetes.manifests(fleet, card=card)
     else:
         contents = scripts.host_files(fleet)
         try:
-            contents |= kubernetes.manifests(fleet)
+            contents |= kubernetes.manifests(fleet, card=card)
         except InputError as error:
             notes.append(str(error))
         engines = sum(group.replicas for group in fleet.groups)
@@ -181,9 +182,14 @@ def _served_name(name: str) -> str:
 
 def _maker(cluster: Mapping[str, Any]) -> str:
     """The first word of the accelerator's id; NVIDIA where the document does not say."""
+    return (_card(cluster) or "nvidia").split("-", 1)[0].lower()
+
+
+def _card(cluster: Mapping[str, Any]) -> str | None:
+    """The accelerator's id as the document gives it."""
     accelerator = cluster.get("accelerator")
     name = accelerator.get("id") if isinstance(accelerator, Mapping) else accelerator
-    return name.split("-", 1)[0].lower() if isinstance(name, str) and name else "nvidia"
+    return name if isinstance(name, str) and name else None
 
 
 def _object(value: Any, key: str, path: str) -> Mapping[str, Any]:

@@ -14,25 +14,28 @@ from trilemma.errors import InputError, shorten
 
 #: Longest name of a fleet: roles and numbers are added, and a StatefulSet's name may have 52 characters.
 _MOST_NAME = 40
+#: What of a card's name may stand in a comment.
+_CARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
 
 
-def manifests(fleet: Fleet) -> dict[str, str]:
+def manifests(fleet: Fleet, *, card: str | None = None) -> dict[str, str]:
     """File name → content: ``kubernetes.yaml``, or one file for each pool and for the router between them.
 
     An engine on one node is a Deployment (behind a router, which needs names that stay, a StatefulSet); one on several
-    nodes is a LeaderWorkerSet. Raises `InputError` where the cards, the engine or the model's path allow none.
+    nodes is a LeaderWorkerSet. ``card`` is told in a comment: which nodes have it is the cluster's to say. Raises
+    `InputError` where the cards, the engine or the model's path allow none.
     """
     check(fleet)
     name = name_of(fleet)
     if not fleet.apart:
         group = fleet.groups[0]
         objects = [*_config(name, group.files), *_workload(fleet, group, name), _service(fleet, group, name)]
-        return {"kubernetes.yaml": yaml_text(objects, comments=_comments(fleet, group))}
+        return {"kubernetes.yaml": yaml_text(objects, comments=_comments(fleet, group, card))}
     contents = {}
     for group in fleet.groups:
         own = f"{name}-{group.role}"
         objects = [*_config(own, group.files), *_workload(fleet, group, own)]
-        contents[f"kubernetes-{group.role}.yaml"] = yaml_text(objects, comments=_comments(fleet, group))
+        contents[f"kubernetes-{group.role}.yaml"] = yaml_text(objects, comments=_comments(fleet, group, card))
     contents["kubernetes-router.yaml"] = yaml_text(
         _router(fleet, name), comments=[f"{fleet.label}: router of both pools"]
     )
@@ -57,12 +60,14 @@ def check(fleet: Fleet) -> None:
         )
 
 
-def _comments(fleet: Fleet, group: Group) -> list[str]:
+def _comments(fleet: Fleet, group: Group, card: str | None) -> list[str]:
     engines = "1 engine" if group.replicas == 1 else f"{group.replicas} engines"
     cards = f"{group.gpus_per_node} GPU{'s' if group.gpus_per_node > 1 else ''}"
     shape = cards if group.nodes == 1 else f"{group.nodes} nodes x {cards}"
     role = "" if group.role == "serve" else f"{group.role}, "
     comments = [f"{fleet.label}: {role}{engines} of {shape}"]
+    if card is not None and _CARD.fullmatch(card):
+        comments.append(f"Planned for {card}: select its nodes where the cluster has other cards too")
     if group.nodes > 1:
         comments.append("LeaderWorkerSet is an add-on: kubernetes-sigs/lws")
     return comments

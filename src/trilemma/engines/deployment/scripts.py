@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from trilemma.engines.deployment.facts import of_maker
+from trilemma.engines.deployment.facts import facts, of_maker
 from trilemma.engines.deployment.fleet import End, Fleet, Group, Router, Span
 from trilemma.errors import InputError
 
@@ -69,7 +69,8 @@ def placed(fleet: Fleet) -> Iterator[Place]:
             if used and (group.nodes > 1 or used + group.gpus > per_node):
                 node, used, on_node, sides = node + 1, 0, 0, 0
             side = None if group.side is None else group.side.first + sides
-            yield Place(group=group, number=number, node=node, first_gpu=used, port=fleet.port + 1 + on_node, side=side)
+            port = fleet.port + facts()["hosts"]["port_step"] * (1 + on_node)
+            yield Place(group=group, number=number, node=node, first_gpu=used, port=port, side=side)
             if group.nodes > 1:
                 node += group.nodes
                 continue
