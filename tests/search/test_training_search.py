@@ -1,5 +1,6 @@
 """Training search: the rules, the counts, the ranking, and what follows from it."""
 
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,12 +15,20 @@ from trilemma.models.resolve import load_model
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import optimizer, recipe
 from trilemma.plans.training import Recompute, TrainingPlan
+from trilemma.search import training_space as training_space_module
 from trilemma.search.techniques import techniques
 from trilemma.search.training import search_training
 from trilemma.search.training_questions import least_gpus, sensitivity, waterfall
 from trilemma.search.training_rules import check_training_plan, training_violations
 from trilemma.search.training_single import single_training_plan
-from trilemma.search.training_space import RECOMPUTE_LADDER, Settled, legal, rows_of_schedule, training_space
+from trilemma.search.training_space import (
+    RECOMPUTE_LADDER,
+    THINNED,
+    Settled,
+    legal,
+    rows_of_schedule,
+    training_space,
+)
 from trilemma.timing.training_step import training_step
 from trilemma.workloads import TrainingWorkload
 
@@ -45,6 +54,21 @@ def test_counts_add_up() -> None:
     assert SEARCH.fitting + sum(SEARCH.rejected.values()) == SEARCH.searched
     assert SEARCH.legal <= SEARCH.searched
     assert len(SEARCH.table) == SEARCH.fitting
+
+
+def test_a_large_table_is_thinned_and_finds_the_same_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counts add up, what is settled stays, and chunk counts between those priced would not have been better."""
+    whole = search_training(MODEL, replace(CLUSTER, gpus=64), replace(LOAD, global_batch=256))
+    monkeypatch.setattr(training_space_module, "_MOST_ROWS", 100)
+    thin = search_training(MODEL, replace(CLUSTER, gpus=64), replace(LOAD, global_batch=256))
+    assert 0.9 * whole.searched < thin.searched <= whole.searched
+    assert thin.rejected[THINNED] > thin.searched / 3
+    assert thin.fitting + sum(thin.rejected.values()) == thin.searched
+    assert thin.plans[0].step_s <= whole.plans[0].step_s * 1.005
+    settled = search_training(
+        MODEL, replace(CLUSTER, gpus=64), replace(LOAD, global_batch=256), settled=Settled(tp=32, vpp=1)
+    )
+    assert set(settled.table.rows.columns["tp"].tolist()) == {32}
 
 
 def test_ranking_and_front() -> None:
@@ -75,7 +99,7 @@ def test_the_ladder_of_recompute_rises_in_memory() -> None:
     """What does not fit with a leaner mode does not fit with a lighter one: the search's pruning rests on it."""
     space = training_space(MODEL, CARD, LOAD, gpus=16, settled=Settled())
     for template in (family.template for family in space.families if family.template.zero == 1 and not family.rescue):
-        rows = legal(MODEL, LOAD, template, rows_of_schedule(space.rows, template.schedule), space.rejected)
+        rows = legal(MODEL, LOAD, template, rows_of_schedule(space.rows, template.schedule), Counter())
         needs = [
             np.asarray(training_memory(MODEL, CLUSTER, rows.plan(replace(template, recompute=mode)), LOAD).device_bytes)
             for mode in RECOMPUTE_LADDER

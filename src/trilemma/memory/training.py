@@ -83,14 +83,16 @@ class TrainingMemory:
 
 
 def training_memory(
-    model: Model, cluster: Cluster, plan: TrainingPlan, workload: TrainingWorkload, *, all_stages: bool | None = None
-) -> TrainingMemory:
+    model: Model, cluster: Cluster, plan: TrainingPlan, workload: TrainingWorkload, *, all_stages: bool | None = None,
+    prepared: TrainingModel | None = None,
+) -> TrainingMemory:  # fmt: skip
     """Memory of ``workload`` under ``plan``, one plan or a table of them (arrays in ``layout`` and ``micro_batch``).
 
     ``all_stages`` computes every pipeline stage and fills ``ranks`` (default: for a single plan only; a table needs the
-    worst stage alone). Raises `InputError` where a layout cannot hold the model's layers.
+    worst stage alone). ``prepared`` is what `prepare` made of the model for a plan of the same recipe, optimizer and
+    implementation. Raises `InputError` where a layout cannot hold the model's layers.
     """
-    prepared = prepare(model, plan, workload)
+    prepared = prepared or prepare(model, plan, workload)
     shape = _shape(plan)
     single = shape == ()
     every = single if all_stages is None else all_stages

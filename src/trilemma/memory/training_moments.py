@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -99,10 +100,9 @@ def moments(
     vpp: int, every: bool,
 ) -> Moments:  # fmt: skip
     """``plan`` has scalar ``pp`` and ``vpp`` and arrays (plans,) elsewhere; ``every`` keeps stages that cannot be fullest."""
-    stages = place_layers(
-        prepared.order, len(prepared.kinds), pp=pp, vpp=vpp, schedule=plan.schedule, sizes=plan.pipeline_layers
-    )
-    stages = stages if every else could_be_fullest(stages)
+    stages = _stages(
+        prepared.order, len(prepared.kinds), pp=pp, vpp=vpp, schedule=plan.schedule, sizes=plan.pipeline_layers, every=every
+    )  # fmt: skip
     state = rank_state(
         prepared.table, counts=stages.counts, first=stages.first, last=stages.last, shares=terms.shares, mtp=plan.mtp
     )
@@ -129,6 +129,15 @@ def moments(
         host=offload.host,
         moved=offload.moved,
     )
+
+
+@lru_cache(maxsize=4096)
+def _stages(
+    order: tuple[int, ...], n_kinds: int, *, pp: int, vpp: int, schedule: str, sizes: tuple[int, ...] | None, every: bool
+) -> Stages:  # fmt: skip
+    """Kept: a search asks again for each mode of recompute, ZeRO stage and recipe."""
+    stages = place_layers(order, n_kinds, pp=pp, vpp=vpp, schedule=schedule, sizes=sizes)
+    return stages if every else could_be_fullest(stages)
 
 
 def _state_lines(state: RankState, plan: TrainingPlan, prepared: TrainingModel) -> dict[str, Table]:

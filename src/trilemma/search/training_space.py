@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,14 @@ from trilemma.workloads import TrainingWorkload
 DEGREES = ("tp", "pp", "vpp", "dp", "ep", "cp")
 #: Larger micro-batches than this fill no kernel better.
 _MOST_MICRO_BATCH = 64
+#: Larger tables are thinned, so that a search over any cluster answers in seconds.
+_MOST_ROWS = 60_000
+#: What thinning leaves: tensor parallelism within two machines, beyond which each layer's sums cross the network and any other
+#: cut costs less; tokens of a rank that give context parallelism's two pieces (Llama 3, 2024, section 3.3.2) the 128 rows of a
+#: tile; above the small micro-batches those that are larger by the step.
+_MOST_TENSOR_NODES, _LEAST_TOKENS = 2, 256
+_FINE_MICRO_BATCH, _MICRO_BATCH_STEP = 8, 1.3
+THINNED = "left unpriced in a table of this size: next to a plan that was priced, or cut finer than any hardware favours"
 #: Modes of recompute from the leanest in memory to the fastest: what fits with one need not be tried with a leaner one.
 RECOMPUTE_LADDER = (
     Recompute(mode="full"),
@@ -106,11 +114,11 @@ class Family:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Space:
-    """Rows of a cluster before any rule, and the families of plans over them."""
+    """Rows of a cluster before any rule, and the families of plans over them; ``thinned`` rows are left out of a large table."""
 
     rows: Rows
     families: tuple[Family, ...]
-    rejected: Counter[str] = field(default_factory=Counter)
+    thinned: Rows
 
 
 def training_space(
@@ -120,13 +128,15 @@ def training_space(
 
     Raises `InputError` where what is settled leaves nothing.
     """
-    rows = list(_layouts(model, workload, gpus, settled))
-    if not rows:
+    rows = joined(list(_layouts(model, workload, gpus, settled)))
+    if not len(rows):
         raise InputError(_nothing(settled, gpus, workload))
-    table = np.array(rows, dtype=np.int64).T
-    names = (*DEGREES, "micro_batch")
-    columns = dict(zip(names, table, strict=True))
-    return Space(rows=Rows(columns=columns), families=tuple(_families(model, accelerator, workload, settled)))
+    kept = np.ones(len(rows), dtype=bool)
+    if len(rows) > _MOST_ROWS:
+        thin = _thin(model, accelerator, workload, settled, rows)
+        kept = thin if thin.any() else kept
+    families = tuple(_families(model, accelerator, workload, settled))
+    return Space(rows=rows.take(kept), families=families, thinned=rows.take(~kept))
 
 
 def legal(
@@ -148,8 +158,8 @@ def legal(
     return rows.take(good)
 
 
-def _layouts(model: Model, workload: TrainingWorkload, gpus: int, settled: Settled) -> Iterator[tuple[int, ...]]:
-    """(tp, pp, vpp, dp, ep, cp, micro-batch): every combination whose product is the GPUs, in no rule's way yet."""
+def _layouts(model: Model, workload: TrainingWorkload, gpus: int, settled: Settled) -> Iterator[Rows]:
+    """Every combination of degrees whose product is the GPUs, in no rule's way yet, with every micro-batch that divides."""
     layers, experts = len(model.layers), _experts(model)
     if settled.implementation not in CUTTING:
         # Asked degrees stay, so that the rule that forbids them is named.
@@ -171,11 +181,59 @@ def _layouts(model: Model, workload: TrainingWorkload, gpus: int, settled: Settl
                 dp = gpus // (pp * tp * cp)
                 if settled.dp not in (None, dp) or workload.global_batch % dp:
                     continue
-                micros = [n for n in _divisors(workload.global_batch // dp) if n <= _MOST_MICRO_BATCH]
-                for ep in _open(settled.ep, [n for n in _divisors(experts) if (tp * dp * cp) % n == 0]):
-                    for vpp in _open(settled.vpp, range(1, layers // pp + 1) if pp > 1 else (1,)):
-                        for micro in _open(settled.micro_batch, micros):
-                            yield tp, pp, vpp, dp, ep, cp, micro
+                yield _combined(
+                    {"tp": tp, "pp": pp, "dp": dp, "cp": cp},
+                    ep=_open(settled.ep, [n for n in _divisors(experts) if (tp * dp * cp) % n == 0]),
+                    vpp=_open(settled.vpp, range(1, layers // pp + 1) if pp > 1 else (1,)),
+                    micro_batch=_open(settled.micro_batch, _micro_batches(workload.global_batch // dp)),
+                )
+
+
+def _combined(fixed: Mapping[str, int], **varied: Sequence[int] | range) -> Rows:
+    grid = np.meshgrid(*(np.asarray(values, dtype=np.int64) for values in varied.values()), indexing="ij")
+    columns = {name: axis.ravel() for name, axis in zip(varied, grid, strict=True)}
+    return Rows(columns=columns | {name: np.full(grid[0].size, value) for name, value in fixed.items()})
+
+
+def _micro_batches(sequences: int) -> list[int]:
+    return [size for size in _divisors(sequences) if size <= _MOST_MICRO_BATCH]
+
+
+def _thin(
+    model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: Settled, rows: Rows
+) -> NDArray[np.bool_]:
+    """Rows of a large table to price: what is settled stays; of the rest what `_MOST_TENSOR_NODES` and the like leave."""
+    columns = rows.columns
+    kept = np.ones(len(rows), dtype=bool)
+    if settled.tp is None:
+        kept &= columns["tp"] <= _MOST_TENSOR_NODES * accelerator.gpus_per_node
+    if settled.cp is None:
+        kept &= (columns["cp"] == 1) | (workload.seq >= _LEAST_TOKENS * columns["cp"])
+    if settled.vpp is None:
+        for pp in np.unique(columns["pp"]):
+            counts = _telling_chunks(len(model.layers), int(pp))
+            kept &= (columns["pp"] != pp) | np.isin(columns["vpp"], counts)
+    if settled.micro_batch is None:
+        for dp in np.unique(columns["dp"]):
+            sizes = _telling_sizes(_micro_batches(workload.global_batch // int(dp)))
+            kept &= (columns["dp"] != dp) | np.isin(columns["micro_batch"], sizes)
+    return kept
+
+
+def _telling_chunks(layers: int, pp: int) -> NDArray[np.int64]:
+    """Numbers of chunks of a stage: of those whose largest chunk has as many layers, the fewest and the most."""
+    counts = np.arange(1, max(layers // pp, 1) + 1)
+    changes = np.diff(-(-layers // (pp * counts))) != 0
+    return counts[np.append(changes, True) | np.insert(changes, 0, True)]
+
+
+def _telling_sizes(sizes: Sequence[int]) -> list[int]:
+    """Every small size, larger ones where they differ enough to matter."""
+    kept: list[int] = []
+    for size in sizes:
+        if size <= _FINE_MICRO_BATCH or size >= _MICRO_BATCH_STEP * kept[-1]:
+            kept.append(size)
+    return kept
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

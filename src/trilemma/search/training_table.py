@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from trilemma.hardware.cluster import Cluster
 from trilemma.memory.training import TrainingMemory, training_memory
+from trilemma.memory.training_model import TrainingModel, prepare
 from trilemma.models.architecture import Model
 from trilemma.plans.training import TrainingPlan
-from trilemma.search.training_space import Family, Rows, Space, joined, legal, rows_of_schedule
+from trilemma.search.training_space import THINNED, Family, Rows, Space, joined, legal, rows_of_schedule
 from trilemma.timing.training_step import training_step
 from trilemma.workloads import TrainingWorkload
 
@@ -82,6 +83,7 @@ def training_table(
         rejected=Counter(),
     )
     homeless: dict[str, Rows] = {}
+    prepared: dict[tuple[str, str], TrainingModel] = {}
     for family in space.families:
         rows = rows_of_schedule(space.rows, family.template.schedule)
         plain = replace(family.template, offload=type(family.template.offload)())
@@ -91,12 +93,18 @@ def training_table(
             found.searched += len(rows) * len(family.ladder)
             found.legal += len(rows) * len(family.ladder)
         else:
-            found.searched += len(rows) * len(family.ladder)
+            thinned = len(rows_of_schedule(space.thinned, family.template.schedule)) * len(family.ladder)
+            found.rejected[THINNED] += thinned
+            found.searched += len(rows) * len(family.ladder) + thinned
             rows = legal(model, workload, family.template, rows, found.rejected, times=len(family.ladder))
             found.legal += len(rows) * len(family.ladder)
-        left = _price(model, cluster, workload, family, rows, capacity_bytes, found)
+        made = (family.template.recipe.name, family.template.optimizer.name)
+        if made not in prepared:
+            prepared[made] = prepare(model, family.template, workload)
+        left = _price(prepared[made], cluster, workload, family, rows, capacity_bytes, found)
         if not family.rescue:
             homeless[key] = left
+    found.rejected = +found.rejected
     columns = {name: np.concatenate(parts) if parts else np.zeros(0) for name, parts in found.columns.items()}
     return TrainingTable(
         templates=tuple(found.templates),
@@ -115,16 +123,17 @@ def training_table(
 
 
 def _price(
-    model: Model, cluster: Cluster, workload: TrainingWorkload, family: Family, rows: Rows, capacity_bytes: float,
+    prepared: TrainingModel, cluster: Cluster, workload: TrainingWorkload, family: Family, rows: Rows, capacity_bytes: float,
     found: _Found,
 ) -> Rows:  # fmt: skip
     """Climb the ladder of recompute with the rows that still fit; gives back those that fit with no mode."""
+    model = prepared.model
     homeless = rows.take(np.zeros(len(rows), dtype=bool))
     for step, mode in enumerate(family.ladder):
         if not len(rows):
             break
         template = replace(family.template, recompute=mode)
-        memory = training_memory(model, cluster, rows.plan(template), workload)
+        memory = training_memory(model, cluster, rows.plan(template), workload, prepared=prepared)
         need = np.broadcast_to(np.asarray(memory.device_bytes, dtype=float), (len(rows),))
         fits = need <= capacity_bytes
         sure = np.broadcast_to(need + _margin(memory) <= capacity_bytes, fits.shape)[fits]
