@@ -61,8 +61,8 @@ def test_a_large_table_is_thinned_and_finds_the_same_best(monkeypatch: pytest.Mo
     whole = search_training(MODEL, replace(CLUSTER, gpus=64), replace(LOAD, global_batch=256))
     monkeypatch.setattr(training_space_module, "_MOST_ROWS", 100)
     thin = search_training(MODEL, replace(CLUSTER, gpus=64), replace(LOAD, global_batch=256))
-    assert 0.9 * whole.searched < thin.searched <= whole.searched
-    assert thin.rejected[THINNED] > thin.searched / 3
+    assert thin.searched <= whole.searched
+    assert thin.rejected[THINNED] > thin.searched / 4
     assert thin.fitting + sum(thin.rejected.values()) == thin.searched
     assert thin.plans[0].step_s <= whole.plans[0].step_s * 1.005
     settled = search_training(

@@ -28,7 +28,9 @@ _MOST_ROWS = 60_000
 #: tile; above the small micro-batches those that are larger by the step.
 _MOST_TENSOR_NODES, _LEAST_TOKENS = 2, 256
 _FINE_MICRO_BATCH, _MICRO_BATCH_STEP = 8, 1.3
-THINNED = "left unpriced in a table of this size: next to a plan that was priced, or cut finer than any hardware favours"
+THINNED = (
+    "left unpriced in a table of this size: next to a plan that was priced, or cut finer than any hardware favours"
+)
 #: Modes of recompute from the leanest in memory to the fastest: what fits with one need not be tried with a leaner one.
 RECOMPUTE_LADDER = (
     Recompute(mode="full"),
