@@ -28,7 +28,8 @@ def main_job():
 
 
 def test_every_plan_is_accounted_for(main_job):
-    assert main_job.searched == main_job.legal == 10 * len(BATCHES) * 6
+    assert main_job.searched == main_job.legal
+    assert 10 * len(BATCHES) * 6 <= main_job.searched <= 10 * (len(BATCHES) + 3) * 6
     assert sum(main_job.rejected.values()) + len(main_job.plans) == main_job.searched
     assert main_job.fitting <= main_job.legal
 

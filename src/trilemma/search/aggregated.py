@@ -13,6 +13,8 @@ from trilemma.search.space import Layouts
 from trilemma.search.targets import misses
 from trilemma.timing import ServingSpeed, concurrency_for_rate, serving_speed
 
+#: Into how many steps the way from a load that keeps to the targets to the next one tried is cut.
+_STEPS = 4
 QUEUED = "more requests than the KV cache or the sequence limit holds"
 
 
@@ -41,6 +43,34 @@ def _loads_tried(running: Started, question: Question, tally: Tally) -> Columns:
     tally.fitting += len(rows)
     tally.lost(QUEUED, int(queued.sum()))
     columns = _columns(speed, layout, replicas, batch * layout.dp * replicas, used, question)
+    kept = {name: column[~queued] for name, column in columns.items()}
+    finer = _between(running, rows[~queued], batch[~queued], kept, question, tally)
+    return {name: np.concatenate([kept[name], finer[name]]) for name in kept}
+
+
+def _between(
+    running: Started, rows: NDArray[Any], batch: NDArray[np.float64], grid: Columns, question: Question, tally: Tally
+) -> Columns:
+    """Loads between the largest of each layout that keeps to the targets and the next that was tried."""
+    good = np.ones(len(rows), dtype=bool)
+    for _, missed in misses(grid["tpot_s"], grid["ttft_s"], question.workload):
+        good &= ~missed
+    most = np.zeros(len(running))
+    np.maximum.at(most, rows[good], batch[good])
+    tried = np.array(question.batches, dtype=float)
+    after = np.append(tried, tried[-1])[np.searchsorted(tried, most, side="right")]
+    steps = np.floor(most[:, None] + (after - most)[:, None] * np.arange(1, _STEPS) / _STEPS)
+    layouts, at = np.nonzero((steps > most[:, None]) & (steps < after[:, None]) & (most > 0)[:, None])
+    between = steps[layouts, at]
+    fresh = np.unique(np.column_stack([layouts, between]), axis=0, return_index=True)[1]
+    layouts, between = layouts[fresh], between[fresh]
+    layout, replicas, held, used = running.take(layouts)
+    speed = _speed(running, layout, between * layout.dp, held, question)
+    queued = np.asarray(speed.capacity_limited)
+    tally.lawful(len(between))
+    tally.fitting += len(between)
+    tally.lost(QUEUED, int(queued.sum()))
+    columns = _columns(speed, layout, replicas, between * layout.dp * replicas, used, question)
     return {name: column[~queued] for name, column in columns.items()}
 
 

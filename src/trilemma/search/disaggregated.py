@@ -34,6 +34,8 @@ from trilemma.timing.pools import Pools
 _EVERY, _STEP = 16, 1.15
 #: Joins of one choice that are priced exactly, and prefill engines that are tried for a load.
 _MOST, _MOST_ENGINES = 96, 2**14
+#: Requests in flight that are priced exactly, over those of the batch: up to the next batch tried.
+_BETWEEN = (1.0, 1.04, 1.08)
 _OTHERS_BETTER = "prefill or decode engines that others beat"
 _PREFILL_BEHIND = "prefill cannot keep up with decode"
 _MORE_GPUS = "more GPUs than a plan shown"
@@ -221,8 +223,16 @@ def _matched(sides: _Sides, question: Question, tally: Tally) -> _Joins:
     for why, missed in missing:
         tally.lost(why, int((missed & left).sum()))
     tally.worse += int((good & left).sum())
-    requests = np.maximum(np.floor(np.asarray(found.in_flight)[rows][chosen] + 1e-9), 1.0)
-    return replace(joins.take(chosen).of_layouts(sides), requests=requests)
+    at_batch = np.maximum(np.floor(np.asarray(found.in_flight)[rows][chosen] + 1e-9), 1.0)
+    again = np.concatenate([np.arange(len(chosen)) for _ in _BETWEEN])
+    requests = np.concatenate([np.floor(at_batch * factor) for factor in _BETWEEN])
+    fresh = np.ones(len(requests), dtype=bool)
+    fresh[len(chosen) :] = requests[len(chosen) :] > at_batch[again[len(chosen) :]]
+    extra = int(fresh.sum()) - len(chosen)
+    tally.lawful(extra)
+    tally.fitting += extra
+    joins = joins.take(chosen[again[fresh]]).of_layouts(sides)
+    return replace(joins, requests=requests[fresh])
 
 
 def _enough(sides: _Sides, question: Question, tally: Tally) -> _Joins:
