@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import jsonschema
 import pytest
@@ -77,6 +79,79 @@ def test_bad_input_is_one_line(changed, words, capsys):
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert words in error
+
+
+FP8 = ["plan", "llama-3.1-70b-fp8", "--serve", "4096/1024", "--ttft", "1000", "--tpot", "40"]
+
+
+def test_pools_apart_are_readable_and_counted(capsys):
+    assert main([*FP8, "--gpu", "h100-sxm:8", "--pools", "disaggregated"]) == 0
+    out = capsys.readouterr().out
+    for words in (
+        "2 × TP2 prefill + 1 × TP4 decode",
+        "prefill, 2 of them: vllm serve",
+        "decode, 1 of them: vllm serve",
+        "TTFT, holds",
+        "prefill cannot keep up with decode",
+        "is taken to travel over NVLink",
+    ):
+        assert words in out
+    assert main([*FP8, "--gpu", "h100-sxm:8", "--pools", "aggregated"]) == 0
+    assert "prefill" not in capsys.readouterr().out
+
+
+def test_pools_apart_in_json_obey_the_schema_and_export(capsys, tmp_path):
+    assert main([*FP8, "--gpu", "h100-sxm:8", "--pools", "disaggregated", "--json"]) == 0
+    text = capsys.readouterr().out
+    document = json.loads(text)
+    jsonschema.validate(document, json.loads((DATA / "schemas" / "plans.schema.json").read_text(encoding="utf-8")))
+    best = document["plans"][0]
+    assert [rank["pool"] for rank in best["ranks"]] == ["prefill", "decode"]
+    chances = {one["name"]: one["probability"] for one in best["targets"]}
+    assert 0 < chances["ttft"] < chances["tpot"] <= 1
+    (tmp_path / "plans.json").write_text(text)
+    assert main(["export", str(tmp_path / "plans.json"), "--to", "vllm", "-o", str(tmp_path / "out")]) == 0
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"serve-prefill-1.sh", "serve-decode-1.sh", "router.sh"} <= names
+
+
+def test_the_number_of_gpus_is_searched_where_none_is_given(capsys):
+    assert main([*FP8, "--gpu", "h100-sxm", "--rate", "20"]) == 0
+    out = capsys.readouterr().out
+    for words in ("any number of H100", "fewest GPUs that carry this load", "most tokens for each GPU", "behind a router"):
+        assert words in out
+    assert main([*FP8, "--gpu", "h100-sxm", "--rate", "20", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    best = document["plans"][document["least_gpus"]["plan"]]
+    assert best["inputs"]["cluster"]["gpus"] == document["least_gpus"]["gpus"] > 8
+    assert best["speed"]["output_tokens_per_s"]["value"] == pytest.approx(20 * 1024)
+    cheapest = document["plans"][document["cheapest"]["plan"]]["cost"]["usd_per_million_tokens"]
+    assert cheapest == document["cheapest"]["usd_per_million_tokens"]
+    assert cheapest == min(plan["cost"]["usd_per_million_tokens"] for plan in document["plans"][:5])
+
+
+def test_a_count_or_nodes_fix_the_number_of_gpus(capsys):
+    for gpu in (["h100-sxm:4"], ["h100-sxm:16", "--nodes", "2"]):
+        assert main([*FP8, "--gpu", *gpu, "--json", "--top", "1"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert "least_gpus" not in document
+        assert document["plans"][0]["inputs"]["cluster"]["gpus"] == int(gpu[0].partition(":")[2])
+
+
+def test_pools_of_engines_without_them_are_bad_input(capsys):
+    assert main([*FP8, "--gpu", "h100-sxm:8", "--engine", "llama.cpp", "--pools", "disaggregated"]) == 2
+    assert "llama.cpp has no prefill and decode pools" in capsys.readouterr().err
+    assert main([*FP8, "--gpu", "h100-sxm:8", "--pools", "apart"]) == 2
+    assert "--pools" in capsys.readouterr().err
+
+
+def test_the_real_entry_point_searches_pools_apart():
+    command = [sys.executable, "-m", "trilemma", *FP8, "--gpu", "h100-sxm:8", "--top", "1", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    document = json.loads(done.stdout)
+    assert document["plans"][0]["inputs"]["plan"]["summary"] == "TP4 DP2"
 
 
 def test_compare_puts_cards_side_by_side(capsys):
