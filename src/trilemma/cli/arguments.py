@@ -267,23 +267,23 @@ def read_draft(text: str) -> Draft:
 
 
 def read_plan(
-    arguments: argparse.Namespace,
-    *,
-    gpus: int,
-    context: int | None,
-    quantization: str | None = None,
-    in_turn: bool = False,
+    arguments: argparse.Namespace, *, gpus: int, context: int | None, quantization: str | None = None
 ) -> Plan:
-    """One plan from layout and engine options; tp takes the GPUs that pp and dp leave, pp all of them where ``in_turn``."""
+    """One plan from layout and engine options; tp takes the GPUs that pp and dp leave.
+
+    llama.cpp gives cards layers in turn unless told otherwise (``--split-mode layer``): there pp takes them all.
+    """
+    from trilemma.engines import canonical
     from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
 
+    name, _, version = arguments.engine.partition("@")
+    in_turn = canonical(name) == "llama.cpp" and arguments.tp is None and arguments.dp is None
     pp, dp = arguments.pp or (gpus if in_turn else 1), arguments.dp or 1
     if arguments.tp is None and gpus % (pp * dp):
         raise InputError(f"--pp {pp} x --dp {dp} does not divide the {gpus} GPUs of --gpu")
     tp = arguments.tp or gpus // (pp * dp)
     if tp * pp * dp != gpus:
         raise InputError(f"--tp {tp} x --pp {pp} x --dp {dp} is {tp * pp * dp} GPUs, but --gpu names {gpus}")
-    name, _, version = arguments.engine.partition("@")
     draft = None
     if arguments.draft:
         draft = read_draft(arguments.draft)

@@ -31,7 +31,9 @@ _GGUF = re.compile(r"(-\d{5}-of-\d{5})?\.gguf$")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "trilemma check [--gpu G[:N]] [--free-gib X] [--log FILE] [options] -- ENGINE COMMAND…"
     parser.add_argument(
-        "--gpu", metavar="G[:N]", help="the cards it runs on, such as h100-sxm:8 (N defaults to the command's)"
+        "--gpu",
+        metavar="G[:N]",
+        help="the cards it runs on, such as h100-sxm:8 (N defaults to the command's) or rtx-4090+rtx-3090",
     )
     add_host_argument(parser)
     add_free_argument(parser)

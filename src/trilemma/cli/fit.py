@@ -43,13 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     cluster = read_cluster(arguments, mixed=True)
     weights = read_weights(arguments, cluster.accelerator)
     workload = read_workload(arguments)
-    plan = read_plan(
-        arguments,
-        gpus=cluster.gpus,
-        context=workload.longest_request,
-        quantization=weights.on_load,
-        in_turn=bool(cluster.cards),
-    )
+    plan = read_plan(arguments, gpus=cluster.gpus, context=workload.longest_request, quantization=weights.on_load)
     free_bytes = None if arguments.free_gib is None else arguments.free_gib * GIB
     answer = estimate(
         model=weights.model,

@@ -221,7 +221,7 @@ def decode_step(
             tally, work.host, _host_rates(machine, work), rows=np.asarray(batch, dtype=float) * tokens, sequences=batch,
             context=context, kv_format=kv_format, evenness=np.minimum(machine.coefficients.routing_evenness, 1.0), tp=layout.tp,
         )  # fmt: skip
-        _products(tally, work.host.work, layout, rows=rows, scale=np.where(over, uneven, 0.0))
+        _products(tally, work.host.on_cards, layout, rows=rows, scale=np.where(over, uneven, 0.0))
     for part, other in work.beside:
         there = other.at_datasheet() if machine.ideal else other
         tally.join(decode_step(part, there, layout, batch=batch, context=context, kv_format=kv_format, tokens=tokens))
@@ -266,7 +266,7 @@ def prefill_pass(
             tally, work.host, _host_rates(machine, work), tokens=tokens, cached=cached, prompts=prompts,
             kv_format=kv_format, tp=layout.tp,
         )  # fmt: skip
-        _products(tally, work.host.work, layout, rows=rows, scale=np.where(over, 1.0, 0.0), shares=shares)
+        _products(tally, work.host.on_cards, layout, rows=rows, scale=np.where(over, 1.0, 0.0), shares=shares)
     for part, other in work.beside:
         there = other.at_datasheet() if machine.ideal else other
         tally.join(

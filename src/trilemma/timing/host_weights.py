@@ -53,12 +53,14 @@ class HostPart:
 class HostWork:
     """The host's part of a model: ``work`` is what `model_work` makes of its tensors and layers.
 
-    ``handovers`` counts how often a pass goes from the cards to the host and back.
+    ``handovers`` counts how often a pass goes from the cards to the host and back. ``on_cards`` is what cards do where they
+    multiply: weights that they read over PCIe as they go never reach their own memory.
     """
 
     work: ModelWork
     part: HostPart
     handovers: int
+    on_cards: ModelWork
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,8 +120,17 @@ def split_work(model: Model, accelerator: Accelerator, part: HostPart | None) ->
     if part is None or not (part.tensors or part.layers):
         return model_work(model, accelerator)
     cards, host, handovers = halves(model, part.tensors, part.layers)
-    away = HostWork(work=model_work(host, accelerator), part=part, handovers=handovers)
+    work = model_work(host, accelerator)
+    away = HostWork(
+        work=work, part=part, handovers=handovers, on_cards=_weightless(work) if part.read_by_card else work
+    )
     return replace(model_work(cards, accelerator), host=away)
+
+
+def _weightless(work: ModelWork) -> ModelWork:
+    """``work`` without the traffic of its weights."""
+    dense = tuple(replace(product, bytes=0) for product in work.dense)
+    return replace(work, dense=dense, experts=tuple(replace(expert, bytes=0) for expert in work.experts))
 
 
 def halves(model: Model, tensors: frozenset[str], mixers: frozenset[int]) -> tuple[Model, Model, int]:
