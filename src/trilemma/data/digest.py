@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +11,8 @@ DATA = Path(__file__).parent
 @cache
 def data_digest() -> str:
     """Twelve hex digits over names and sizes-and-contents of every data file."""
+    import hashlib  # slow to import, and most commands ask for no digest
+
     digest = hashlib.sha256()
     for path in sorted(DATA.rglob("*")):
         if path.suffix in {".toml", ".json"}:

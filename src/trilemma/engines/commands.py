@@ -13,7 +13,6 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 from trilemma.engines import containers, readable
-from trilemma.engines.bounded_yaml import load_all, read_text
 from trilemma.engines.shell_arrays import expand_arrays
 from trilemma.engines.shell_words import MOST_CHARACTERS, MOST_WORDS, split_commands
 from trilemma.engines.training import trainable
@@ -262,6 +261,8 @@ def _manifest(words: list[str], environment: tuple[str, ...], depth: int) -> tup
     path = _file_argument(words)
     if path is None:
         return None
+    from trilemma.engines.bounded_yaml import load_all, read_text  # the parser of YAML is slow to import
+
     text = read_text(Path(path))
     if path.endswith(".sh"):
         return _script(text, environment, depth)

@@ -6,12 +6,12 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from typing import Any, Literal
 
+from trilemma.data.digest import DATA
 from trilemma.engines.versions import Version, padded, parse_version
 from trilemma.errors import InputError, shorten
 
@@ -26,6 +26,7 @@ _LETTERS = {
 }  # fmt: skip
 _COUNT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)([kKmMgGtT])")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
+_LINE = re.compile(r'^("([^"]+)" = \{.*)$', re.MULTILINE)
 _TRUE, _FALSE = frozenset(("true", "1", "yes", "on")), frozenset(("false", "0", "no", "off"))
 
 
@@ -136,26 +137,56 @@ class FlagTable:
         if len(name) < 3:
             return None
         newest = self.versions[-1]
-        found = [flag for flag in self.flags.values() if flag.name.startswith(name)]
+        found = [self.flags[known] for known in self.flags if known.startswith(name)]
         living = [flag for flag in found if not flag.gone_at(newest)] or found
         return living[0] if len(living) == 1 else None
 
 
+class Rows(Mapping[str, Flag]):
+    """Flag by name, each read from its line of the data file when it is first asked for: a command sets few of hundreds."""
+
+    def __init__(self, lines: Mapping[str, str], versions: Sequence[Version]) -> None:
+        self._lines, self._versions = lines, versions
+        self._read: dict[str, Flag] = {}
+
+    def __getitem__(self, name: str) -> Flag:
+        if name not in self._read:
+            self._read[name] = _flag(name, tomllib.loads(self._lines[name])[name], self._versions)
+        return self._read[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._lines
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def with_key(self, key: str) -> Iterator[Flag]:
+        """The flags whose line states ``key``."""
+        return (self[name] for name, line in self._lines.items() if f" {key} = " in line)
+
+
 @cache
 def read_table(file: str, engine: str, **rules: bool) -> FlagTable:
-    """The table in ``data/engines/<file>``, read once; ``rules`` are the switches of `FlagTable`."""
-    text = files("trilemma.data").joinpath("engines", file).read_text(encoding="utf-8")
-    data = tomllib.loads(text)
+    """The table in ``data/engines/<file>``, read once; ``rules`` are the switches of `FlagTable`.
+
+    The file has the facts of the table first, then under ``[flags]`` one flag a line.
+    """
+    head, _, body = (DATA / "engines" / file).read_text(encoding="utf-8").partition("\n[flags]\n")
+    body, _, _ = body.partition("\n[")
+    data = tomllib.loads(head)
     versions = tuple(padded(parse_version(version, engine=engine)) for version in data["versions"])
-    flags = {name: _flag(name, row, versions) for name, row in data["flags"].items()}
-    shorts = {short: flag for flag in flags.values() for short in flag.short}
-    negatives = {short: flag for flag in flags.values() for short in flag.negative}
+    flags = Rows({name: line for line, name in _LINE.findall(body)}, versions)
+    shorts = {short: flag for flag in flags.with_key("short") for short in flag.short}
+    negatives = {short: flag for flag in flags.with_key("negative") for short in flag.negative}
     return FlagTable(
         engine=engine, negatives=negatives, flags=flags, shorts=shorts, versions=versions, source=data["source"], **rules
     )  # fmt: skip
 
 
-def _flag(name: str, row: Mapping[str, Any], versions: tuple[Version, ...]) -> Flag:
+def _flag(name: str, row: Mapping[str, Any], versions: Sequence[Version]) -> Flag:
     since = padded(parse_version(row["since"]))
     older = [version for version in versions if version < since]
     return Flag(

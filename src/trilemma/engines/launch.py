@@ -9,7 +9,6 @@ from typing import Any
 
 from trilemma.engines.base import EngineCommand
 from trilemma.engines.command_line import Settings
-from trilemma.engines.commands import image_engine, program_at_start
 from trilemma.engines.flags import FlagTable, strict_json
 from trilemma.errors import Caution, InputError, nearest, shorten
 from trilemma.plans import Layout
@@ -59,6 +58,8 @@ def take_apart(words: list[str], *, engine: str, subcommands: tuple[str, ...] = 
 
     Images whose entry point is the engine itself are given one of its ``subcommands``, which is dropped.
     """
+    from trilemma.engines.commands import image_engine, program_at_start  # writing a command needs no reader
+
     environment: dict[str, str] = {}
     while words and (match := _ASSIGNMENT.fullmatch(words[0])):
         environment[match.group(1)] = match.group(2)

@@ -1,8 +1,20 @@
 """Search over plans: the best ones for a load, the Pareto front, and what would make a failing plan fit."""
 
-from trilemma.search.pareto import pareto_front
-from trilemma.search.remedies import remedies
-from trilemma.search.search import Found, SearchResult, search_serving
-from trilemma.search.space import Fixed, Precision
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Fixed", "Found", "Precision", "SearchResult", "pareto_front", "remedies", "search_serving"]
+if TYPE_CHECKING:
+    from trilemma.search.pareto import pareto_front
+    from trilemma.search.search import Found, SearchResult, search_serving
+    from trilemma.search.space import Fixed, Precision
+
+__all__ = ["Fixed", "Found", "Precision", "SearchResult", "pareto_front", "search_serving"]
+
+_HOMES = {"Fixed": "space", "Precision": "space", "pareto_front": "pareto"}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are looked up where they live when asked for: a single plan needs little of this package."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'search')}"), name)

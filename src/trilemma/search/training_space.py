@@ -226,7 +226,7 @@ def _telling_chunks(layers: int, pp: int) -> NDArray[np.int64]:
     """Numbers of chunks of a stage: of those whose largest chunk has as many layers, the fewest and the most."""
     counts = np.arange(1, max(layers // pp, 1) + 1)
     changes = np.diff(-(-layers // (pp * counts))) != 0
-    return counts[np.append(changes, True) | np.insert(changes, 0, True)]
+    return np.asarray(counts[np.append(changes, True) | np.insert(changes, 0, True)])
 
 
 def _telling_sizes(sizes: Sequence[int]) -> list[int]:

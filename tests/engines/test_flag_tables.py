@@ -1,0 +1,36 @@
+"""Flags read line by line are those of the whole file."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from trilemma.data.digest import DATA
+from trilemma.engines.flags import read_table
+
+FILES = sorted(
+    path.name for path in (DATA / "engines").glob("*_flags.toml") if "\n[flags]\n" in path.read_text(encoding="utf-8")
+)
+
+
+def test_there_are_tables() -> None:
+    assert len(FILES) >= 5
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_lines_are_the_whole_file(file: str) -> None:
+    whole = tomllib.loads((DATA / "engines" / file).read_text(encoding="utf-8"))["flags"]
+    table = read_table(file, "vLLM")
+    assert list(table.flags) == list(whole)
+    assert len(table.flags) == len(whole)
+    for name, row in whole.items():
+        flag = table.flags[name]
+        assert (flag.name, flag.kind, flag.field) == (name, row["kind"], row["field"])
+        assert list(flag.short) == row.get("short", [])
+        assert flag.default == row.get("default")
+        assert (flag.least, flag.most) == (row.get("least"), row.get("most"))
+    assert set(table.shorts) == {short for row in whole.values() for short in row.get("short", ())}
+    assert set(table.negatives) == {word for row in whole.values() for word in row.get("negative", ())}
+    assert "no-such-flag" not in table.flags
+    assert table.flags.get("no-such-flag") is None
