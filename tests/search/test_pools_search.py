@@ -206,12 +206,13 @@ def test_targets_are_harder_to_meet_for_fewer_gpus():
         ({"engine": EngineRef(name="llama.cpp"), "model": "llama-3.1-8b"}, "llama.cpp has no prefill and decode pools"),
         ({"gpus": 1}, "take at least 2 GPUs"),
         ({"load": {"isl": 100, "osl": 1}}, "an output of 1 token"),
+        ({"gpus": 2, "fixed": Fixed(tp=2)}, "two engines of the degrees given do not go onto 2 GPUs"),
     ],
 )
 def test_pools_that_cannot_be_are_refused_when_asked_for_alone(options, words):
     with pytest.raises(InputError, match=words):
         search(pools="disaggregated", **options)
-    if "engine" not in options:
+    if "engine" not in options and "fixed" not in options:
         assert all(len(found.plan.pools) == 1 for found in search(**options).plans)
 
 

@@ -100,7 +100,7 @@ def _table(result: SearchResult) -> list[str]:
         headers.insert(1, "GPUs")
         sides.insert(1, "r")
         for row, found in zip(rows, best, strict=True):
-            row.insert(1, str(found.gpus))
+            row.insert(1, show_count(found.gpus))
     for at, name in ((-5, "ttft"), (-4, "tpot")):
         if getattr(result.workload, f"{name}_ms") is not None:
             headers[at] = f"{name.upper()}, holds"
@@ -120,12 +120,15 @@ def _counted(result: SearchResult) -> Iterator[str]:
     if not result.free or not result.meets_targets:
         return
     if result.least_gpus is not None:
-        yield f"fewest GPUs that carry this load within the targets: {result.least_gpus} (#1)"
+        asked = result.workload.ttft_ms or result.workload.tpot_ms
+        within = " within the targets" if asked else ""
+        yield f"fewest GPUs that carry this load{within}: {show_count(result.least_gpus)} (#1)"
     if result.cheapest is not None:
         found = result.plans[result.cheapest]
         cost = found.estimate.usd_per_million_tokens
         dollars = f", {money(cost)} per million output tokens" if cost is not None else ""
-        yield f"most tokens for each GPU: #{result.cheapest + 1} with {found.gpus} GPUs{dollars}"
+        gpus = f"{show_count(found.gpus)} GPUs" if found.gpus > 1 else "one GPU"
+        yield f"most tokens for each GPU: #{result.cheapest + 1} with {gpus}{dollars}"
 
 
 def _row(rank: int, found: Found) -> list[str]:

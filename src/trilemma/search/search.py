@@ -137,7 +137,7 @@ def search_serving(
         worse = "more GPUs"
     left = tally.worse + int(meets.sum() if meets.any() else 0) - sum(bool(meets[found.row]) for found in plans)
     rejected[f"{worse} than a plan shown"] += left
-    per_gpu = [table.per_gpu[row] for row in chosen]
+    per_gpu = np.array([table.per_gpu[row] for row in chosen])
     return SearchResult(
         workload=workload,
         plans=plans,
@@ -152,7 +152,7 @@ def search_serving(
         assumed=assumed,
         seconds=time.perf_counter() - began,
         free=free,
-        cheapest=int(np.argmax(per_gpu)) if free and meets.any() else None,
+        cheapest=int(np.argmax(per_gpu > per_gpu.max() * (1 - 1e-9))) if free and meets.any() else None,
     )
 
 
@@ -198,9 +198,14 @@ def _space(model: Model, question: Question) -> Space:
     if question.free or question.pools != "aggregated":
         try:
             parts = engine_layouts(model, sizes=part_sizes, fixed=fixed)
-        except InputError:
-            if question.free or question.pools == "disaggregated":
+        except InputError as error:
+            if question.free:
                 raise
+            if question.pools == "disaggregated":
+                raise InputError(
+                    f"--pools disaggregated: two engines of the degrees given do not go onto {gpus} GPUs ({error});"
+                    " give more GPUs or fewer degrees"
+                ) from None
     whole = None
     if not question.free and question.pools != "disaggregated":
         whole = layouts(model, gpus=gpus, fixed=fixed, gpus_per_node=node)
