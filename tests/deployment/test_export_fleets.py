@@ -197,8 +197,7 @@ def test_older_vllm_spans_nodes_by_ray(tmp_path: Path) -> None:
         (apart("sglang", prefill={"pp": 2}, decode={"pp": 4}), "sglang", "SGLang takes 1, or from 0.5.8 on as many"),
         (apart("sglang", "0.5.4", prefill={"pp": 2}, decode={"pp": 2}), "sglang", "SGLang takes 1, or from 0.5.8"),
         (apart(kv_dtype="fp8"), "vllm", "pools of caches in auto and fp8 cannot hand them over"),
-        (served("sglang", tp=2), "llm-d", "--to llm-d is written for vLLM"),
-        (served("vllm", tp=16), "llm-d", "--to llm-d writes engines of one node"),
+        (served("tensorrt-llm", tp=2), "llm-d", "--to llm-d is written for vLLM and SGLang"),
         (served("vllm", tp=1, replicas=100), "vllm", "too many to start by hand"),
         (Plan(pools=(Pool(), Pool())), "vllm", "a plan of pools serve, serve is not written"),
         (Plan(pools=(Pool(role="prefill"),)), "vllm", "a plan of pools prefill is not written"),
@@ -308,14 +307,70 @@ def test_what_the_connector_may_refuse_is_said(tmp_path: Path, capsys: Captured)
     assert "pipeline stages: vLLM's own table" in said
     assert "refuses this for models with fewer KV heads than prefill ranks" in said
     assert "images of vLLM before 0.14.0 may lack NIXL" in said
+    export(tmp_path, document(apart("sglang")), "kubernetes", "--force")
+    assert "set SGLANG_DISAGG_STAGING_BUFFER=1 for both" in capsys.readouterr().err
+    export(tmp_path, document(apart("sglang", decode={"tp": 1})), "kubernetes", "--force")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("version", "told"), [("1.2.1", False), ("1.3.0rc27", True)])
+def test_newer_tensorrt_llm_gets_a_short_name_of_its_node(tmp_path: Path, version: str, told: bool) -> None:
+    out = export(tmp_path, document(served("tensorrt-llm", version=version, tp=2)), "kubernetes")
+    ((_, _, container),) = containers(loaded(out / "kubernetes.yaml"))
+    assert ({"name": "PMIX_HOSTNAME", "value": "trtllm-node"} in container["env"]) == told
 
 
 # llm-d.
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_engines_on_llm_d_are_found_by_their_labels(tmp_path: Path, engine: str) -> None:
+    out = export(tmp_path, document(apart(engine)), "llm-d")
+    (router,) = loaded(out / "llm-d-router-values.yaml")
+    servers = router["router"]["modelServers"]
+    assert servers.get("type", "vllm") == engine
+    for role, port in (("prefill", 8000), ("decode", 8200)):
+        (workload,) = loaded(out / f"llm-d-{role}.yaml")
+        template = workload["spec"]["template"]
+        found = template["metadata"]["labels"]
+        assert servers["matchLabels"].items() | {("llm-d.ai/role", role)} <= found.items()
+        assert workload["spec"]["selector"]["matchLabels"].items() <= found.items()
+        (container,) = template["spec"]["containers"]
+        assert container["ports"][0] == {"name": "http", "containerPort": port}
+        assert container["env"][0]["valueFrom"]["secretKeyRef"]["name"] == "llm-d-hf-token"
+        assert ("--enable-metrics" in container["args"]) == (engine == "sglang")
+        again = get(engine).read([*container["command"], *container["args"]])
+        assert again.plan.pool.layout == Layout(tp=4 if role == "decode" else 1)
+        assert again.facts["server"]["port"] == port
+    assert "initContainers" not in loaded(out / "llm-d-prefill.yaml")[0]["spec"]["template"]["spec"]
+    (sidecar,) = template["spec"]["initContainers"]
+    connector = {"vllm": "nixlv2", "sglang": "sglang"}[engine]
+    assert sidecar["args"][:3] == ["--port=8000", "--model-server-port=8200", f"--kv-connector={connector}"]
+    assert sidecar["restartPolicy"] == "Always"
+    assert ("llm-d-values.yaml" in names(out)) == (engine == "vllm")
+
+
+def test_only_the_leader_of_an_engine_over_nodes_is_found_by_llm_d(tmp_path: Path) -> None:
+    out = export(tmp_path, document(served(tp=8, pp=2, replicas=2)), "llm-d")
+    assert names(out) == {"llm-d-serve.yaml", "llm-d-router-values.yaml", "benchmark.sh", "prediction.json"}
+    (workload,) = loaded(out / "llm-d-serve.yaml")
+    (router,) = loaded(out / "llm-d-router-values.yaml")
+    template = workload["spec"]["leaderWorkerTemplate"]
+    wanted = router["router"]["modelServers"]["matchLabels"].items()
+    assert wanted <= template["leaderTemplate"]["metadata"]["labels"].items()
+    assert not wanted & template["workerTemplate"]["metadata"]["labels"].items()
+    for key in ("leaderTemplate", "workerTemplate"):
+        (container,) = template[key]["spec"]["containers"]
+        assert [item["valueFrom"]["secretKeyRef"]["name"] for item in container["env"]] == ["llm-d-hf-token"]
+    assert get("vllm").read(extract([str(out / "llm-d-serve.yaml")])[1]).plan.pool.layout == Layout(tp=8, pp=2)
+
+
 def test_values_of_llm_d_hold_the_same_commands(tmp_path: Path) -> None:
     out = export(tmp_path, document(apart()), "llm-d")
-    assert names(out) == {"llm-d-values.yaml", "llm-d-router-values.yaml", "benchmark.sh", "prediction.json"}
+    assert names(out) == {
+        "llm-d-prefill.yaml", "llm-d-decode.yaml", "llm-d-values.yaml", "llm-d-router-values.yaml", "benchmark.sh",
+        "prediction.json",
+    }  # fmt: skip
     (values,) = loaded(out / "llm-d-values.yaml")
     assert set(values) == {"modelArtifacts", "multinode", "accelerator", "routing", "decode", "prefill"}
     assert values["modelArtifacts"]["uri"] == "hf://Qwen/Qwen3-32B"

@@ -19,7 +19,7 @@ from trilemma.cli.main import main
 from trilemma.engines import deployer, get
 from trilemma.engines.bounded_yaml import load_all
 from trilemma.engines.commands import extract
-from trilemma.engines.deployment import facts, kubernetes, llm_d, scripts
+from trilemma.engines.deployment import facts, kubernetes, llm_d, llm_d_chart, scripts
 from trilemma.engines.deployment.fleet import nodes_for
 from trilemma.engines.deployment.yaml_text import yaml_text
 from trilemma.errors import InputError
@@ -64,15 +64,17 @@ def test_manifests_say_the_plan_again(folder: Path, plan: Plan, per_node: int | 
     assert fleet is not None or any(int(pool.layout.dp) > 1 for pool in wide)
     assume(fleet is not None)
     found = kubernetes.manifests(fleet)
+    on_llm_d = llm_d.files(fleet) if fleet.metrics is not None else {}
     cards = 0
     for pool in plan.pools:
         text = found["kubernetes.yaml" if len(plan.pools) == 1 else f"kubernetes-{pool.role}.yaml"]
-        again = read_back(folder / "k.yaml", text)
-        assert again.model == MODEL
-        assert again.plan.engine == plan.engine
-        assert again.plan.pool.layout == pool.layout
-        assert own_options(again.plan.pool.options) == pool.options
-        assert again.unknown_flags == ()
+        for said in filter(None, (text, on_llm_d.get(f"llm-d-{pool.role}.yaml"))):
+            again = read_back(folder / "k.yaml", said)
+            assert again.model == MODEL
+            assert again.plan.engine == plan.engine
+            assert again.plan.pool.layout == pool.layout
+            assert own_options(again.plan.pool.options) == pool.options
+            assert again.unknown_flags == ()
         for one in load_all(text, name="k"):
             spec = one["spec"]
             size = spec.get("leaderWorkerTemplate", {}).get("size", 1)
@@ -116,7 +118,9 @@ def test_hostile_names_stay_one_word(model: str, engine: str, disaggregated: boo
     assume(fleet is not None)
     files = {**scripts.host_files(fleet)}
     if not fleet.on_this_machine:
-        files |= kubernetes.manifests(fleet) | (llm_d.values(fleet) if engine == "vllm" else {})
+        files |= kubernetes.manifests(fleet)
+        if fleet.metrics is not None:
+            files |= llm_d.files(fleet) | llm_d_chart.values(fleet)
     for name, text in files.items():
         if name.startswith("serve"):
             line = text.partition("exec ")[2].replace("\\\n", " ")
@@ -124,12 +128,12 @@ def test_hostile_names_stay_one_word(model: str, engine: str, disaggregated: boo
         if not name.startswith(("kubernetes", "llm-d")):
             continue
         documents = list(yaml.load_all(text, Loader=yaml.CSafeLoader))
-        if name.startswith("kubernetes"):
+        if not name.endswith("values.yaml"):
             assert {one["kind"] for one in documents} <= {"ConfigMap", "Deployment", "StatefulSet", "Service"}
             assert all(LABEL.fullmatch(one["metadata"]["name"]) for one in documents)
             for _, _, container in containers(documents):
                 words = expanded([*container.get("command", []), *container.get("args", [])], TOKEN)
-                assert fleet.weights in words or container["name"] == "router"
+                assert fleet.weights in words or container["name"] in ("router", "routing-proxy")
                 assert "hf_secret" not in str(words)
 
 
@@ -182,6 +186,7 @@ def changed(*path: str, value: Any) -> dict[str, Any]:
         (changed("speed", "ttft_ms", "p99", value="fast"), "speed.ttft_ms.p99"),
         (changed("speed", "ttft_ms", "low", value=9000.0), "low 9000 is above high 500"),
         (changed("speed", "ttft_ms", value=[1]), "speed.ttft_ms has no value"),
+        (changed("speed", "ttft_ms", "high", value=None), "speed.ttft_ms has no value"),
         (changed("inputs", "workload", "isl", value=True), "workload isl"),
         (changed("inputs", "workload", "osl", value=2**60), "workload osl"),
         (changed("inputs", "workload", "concurrency", value="64; rm -rf /"), "workload concurrency"),
@@ -230,5 +235,5 @@ def test_every_fact_has_its_source() -> None:
         assert all(":" in pattern for pattern in engine["images"].values())
         assert all(part["source"] for part in (engine.get("disaggregated"), engine.get("router")) if part)
     assert table["kubernetes"]["source"]
-    assert table["llm_d"]["chart_source"]
-    assert table["llm_d"]["router_source"]
+    assert all(table["llm_d"][f"{part}_source"] for part in ("servers", "chart", "router"))
+    assert table["engines"]["tensorrt-llm"]["node_name_source"]

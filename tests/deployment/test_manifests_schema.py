@@ -10,7 +10,7 @@ import yaml
 from fleets import apart, served
 
 from trilemma.engines import deployer
-from trilemma.engines.deployment import benchmark, kubernetes
+from trilemma.engines.deployment import benchmark, kubernetes, llm_d
 from trilemma.plans import Plan
 
 validator = pytest.importorskip("kubernetes_validate")
@@ -51,6 +51,8 @@ def test_objects_hold_against_the_schemas(name: str) -> None:
     make = deployer(plan.engine.name)
     fleet = make(model="/models/org GGUF", plan=plan, version=None, maker="nvidia", per_node=8)
     files = kubernetes.manifests(fleet) | benchmark.on_kubernetes(fleet, ["true"], results="bench.json")
+    if fleet.metrics is not None:
+        files |= {file: text for file, text in llm_d.files(fleet).items() if file != llm_d.ROUTER_VALUES}
     documents = [one for file, text in files.items() if file.endswith(".yaml") for one in yaml.safe_load_all(text)]
     assert documents
     for document in documents:

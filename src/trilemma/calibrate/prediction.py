@@ -118,7 +118,7 @@ def _figure(value: Any, name: str, most: float, *, least: float = 0.0) -> float:
 
 def _statistics(found: Any, name: str) -> dict[str, float]:
     """Mean, bounds and percentiles of one latency in milliseconds."""
-    if not isinstance(found, Mapping) or any(key not in found for key in _STATISTICS[:3]):
+    if not isinstance(found, Mapping) or any(found.get(key) is None for key in _STATISTICS[:3]):
         raise InputError(f"speed.{name} has no value, low and high; give what fit or plan printed with --json")
     values = {
         key: _figure(found[key], f"speed.{name}.{key}", _MOST["ms"])

@@ -127,14 +127,14 @@ def _fleet(estimate: Mapping[str, Any], path: str, target: str) -> tuple[Fleet, 
 
 def _serving(estimate: Mapping[str, Any], path: str, target: str) -> dict[str, str]:
     """All files of a serving plan for ``target``; what the reader must know goes to stderr."""
-    from trilemma.engines.deployment import kubernetes, llm_d, scripts
+    from trilemma.engines.deployment import kubernetes, llm_d, llm_d_chart, scripts
 
     fleet, translated = _fleet(estimate, path, target)
     card = _card(estimate["inputs"].get("cluster", {}))
     contents: dict[str, str] = {}
     notes = list(fleet.notes)
     if target == "llm-d":
-        contents = llm_d.values(fleet)
+        contents = llm_d.files(fleet, card=card) | llm_d_chart.values(fleet)
     elif target == "kubernetes":
         contents = kubernetes.manifests(fleet, card=card)
     else:

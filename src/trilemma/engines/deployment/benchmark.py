@@ -22,7 +22,7 @@ def local(words: Sequence[str], *, results: str, through_gateway: bool = False) 
     """``benchmark.sh`` beside the engines, or through a gateway whose address the variable BASE_URL holds."""
     address = ""
     if through_gateway:
-        address = ' --base-url "${BASE_URL:?address of the gateway, such as http://localhost:8000}"'
+        address = ' --base-url "${BASE_URL:?address of the router or gateway, such as http://localhost:8081}"'
     command = f'exec {shlex.join(words)}{address} "$@"'
     return {"benchmark.sh": f"#!/bin/sh\n# then: trilemma settle {results}\nset -eu\n{command}\n"}
 

@@ -118,6 +118,8 @@ class Fleet:
     notes: tuple[str, ...] = ()
     #: Why no Kubernetes objects are written for this plan, where none are.
     unmanaged: str | None = None
+    #: Words that let a router read an engine's load from it; None where llm-d's cannot.
+    metrics: tuple[str, ...] | None = None
 
     @property
     def apart(self) -> bool:

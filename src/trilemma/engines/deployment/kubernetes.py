@@ -30,12 +30,12 @@ def manifests(fleet: Fleet, *, card: str | None = None) -> dict[str, str]:
     if not fleet.apart:
         group = fleet.groups[0]
         objects = [*_config(name, group.files), *_workload(fleet, group, name), _service(fleet, group, name)]
-        return {"kubernetes.yaml": yaml_text(objects, comments=_comments(fleet, group, card))}
+        return {"kubernetes.yaml": yaml_text(objects, comments=comments(fleet, group, card))}
     contents = {}
     for group in fleet.groups:
         own = f"{name}-{group.role}"
         objects = [*_config(own, group.files), *_workload(fleet, group, own)]
-        contents[f"kubernetes-{group.role}.yaml"] = yaml_text(objects, comments=_comments(fleet, group, card))
+        contents[f"kubernetes-{group.role}.yaml"] = yaml_text(objects, comments=comments(fleet, group, card))
     contents["kubernetes-router.yaml"] = yaml_text(
         _router(fleet, name), comments=[f"{fleet.label}: router of both pools"]
     )
@@ -60,17 +60,18 @@ def check(fleet: Fleet) -> None:
         )
 
 
-def _comments(fleet: Fleet, group: Group, card: str | None) -> list[str]:
+def comments(fleet: Fleet, group: Group, card: str | None) -> list[str]:
+    """What stands above the objects of ``group``: engine and release, shape, the card that it was planned for."""
     engines = "1 engine" if group.replicas == 1 else f"{group.replicas} engines"
     cards = f"{group.gpus_per_node} GPU{'s' if group.gpus_per_node > 1 else ''}"
     shape = cards if group.nodes == 1 else f"{group.nodes} nodes x {cards}"
     role = "" if group.role == "serve" else f"{group.role}, "
-    comments = [f"{fleet.label}: {role}{engines} of {shape}"]
+    lines = [f"{fleet.label}: {role}{engines} of {shape}"]
     if card is not None and _CARD.fullmatch(card):
-        comments.append(f"Planned for {card}: select its nodes where the cluster has other cards too")
+        lines.append(f"Planned for {card}: select its nodes where the cluster has other cards too")
     if group.nodes > 1:
-        comments.append("LeaderWorkerSet is an add-on: kubernetes-sigs/lws")
-    return comments
+        lines.append("LeaderWorkerSet is an add-on: kubernetes-sigs/lws")
+    return lines
 
 
 def labels(name: str, role: str) -> dict[str, str]:
@@ -85,20 +86,33 @@ def _config(name: str, files: Mapping[str, str]) -> list[dict[str, Any]]:
 
 def _workload(fleet: Fleet, group: Group, name: str) -> list[dict[str, Any]]:
     if group.span is not None:
-        return [_set_of_nodes(fleet, group, group.span, name)]
+        return [_nodes(fleet, group, group.span, name)]
     own = labels(name, group.role)
     config = name if group.files else None
     template = {"metadata": {"labels": own}, "spec": pod_of(fleet, group, config=config)}
-    spec: dict[str, Any] = {"replicas": group.replicas, "selector": {"matchLabels": dict(own)}}
     if fleet.apart:
         # The router lists engines by name; all may start at once.
-        spec |= {"serviceName": name, "podManagementPolicy": "Parallel", "template": template}
+        spec = {
+            "replicas": group.replicas,
+            "selector": {"matchLabels": dict(own)},
+            "serviceName": name,
+            "podManagementPolicy": "Parallel",
+            "template": template,
+        }
         return [_object("StatefulSet", name, own, spec), _headless(fleet, own, name)]
-    # A new pod finds no free cards beside the old one: the old one goes first.
-    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
-    deadline = facts()["kubernetes"]["start_s"] + 600
-    spec |= {"strategy": rolling, "progressDeadlineSeconds": deadline, "template": template}
-    return [_object("Deployment", name, own, spec)]
+    return [deployment(group, name, own, template)]
+
+
+def deployment(group: Group, name: str, own: Mapping[str, str], template: Mapping[str, Any]) -> dict[str, Any]:
+    """Engines of one node that need no name: a new pod finds no free cards beside the old one, so the old one goes first."""
+    spec = {
+        "replicas": group.replicas,
+        "selector": {"matchLabels": dict(own)},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+        "progressDeadlineSeconds": facts()["kubernetes"]["start_s"] + 600,
+        "template": template,
+    }
+    return _object("Deployment", name, own, spec)
 
 
 def _object(kind: str, name: str, own: Mapping[str, str], spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,21 +120,25 @@ def _object(kind: str, name: str, own: Mapping[str, str], spec: Mapping[str, Any
     return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "labels": dict(own)}, "spec": dict(spec)}
 
 
-def _set_of_nodes(fleet: Fleet, group: Group, span: Span, name: str) -> dict[str, Any]:
-    """A group of pods is one engine: the leader answers requests, and all restart together."""
+def _nodes(fleet: Fleet, group: Group, span: Span, name: str) -> dict[str, Any]:
     own = labels(name, group.role)
     config = name if group.files else None
     leader = {"metadata": {"labels": own}, "spec": pod_of(fleet, group, config=config)}
     worker = {"metadata": {"labels": dict(own)}, "spec": worker_pod(fleet, group, span, config=config)}
+    return set_of_nodes(group, set_name(fleet, name), own, leader, worker)
+
+
+def set_of_nodes(
+    group: Group, name: str, own: Mapping[str, str], leader: Mapping[str, Any], worker: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A group of pods is one engine: the leader answers requests, and all restart together."""
     template = {
         "size": group.nodes,
         "restartPolicy": "RecreateGroupOnPodRestart",
         "leaderTemplate": leader,
         "workerTemplate": worker,
     }
-    return _object(
-        "LeaderWorkerSet", set_name(fleet, name), own, {"replicas": group.replicas, "leaderWorkerTemplate": template}
-    )
+    return _object("LeaderWorkerSet", name, own, {"replicas": group.replicas, "leaderWorkerTemplate": template})
 
 
 def set_name(fleet: Fleet, name: str) -> str:

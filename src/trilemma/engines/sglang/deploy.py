@@ -69,6 +69,8 @@ def fleet(*, model: str, plan: Plan, version: str | None, maker: str, per_node: 
         per_node=per_node,
         router=_router() if apart or pools[0].replicas > 1 else None,
         beside=beside,
+        notes=_notes(pools) if apart else (),
+        metrics=("--enable-metrics",),
     )
 
 
@@ -80,6 +82,18 @@ def _check_stages(prefill: int, decode: int, *, at: Version) -> None:
             f"decode engines of {decode} pipeline stages: SGLang takes 1, or from"
             f" {'.'.join(map(str, since))} on as many as prefill engines have ({prefill})"
         )
+
+
+def _notes(pools: Sequence[Pool]) -> tuple[str, ...]:
+    """What hands caches over between ranks that hold other heads; the model decides whether it is wanted."""
+    ranks = [int(pool.layout.tp) for pool in pools]
+    if ranks[0] == ranks[1]:
+        return ()
+    staging = _FACTS["disaggregated"]["staging"]
+    return (
+        f"prefill engines of {ranks[0]} tensor ranks and decode engines of {ranks[1]}: set {staging}=1 for both, as SGLang"
+        " says for models without latent attention",
+    )
 
 
 def _roles(pool: Pool) -> dict[str, str]:

@@ -78,6 +78,7 @@ def _group(model: str, plan: Plan, pool: Pool, *, per_node: int | None, apart: b
     if options:
         words += ["--extra_llm_api_options", name]
     gpus = int(pool.layout.gpus) // copies
+    nodes = nodes_for(gpus, per_node)
     return Group(
         role=pool.role,
         replicas=pool.replicas * copies,
@@ -86,8 +87,16 @@ def _group(model: str, plan: Plan, pool: Pool, *, per_node: int | None, apart: b
         arguments=tuple(words[1:]),
         entry="args",
         files={name: _yaml(options)} if options else {},
-        nodes=nodes_for(gpus, per_node),
+        environment=_short_name(own) if nodes == 1 else (),
+        nodes=nodes,
     )
+
+
+def _short_name(plan: Plan) -> tuple[tuple[str, str], ...]:
+    """A name of the node that the MPI of newer images accepts: it refuses the long names that pods have."""
+    named = _FACTS["node_name"]
+    release = padded(parse_version(str(plan.engine.version), engine="TensorRT-LLM"))
+    return ((named["variable"], named["value"]),) if release >= padded(parse_version(named["since"])) else ()
 
 
 def _shares_experts(pool: Pool) -> bool:

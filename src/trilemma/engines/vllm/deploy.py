@@ -76,6 +76,7 @@ def fleet(*, model: str, plan: Plan, version: str | None, maker: str, per_node: 
         router=_router() if apart or pools[0].replicas > 1 else None,
         beside=beside,
         notes=_notes(pools, at) if apart else (),
+        metrics=(),
     )
 
 
