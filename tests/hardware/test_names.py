@@ -1,14 +1,13 @@
 """Any spelling in use finds its accelerator; what is not certain is refused or listed as assumed."""
 
 import contextlib
-import tomllib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trilemma.errors import InputError, UnknownName
-from trilemma.hardware import all_accelerators, catalogue, find, find_measured, parse_gpu_argument
+from trilemma.hardware import all_accelerators, find, find_measured, parse_gpu_argument
 from trilemma.quantities import GIB
 
 FOUND = {
@@ -227,12 +226,3 @@ def test_no_text_breaks_the_lookup(text: str):
     for ask in (find, find_measured, parse_gpu_argument):
         with contextlib.suppress(InputError):
             ask(text)
-
-
-def test_heads_are_read_as_the_toml_reader_reads_them() -> None:
-    """Finding a part by name takes a fast reader of the first lines; it must see what the strict one sees."""
-    for path in sorted(catalogue._FOLDER.glob("*.toml")):
-        head = path.read_text(encoding="utf-8").split("\n[", 1)[0]
-        strict = {key: value for key, value in tomllib.loads(head).items() if key in catalogue.FOUND_BY}
-        assert catalogue._head(head, where=path.name) == strict, path.name
-    assert catalogue._head("name = 'X'\nlabel_gb = 1_0", where="x") == {"name": "X", "label_gb": 10}

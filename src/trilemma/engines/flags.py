@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
 from trilemma.data.digest import DATA
+from trilemma.data.plain_toml import loads
 from trilemma.engines.versions import Version, padded, parse_version
 from trilemma.errors import InputError, shorten
 
@@ -151,7 +151,7 @@ class Rows(Mapping[str, Flag]):
 
     def __getitem__(self, name: str) -> Flag:
         if name not in self._read:
-            self._read[name] = _flag(name, tomllib.loads(self._lines[name])[name], self._versions)
+            self._read[name] = _flag(name, loads(self._lines[name])[name], self._versions)
         return self._read[name]
 
     def __contains__(self, name: object) -> bool:
@@ -176,7 +176,7 @@ def read_table(file: str, engine: str, **rules: bool) -> FlagTable:
     """
     head, _, body = (DATA / "engines" / file).read_text(encoding="utf-8").partition("\n[flags]\n")
     body, _, _ = body.partition("\n[")
-    data = tomllib.loads(head)
+    data = loads(head)
     versions = tuple(padded(parse_version(version, engine=engine)) for version in data["versions"])
     flags = Rows({name: line for line, name in _LINE.findall(body)}, versions)
     shorts = {short: flag for flag in flags.with_key("short") for short in flag.short}

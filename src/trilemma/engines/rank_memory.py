@@ -5,15 +5,14 @@ The coefficients stand in ``data/coefficients/serving_memory.toml``; every funct
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
+from trilemma.data.plain_toml import read_data
 from trilemma.engines.loading import weights_relative
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.memory.ledger import Ledger, Line
@@ -40,8 +39,7 @@ ATTENTION_ROLES = (
 @cache
 def coefficients() -> dict[str, Any]:
     """The shipped coefficients; not to be changed in place."""
-    text = files("trilemma.data").joinpath("coefficients", "serving_memory.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return read_data("coefficients/serving_memory.toml")
 
 
 def context_bytes(accelerator: Accelerator, ranks: Numbers) -> Any:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
 from typing import Any
 
-from trilemma.data.digest import DATA
+from trilemma.data.plain_toml import read_data
 from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
 
@@ -25,4 +24,4 @@ def check_vendor(engine: str, accelerator: Accelerator) -> None:
 
 @cache
 def _document() -> dict[str, Any]:
-    return tomllib.loads((DATA / "engines" / "vendors.toml").read_text(encoding="utf-8"))
+    return read_data("engines/vendors.toml")

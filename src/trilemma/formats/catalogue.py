@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from trilemma.data.digest import DATA
+from trilemma.data.plain_toml import read_data
 from trilemma.errors import InputError, UnknownName, shorten
 from trilemma.formats.formats import Format
 
@@ -79,7 +78,7 @@ def _normal(name: str) -> str:
 
 @cache
 def _document() -> dict[str, Any]:
-    return tomllib.loads((DATA / "formats.toml").read_text(encoding="utf-8"))
+    return read_data("formats.toml")
 
 
 @cache

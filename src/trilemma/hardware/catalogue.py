@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+from trilemma.data.plain_toml import loads
 from trilemma.errors import Caution, InputError, UnknownName, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.names import Spelling, plain, spell, unmatched_words
-from trilemma.hardware.reader import parse_toml, read_accelerator, read_text
+from trilemma.hardware.reader import read_accelerator, read_text
 from trilemma.quantities import GIB
 
 _FOLDER = Path(__file__).parent.parent / "data" / "accelerators"
@@ -24,11 +23,6 @@ _SIZE_TOLERANCE = 0.07
 _TOTAL_TOLERANCE = 0.02
 #: Parts whose totals lie this close together are not told apart by a total.
 _SAME_TOTAL = 0.002
-
-
-#: Keys of a data file that its part is found by.
-FOUND_BY = ("name", "vendor", "label_gb", "label_options_gb", "aliases", "device_names")
-_FOUND_BY = re.compile(rf"^({'|'.join(FOUND_BY)})[ \t]*=[ \t]*(.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,7 +134,7 @@ def _load(path: Path) -> Accelerator:
 
 def _read_entry(path: Path) -> _Entry:
     """Only the keys before the first table are parsed: names stand there, and the whole catalogue is many files."""
-    head = _head(read_text(path).split("\n[", 1)[0], where=path.name)
+    head = loads(read_text(path).split("\n[", 1)[0])
     names = (path.stem, head["name"], *head.get("aliases", ()))
     return _Entry(
         id=path.stem,
@@ -151,14 +145,6 @@ def _read_entry(path: Path) -> _Entry:
         names=tuple(spell(one) for one in names),
         device_names=frozenset(plain(one) for one in (*names, *head.get("device_names", ()))),
     )
-
-
-def _head(text: str, *, where: str) -> dict[str, Any]:
-    """The keys by which a part is found. Values that JSON reads as TOML does are read by its reader, which is fast."""
-    try:
-        return {key: json.loads(value) for key, value in _FOUND_BY.findall(text)}
-    except ValueError:
-        return parse_toml(text, where=where)
 
 
 def _is_path(name: str) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
 from typing import Any
 
-from trilemma.data.digest import DATA
+from trilemma.data.plain_toml import read_data
 from trilemma.errors import UnknownName
 from trilemma.plans.training import Optimizer, TrainingRecipe
 
@@ -37,7 +36,7 @@ def optimizer_names() -> tuple[str, ...]:
 
 @cache
 def _document() -> dict[str, Any]:
-    return tomllib.loads((DATA / "training_recipes.toml").read_text(encoding="utf-8"))
+    return read_data("training_recipes.toml")
 
 
 def _fields(row: dict[str, Any]) -> dict[str, Any]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from importlib import resources
 from typing import Any
 
 import numpy as np
 
+from trilemma.data.plain_toml import read_data
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.quantities import Numbers
 
@@ -166,5 +165,4 @@ def _coefficients(vendor: str, capability: float | None) -> Coefficients:
 @cache
 def spec_sheet() -> Mapping[str, Any]:
     """The data file of spec-sheet timing, as read."""
-    text = resources.files("trilemma.data").joinpath("coefficients/spec_sheet.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return read_data("coefficients/spec_sheet.toml")

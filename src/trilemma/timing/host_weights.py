@@ -7,15 +7,14 @@ pass. Either way the time is that of bytes over a slow road; what cards hold run
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from importlib import resources
 from typing import Any, Protocol
 
 import numpy as np
 
+from trilemma.data.plain_toml import read_data
 from trilemma.formats.formats import Format
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
@@ -273,5 +272,4 @@ def host_spread(host: Host, part: HostPart, *, prompt: bool) -> tuple[float, flo
 
 @cache
 def _data() -> Mapping[str, Any]:
-    text = resources.files("trilemma.data").joinpath("coefficients/host_memory.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return read_data("coefficients/host_memory.toml")

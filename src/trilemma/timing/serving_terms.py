@@ -6,17 +6,16 @@ not measured has the levels that it shares with those that were.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
 import numpy as np
 
+from trilemma.data.plain_toml import read_data
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.catalogue import find
 from trilemma.timing.coefficients import SCALED_BY
@@ -186,5 +185,4 @@ def from_document(document: Mapping[str, Any]) -> ServingTerms:
 
 
 def _read(name: str) -> Mapping[str, Any]:
-    text = resources.files("trilemma.data").joinpath(f"coefficients/{name}").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return read_data(f"coefficients/{name}")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
+from trilemma.data.plain_toml import read_data
 from trilemma.engines.versions import Version, in_force, padded, parse_version
 from trilemma.errors import Caution, InputError, shorten
 
@@ -70,8 +69,7 @@ def release_of(date: str) -> Version:
 
 @cache
 def _data() -> dict[str, Any]:
-    text = files("trilemma.data").joinpath("engines", "sglang.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return read_data("engines/sglang.toml")
 
 
 @cache

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 
+from trilemma.data.plain_toml import read_data
 from trilemma.engines.flags import FlagTable, read_table
 
 _FILE = "tensorrt_llm_flags.toml"
@@ -20,5 +19,4 @@ def table() -> FlagTable:
 @cache
 def keys() -> Mapping[str, str]:
     """Key of the YAML (dots reach into mappings) → flag that says the same."""
-    text = files("trilemma.data").joinpath("engines", _FILE).read_text(encoding="utf-8")
-    return dict(tomllib.loads(text)["keys"])
+    return dict(read_data(f"engines/{_FILE}")["keys"])

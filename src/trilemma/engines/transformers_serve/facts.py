@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
+from trilemma.data.plain_toml import read_data
 from trilemma.engines.versions import Version, in_force, padded, parse_version
 from trilemma.errors import Caution, shorten
 
@@ -46,8 +45,7 @@ def for_version(version: str | None) -> TransformersFacts:
 
 @cache
 def _data() -> dict[str, Any]:
-    text = files("trilemma.data").joinpath("engines", "transformers_serve.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return read_data("engines/transformers_serve.toml")
 
 
 @cache

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any, Literal
 
+from trilemma.data.plain_toml import read_data
 from trilemma.engines.versions import Version, in_force, parse_version
 from trilemma.errors import Caution, InputError, shorten
 
@@ -135,8 +134,7 @@ def _without_version(date: str | None) -> VllmFacts:
 
 @cache
 def _data() -> dict[str, Any]:
-    text = files("trilemma.data").joinpath("engines", "vllm.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return read_data("engines/vllm.toml")
 
 
 @cache

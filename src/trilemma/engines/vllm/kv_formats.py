@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
-from importlib.resources import files
 
+from trilemma.data.plain_toml import read_data
 from trilemma.errors import UnknownName
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
@@ -27,9 +26,8 @@ def kv_format(name: str | None, *, model_dtype: Format) -> Format:
 
 @cache
 def _own() -> dict[str, Format]:
-    text = files("trilemma.data").joinpath("engines", "vllm.toml").read_text(encoding="utf-8")
     found: dict[str, Format] = {}
-    for row in tomllib.loads(text)["kv_format"]:
+    for row in read_data("engines/vllm.toml")["kv_format"]:
         if "same_as" in row:
             found[row["name"]] = catalogue.get(row["same_as"])
         else:

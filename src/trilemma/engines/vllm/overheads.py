@@ -5,17 +5,16 @@ The coefficients stand in ``data/coefficients/vllm_memory.toml``, by era of the 
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any, Literal
 
 import numpy as np
 
+from trilemma.data.plain_toml import read_data
 from trilemma.engines.vllm.facts import VllmFacts
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import DenseFfn, ExpertFfn, LatentAttention, Model
@@ -254,5 +253,4 @@ def _data() -> dict[str, Any]:
 @cache
 def shipped() -> dict[str, Any]:
     """The coefficients of the data file; not to be changed in place."""
-    text = files("trilemma.data").joinpath("coefficients", "vllm_memory.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return read_data("coefficients/vllm_memory.toml")

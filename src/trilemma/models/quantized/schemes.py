@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from trilemma.data.digest import DATA
+from trilemma.data.plain_toml import read_data
 from trilemma.errors import InputError, UnknownName
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
@@ -184,7 +183,7 @@ def _added(assumptions: Iterable[str], note: str) -> tuple[str, ...]:
 
 @cache
 def _document() -> dict[str, Any]:
-    return tomllib.loads((DATA / "models" / "schemes.toml").read_text(encoding="utf-8"))
+    return read_data("models/schemes.toml")
 
 
 def _hybrid(row: dict[str, Any] | None) -> dict[str, Any]:
