@@ -2,7 +2,8 @@
 
 The candidate is compared with the reference over the tail of the steps that both reached. Noise inside a run comes from
 means of consecutive blocks of the difference (batch means: Law and Kelton, Simulation Modeling and Analysis, §9.5.3, so
-that neighbouring steps may correlate, and noise common to both runs cancels); noise between runs from repeats with other
+that neighbouring steps may correlate, and noise common to both runs cancels). Curves that wander apart and back make even
+block means alike; what their correlation says is then worth fewer blocks. Noise between runs comes from repeats with other
 seeds, or from a stated prior where there is only one run a side.
 """
 
@@ -21,10 +22,11 @@ from trilemma.errors import InputError
 Array = NDArray[np.float64]
 Outcome = Literal["pass", "fail", "not enough data"]
 
-#: Student's t, 95 % one-sided, for the degrees of freedom of few blocks or runs; beyond the table the normal value.
-_T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753)
+#: Student's t, 95 % one-sided, for few degrees of freedom; beyond the table by Cornish and Fisher's expansion.
+_T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895)
 _Z95 = 1.645
-_BLOCKS = 10
+_BLOCKS = 20
+_MOST_CORRELATION = 0.95
 _LEAST_STEPS = 20
 _LEAST_TAIL = 10
 _LARGEST_LOSS = 1e30
@@ -126,21 +128,41 @@ def gate(reference: Sequence[Curve], candidate: Sequence[Curve], rules: GateRule
     ours = np.array([[curve[step] for step in tail] for curve in candidate])
     theirs = np.array([[curve[step] for step in tail] for curve in reference])
     gap, error, freedom = _gap(theirs, ours, rules)
-    half = _t95(freedom) * error
-    return _judged(gap, half, error, rules, steps, len(tail), runs)
+    return _judged(gap, _t95(freedom) * error, error, rules, steps, len(tail), runs)
 
 
 def _gap(reference: Array, candidate: Array, rules: GateRules) -> tuple[float, float, float]:
     """(relative gap, its standard error, degrees of freedom) from tails of shape (runs, steps)."""
     level = float(reference.mean())
     difference = (candidate.mean(axis=0) - reference.mean(axis=0)) / level
-    blocks = np.array([block.mean() for block in np.array_split(difference, min(_BLOCKS, len(difference) // 2))])
-    inside = float(blocks.std(ddof=1)) / math.sqrt(len(blocks))
+    gap = float(difference.mean())
+    inside, blocks = _inside_runs(difference)
     if rules.paired:
-        return float(difference.mean()), inside, len(blocks) - 1
-    between, freedom = _between_runs(reference / level, candidate / level, rules)
+        return gap, inside, blocks - 1
+    between, repeats = _between_runs(reference / level, candidate / level, rules)
+    if repeats:
+        return gap, max(inside, between), repeats
     error = math.hypot(inside, between) if len(reference) == len(candidate) == 1 else max(inside, between)
-    return float(difference.mean()), error, freedom if freedom else len(blocks) - 1
+    # The prior is stated, not estimated: only the part from blocks is uncertain (Welch and Satterthwaite).
+    return gap, error, (blocks - 1) * (error / inside) ** 4 if inside else math.inf
+
+
+def _inside_runs(difference: Array) -> tuple[float, float]:
+    """Standard error of the mean of ``difference`` over steps, and how many independent blocks it is worth.
+
+    Block means that follow a first-order autoregression of correlation r are worth (1 − r) / (1 + r) of their number; the
+    estimate of r from n means is low by (1 + 3r) / n (Kendall 1954).
+    """
+    blocks = np.array([block.mean() for block in np.array_split(difference, min(_BLOCKS, len(difference) // 2))])
+    count = len(blocks)
+    centred = blocks - blocks.mean()
+    squares = float((centred**2).sum())
+    if squares == 0:
+        return 0.0, count
+    seen = float((centred[1:] * centred[:-1]).sum()) / squares
+    correlation = min(max(seen + (1 + 3 * seen) / count, 0.0), _MOST_CORRELATION)
+    worth = count * (1 - correlation) / (1 + correlation)
+    return math.sqrt(squares / (count - 1) / worth), max(worth, 2.0)
 
 
 def _between_runs(reference: Array, candidate: Array, rules: GateRules) -> tuple[float, float]:
@@ -198,5 +220,7 @@ def _first_broken(curve: Curve) -> int | None:
 
 
 def _t95(freedom: float) -> float:
-    at = int(freedom) - 1
-    return _T95[at] if 0 <= at < len(_T95) else _Z95
+    at = max(int(min(freedom, len(_T95) + 1)), 1) - 1
+    if at < len(_T95):
+        return _T95[at]
+    return _Z95 + (_Z95**3 + _Z95) / (4 * freedom) + (5 * _Z95**5 + 16 * _Z95**3 + 3 * _Z95) / (96 * freedom**2)
