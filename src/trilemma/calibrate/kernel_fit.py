@@ -12,10 +12,12 @@ import numpy as np
 from trilemma.calibrate.bounded_fit import fit_log_ratio
 from trilemma.calibrate.kernel_models import blank, model_of
 from trilemma.calibrate.kernel_tables import KernelRows
+from trilemma.hardware import find
 from trilemma.quantities import Array
 from trilemma.timing.kernels.collectives import RANKS, parameters_for
 from trilemma.timing.kernels.fitted import Parameter
 from trilemma.timing.kernels.formulas import COLLECTIVES, parameters_of
+from trilemma.timing.kernels.gemm_tiles import tile_rules
 
 #: A part with fewer rows keeps the numbers of the whole that it belongs to.
 FEWEST_ROWS = 40
@@ -148,7 +150,7 @@ def _fit(rows: KernelRows, parameters: Sequence[Parameter], above: Mapping[str, 
     for _ in range(_PASSES if counted else 0):
         before = dict(picked)
         for parameter in counted:
-            for choice in parameter.choices:
+            for choice in _choices(parameter, rows):
                 if choice != picked[parameter.name]:
                     values, tried = _smooth_fit(rows, smooth, start, {**picked, parameter.name: choice})
                     if tried < cost:
@@ -157,6 +159,14 @@ def _fit(rows: KernelRows, parameters: Sequence[Parameter], above: Mapping[str, 
         if picked == before:
             break
     return best
+
+
+def _choices(parameter: Parameter, rows: KernelRows) -> tuple[float, ...]:
+    """The alternatives of ``parameter`` that the card of ``rows`` can have."""
+    if parameter.name != "tile_rule":
+        return parameter.choices
+    capability, rules = find(rows.accelerator).compute_capability, tile_rules()
+    return tuple(choice for choice in parameter.choices if rules[int(choice)].exists(capability, rows.dtype))
 
 
 def _smooth_fit(

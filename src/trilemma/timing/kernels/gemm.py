@@ -8,6 +8,7 @@ import numpy as np
 
 from trilemma.quantities import Numbers
 from trilemma.timing.kernels.fitted import KernelCoefficients, Parameter
+from trilemma.timing.kernels.gemm_tiles import tile_rules
 from trilemma.timing.kernels.shapes import MEGA, MICRO, NANO, rounded_max, waves
 
 PARAMETERS = (
@@ -26,9 +27,10 @@ PARAMETERS = (
     Parameter(name="row_ns", start=10.0, low=0.0, high=2000.0, meaning="nanoseconds to quantise one row, per multiprocessor"),
     Parameter(name="single_row_us", start=0.2, low=0.0, high=60.0, meaning="microseconds more where there is one row"),
     Parameter(name="quantise_passes", start=1.4, low=0.0, high=20.0, meaning="passes that quantising activations costs"),
+    Parameter(name="power_sag", start=0.1, low=0.0, high=1.0, meaning="time lost where tensor cores never wait: lower clocks"),
     Parameter(
-        name="tile_rule", start=0.0, low=0.0, high=2.0, choices=(0.0, 1.0, 2.0),
-        meaning="how tiles are chosen: 0 searched, 1 and 2 looked up by rows (128 or 64 rows at most in large products)",
+        name="tile_rule", start=0.0, low=0.0, high=7.0, choices=tuple(float(number) for number in range(8)),
+        meaning="how tiles are chosen, by number in gemm_tiles.toml: 0 searched, else looked up by rows and columns",
     ),
     Parameter(name="splits_k", start=1.0, low=0.0, high=1.0, choices=(0.0, 1.0), meaning="1 where k may be split"),
     Parameter(
@@ -37,26 +39,8 @@ PARAMETERS = (
     ),
 )  # fmt: skip
 
-#: Output tiles (rows, columns) that libraries choose between, and into how many parts they split k.
-_TILES = (
-    (256, 128), (128, 256), (128, 128), (64, 256), (64, 128), (128, 64), (64, 64), (16, 128), (16, 64),
-)  # fmt: skip
+#: Into how many parts libraries split k.
 _SPLITS = (1, 2, 4, 8, 16)
-#: How a library chooses: it searches all tiles, or looks one up by the rows of the product (up to 16, 64, 128, 256, more),
-#: as CUTLASS kernels without autotuning do.
-_ROW_EDGES = (16, 64, 128, 256)
-_EVERY = frozenset(_TILES)
-_TILE_RULES: tuple[tuple[frozenset[tuple[int, int]], ...], ...] = (
-    (_EVERY,) * 5,
-    (
-        frozenset({(16, 64), (16, 128)}), frozenset({(64, 64)}), frozenset({(64, 128)}),
-        frozenset({(128, 128)}), frozenset({(128, 128)}),
-    ),
-    (
-        frozenset({(16, 64), (16, 128)}), frozenset({(64, 64)}), frozenset({(64, 64)}),
-        frozenset({(64, 128), (128, 64)}), frozenset({(64, 128), (128, 128)}),
-    ),
-)  # fmt: skip
 _ACTIVATION_BYTES = 2.0
 _ACCUMULATOR_BYTES = 4.0
 #: Benchmarks rotate up to five copies of the weights, which stay cached together when one is below a sixth of L2.
@@ -98,25 +82,28 @@ def _gain(c: KernelCoefficients, held: Any) -> Any:
 
 
 def _compute_s(c: KernelCoefficients, m: Any, n: Any, k: Any) -> Any:
-    """The fastest tile and split for each shape; without multiprocessors one block is the card and nothing is quantised."""
+    """The fastest tile and split for each shape; without multiprocessors one block is the card and nothing is quantised.
+
+    The fuller the tensor cores, the lower the clock that a power cap leaves them: ``power_sag`` more time where no
+    multiprocessor ever waits.
+    """
     peak = c["compute_share"] * c.flops_per_s
     if c.multiprocessors <= 0:
         return 2 * m * n * (k + c["startup_k"]) / peak
-    allowed = _TILE_RULES[int(c["tile_rule"])]
-    regime = np.searchsorted(_ROW_EDGES, m)
+    rule = tile_rules()[int(c["tile_rule"])]
+    band = rule.band(m, n)
     best: Any = np.inf
-    for rows, columns in _TILES:
-        of_regime = np.array([(rows, columns) in tiles for tiles in allowed])
-        if not of_regime.any():
-            continue
+    for rows, columns in rule.tiles:
         blocks = np.ceil(m / rows) * np.ceil(n / columns)
         rate = peak / c.multiprocessors / (1 + c["tile_loss"] * 64 * (1 / rows + 1 / columns))
         step_s = 2 * rows * columns / rate + c["chain_us"] * MICRO / 1024
+        allowed = rule.allows(rows, columns)[band]
         for parts in _SPLITS if c["splits_k"] else (1,):
             rounds = waves(blocks * parts, c.multiprocessors, c["wave_tail"])
             seconds = rounds * (k / parts + c["startup_k"]) * step_s
             if parts > 1:
                 reduced = _ACCUMULATOR_BYTES * m * n * parts / (c["cached_gain"] * c.bytes_per_s)
                 seconds = seconds + c["split_us"] * MICRO + reduced
-            best = np.minimum(best, np.where(of_regime[regime], seconds, np.inf))
-    return best
+            best = np.minimum(best, np.where(allowed, seconds, np.inf))
+    busy = 2 * m * n * k / c.flops_per_s / best
+    return best * (1 + c["power_sag"] * busy)
