@@ -15,9 +15,10 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.models.resolve import load_model
 from trilemma.plans import EngineRef
 from trilemma.search import Fixed, search_serving
+from trilemma.search.found import found_of
 from trilemma.search.pareto import front_of_two, pareto_front
 from trilemma.search.question import Choice, Question
-from trilemma.search.search import _found, table_of
+from trilemma.search.search import table_of
 from trilemma.search.space import layouts, precisions
 from trilemma.workloads import Serving
 
@@ -61,7 +62,7 @@ def test_the_table_and_the_single_plan_agree(model, gpu, gpus, load):
     table = table_of(loaded, [choice], question)
     assert len(table) > 10
     for row in range(0, len(table), max(1, len(table) // 6)):
-        found = _found(table, row, question)
+        found = found_of(table, row, question)
         answer = found.estimate
         assert answer.fits
         assert len(found.plan.pools) == 2
@@ -81,7 +82,7 @@ def test_replicas_in_the_table_and_in_the_single_plan_agree():
         table = table_of(loaded, [Choice(precision=one, kv_dtype="auto")], question)
         assert table.replicas.max() == 32
         for row in range(0, len(table), max(1, len(table) // 6)):
-            speed = _found(table, row, question).estimate.speed
+            speed = found_of(table, row, question).estimate.speed
             assert speed.tokens_per_s_per_gpu.value == pytest.approx(table.per_gpu[row], rel=1e-9)
             assert speed.ttft_s.interval.value == pytest.approx(table.ttft_s[row], rel=1e-9)
 

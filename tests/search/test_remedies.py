@@ -13,8 +13,9 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.models.quantized import requantize
 from trilemma.models.resolve import load_model
 from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
-from trilemma.search import Fixed, remedies
+from trilemma.search import Fixed
 from trilemma.search.nearest import nearest_miss
+from trilemma.search.remedies import remedies
 from trilemma.workloads import Serving
 
 CASES = [

@@ -74,8 +74,9 @@ def test_no_plan_shown_beats_one_of_the_front(main_job):
 )
 def test_the_table_and_the_single_plan_agree(model, gpu, gpus):
     from trilemma.plans import EngineRef
+    from trilemma.search.found import found_of
     from trilemma.search.question import Choice, Question
-    from trilemma.search.search import _found, table_of
+    from trilemma.search.search import table_of
     from trilemma.search.space import kv_dtypes, precisions
 
     loaded, cluster = load_model(model), Cluster.of(find(gpu), gpus)
@@ -88,7 +89,7 @@ def test_the_table_and_the_single_plan_agree(model, gpu, gpus):
     table = table_of(loaded, choices, question)
     assert len(table) > 100
     for row in range(0, len(table), 61):
-        answer = _found(table, row, question).estimate
+        answer = found_of(table, row, question).estimate
         assert answer.fits
         assert answer.speed.tokens_per_s_per_gpu.value == pytest.approx(table.per_gpu[row], rel=1e-9)
         assert answer.speed.ttft_s.interval.value == pytest.approx(table.ttft_s[row], rel=1e-9)

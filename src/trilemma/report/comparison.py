@@ -13,7 +13,7 @@ from trilemma.report.document import estimate_document
 from trilemma.report.plans import load_words, memory_bar, money, seconds, weights_words
 from trilemma.report.tables import render_table
 from trilemma.search.compare import Candidate, Comparison
-from trilemma.search.search import Found
+from trilemma.search.found import Found
 
 COMPARISON_SCHEMA = "trilemma/comparison@1"
 _CARD = ("GPU", "usable GiB", "TB/s", "matrix formats in hardware", "$/GPU-hour", "price of")

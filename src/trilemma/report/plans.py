@@ -10,8 +10,9 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import Interval
 from trilemma.quantities import show_count
 from trilemma.report.tables import render_table
+from trilemma.search.found import Found
 from trilemma.search.quality import cache_quality
-from trilemma.search.search import Found, SearchResult
+from trilemma.search.search import SearchResult
 from trilemma.search.space import AS_PUBLISHED
 from trilemma.workloads import Serving
 

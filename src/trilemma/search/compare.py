@@ -9,7 +9,8 @@ from trilemma.errors import InputError
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans import EngineRef
-from trilemma.search.search import Found, search_serving
+from trilemma.search.found import Found
+from trilemma.search.search import search_serving
 from trilemma.search.space import AS_PUBLISHED, Fixed
 from trilemma.workloads import Serving
 

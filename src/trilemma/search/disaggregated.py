@@ -1,33 +1,22 @@
-"""Plans with a prefill and a decode pool: each side priced by itself, thinned to what can win, then joined so that rates match.
+"""Plans with a prefill and a decode pool, sized so that the rates of the two match.
 
-A prefill engine is worth joining if no other that fits as often into the same GPUs is as quick and takes as many prompts; a
-decode engine at some batch likewise by the time per token and the requests a second. What is left of both sides is joined in
-every number of workers that the GPUs hold; the best join of each pair of layouts, and those on the front of throughput against
-speed, are then priced exactly, at a whole number of requests in flight.
+What is left of both sides (`pool_sides`) is joined in every number of workers that the GPUs hold; the best join of each pair of
+layouts, and those on the front of throughput against speed, are then priced exactly, at a whole number of requests in flight.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trilemma.search.aggregated import QUEUED
-from trilemma.search.pareto import front_of_two, pareto_front
+from trilemma.search.pareto import front_of_two
+from trilemma.search.pool_sides import OTHERS_BETTER, Joins, Sides, best_of_each
 from trilemma.search.question import DEGREES, Choice, Columns, Question, Start, Started, Tally, started
 from trilemma.search.space import Layouts, take
 from trilemma.search.targets import misses, overshoot
-from trilemma.timing.disaggregation import (
-    DecodeWorker,
-    Flow,
-    PrefillWorker,
-    decode_worker,
-    flow,
-    prefill_worker,
-    prompt_cache_bytes,
-)
 from trilemma.timing.pools import Pools
 
 #: Numbers of prefill workers that are tried: every one up to the first figure, then in steps of the second.
@@ -36,7 +25,6 @@ _EVERY, _STEP = 16, 1.15
 _MOST, _MOST_ENGINES = 96, 2**14
 #: Requests in flight that are priced exactly, over those of the batch: up to the next batch tried.
 _BETWEEN = (1.0, 1.04, 1.08)
-_OTHERS_BETTER = "prefill or decode engines that others beat"
 _PREFILL_BEHIND = "prefill cannot keep up with decode"
 _MORE_GPUS = "more GPUs than a plan shown"
 
@@ -46,8 +34,8 @@ def disaggregated_rows(choice: Choice, start: Start, layouts: Layouts, question:
     tally.unlawful(layouts, 1)
     running = started(choice, start, layouts, question, tally, each=1)
     if (question.workload.osl or 0) < 2 or not len(running):
-        return _priced(running, question, tally, _Joins.none())
-    sides = _Sides(running, question, tally)
+        return _priced(running, question, tally, Joins.none())
+    sides = Sides(running, question, tally)
     if not question.stated:
         joins = _matched(sides, question, tally)
     elif question.free:
@@ -59,119 +47,7 @@ def disaggregated_rows(choice: Choice, start: Start, layouts: Layouts, question:
     return _priced(running, question, tally, joins)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Joins:
-    """A table of plans: ``engines`` prefill engines ``prefill`` with ``workers`` decode engines ``decode``, which are rows of
-    `_Sides` or (`of_layouts`) engines that start. ``requests`` are in flight where a row has a load of its own."""
-
-    prefill: NDArray[Any]
-    decode: NDArray[Any]
-    engines: NDArray[Any]
-    workers: NDArray[Any]
-    requests: NDArray[np.float64] | None = None
-
-    @classmethod
-    def none(cls) -> _Joins:
-        nothing = np.zeros(0, dtype=np.int64)
-        return cls(prefill=nothing, decode=nothing, engines=nothing, workers=nothing)
-
-    def __len__(self) -> int:
-        return len(self.prefill)
-
-    def take(self, chosen: NDArray[Any]) -> _Joins:
-        return replace(
-            self, **{name: getattr(self, name)[chosen] for name in ("prefill", "decode", "engines", "workers")}
-        )
-
-    def of_layouts(self, sides: _Sides) -> _Joins:
-        return replace(self, prefill=sides.prefill_at[self.prefill], decode=sides.decode_at[self.decode])
-
-
-class _Sides:
-    """Both sides of one choice after thinning: ``prefill`` with its engines ``prefill_at``, ``decode`` with engines
-    ``decode_at`` at each batch, indices into the engines that start."""
-
-    def __init__(self, running: Started, question: Question, tally: Tally) -> None:
-        workload = question.workload
-        isl, osl = workload.isl or 0, workload.osl or 0
-        work, machine, kv_format = running.work, running.machine, running.kv_format
-        gpus = np.asarray(running.layout.gpus)
-        prefill = prefill_worker(
-            work, machine, running.layout, isl=isl, kv_format=kv_format, prefix_hit=workload.prefix_hit
-        )
-        at = _prefill_front(prefill, gpus)
-        rows = np.repeat(np.arange(len(running)), len(question.batches))
-        batch = np.tile(np.array(question.batches, dtype=float), len(running))
-        layout = take(running.layout, rows)
-        decode = decode_worker(
-            work, machine, layout, batch=batch, isl=isl, osl=osl, kv_format=kv_format,
-            received_bytes=prompt_cache_bytes(work, layout, tokens=isl, kv_format=kv_format),
-        )  # fmt: skip
-        fits = batch <= running.held[rows]
-        slow = fits & (np.asarray(decode.token_s) * 1e3 > (workload.tpot_ms or np.inf))
-        if np.all(slow | ~fits):
-            slow = fits & (batch > 1)  # the nearest misses are those of a single request
-        kept = _decode_front(decode, gpus[rows], fits & ~slow)
-        if question.stated:
-            thinned = len(running) - len(np.unique(rows[kept]))
-        else:
-            thinned = int((fits & ~slow).sum()) - len(kept)
-            tally.lost(QUEUED, int((~fits).sum()))
-            tally.lost(f"misses --tpot {workload.tpot_ms or 0:g} ms", int(slow.sum()))
-        dropped = len(running) - len(at) + (thinned if question.stated else len(rows) - len(kept))
-        tally.lawful(dropped)
-        tally.fitting += dropped
-        tally.lost(_OTHERS_BETTER, len(running) - len(at) + thinned)
-        self.running = running
-        self.prefill, self.prefill_at = prefill.take(at), at
-        self.decode, self.decode_at = decode.take(kept), rows[kept]
-        self.prefill_gpus, self.decode_gpus = gpus[at], gpus[rows[kept]]
-
-    def joined(self, joins: _Joins, *, offered: NDArray[np.float64] | None = None) -> Flow:
-        """What runs through ``joins`` while every decode engine runs its batch, or ``offered`` of them do."""
-        return flow(
-            self.prefill.take(joins.prefill),
-            self.decode.take(joins.decode),
-            prefill_workers=joins.engines,
-            decode_workers=joins.workers if offered is None else offered,
-            machine=self.running.machine,
-            gpus=self.gpus(joins),
-            slots=self.running.held[self.decode_at[joins.decode]],
-        )
-
-    def gpus(self, joins: _Joins) -> NDArray[Any]:
-        prefill, decode = self.prefill_gpus[joins.prefill], self.decode_gpus[joins.decode]
-        return np.asarray(prefill * joins.engines + decode * joins.workers)
-
-    def pair(self, joins: _Joins) -> NDArray[Any]:
-        """One number for each pair of layouts."""
-        return np.asarray(self.prefill_at[joins.prefill] * len(self.running) + self.decode_at[joins.decode])
-
-
-def _prefill_front(worker: PrefillWorker, gpus: NDArray[Any]) -> NDArray[np.int64]:
-    """Engines that no other beats in prompts a second for each GPU, time of one prompt and ranks that send, among those whose
-    number of GPUs divides theirs."""
-    rate = np.asarray(worker.servers) / worker.each_s / gpus
-    points = np.column_stack([rate, -np.asarray(worker.alone_s), np.asarray(worker.ranks)])
-    kept = [_own_front(points, gpus, size, pareto_front) for size in np.unique(gpus)]
-    return np.sort(np.concatenate(kept))
-
-
-def _decode_front(worker: DecodeWorker, gpus: NDArray[Any], among: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Likewise by requests a second for each GPU and time per token."""
-    rows = np.flatnonzero(among)
-    points = np.column_stack([np.asarray(worker.rate)[rows] / gpus[rows], -np.asarray(worker.token_s)[rows]])
-    kept = [_own_front(points, gpus[rows], size, front_of_two) for size in np.unique(gpus[rows])]
-    return rows[np.sort(np.concatenate(kept))] if kept else rows
-
-
-def _own_front(points: NDArray[np.float64], gpus: NDArray[Any], size: int, front: Any) -> NDArray[np.int64]:
-    beside = np.flatnonzero(size % gpus == 0)
-    good = beside[front(points[beside])]
-    return np.asarray(good[gpus[good] == size])
-
-
-def _all_joins(sides: _Sides, question: Question, *, loads: bool) -> _Joins:
+def _all_joins(sides: Sides, question: Question, *, loads: bool) -> Joins:
     """Every join that the GPUs hold. Where their number is given, decode takes all that prefill leaves. Without ``loads`` each
     pair of layouts comes once."""
     most = question.cluster.gpus
@@ -182,7 +58,7 @@ def _all_joins(sides: _Sides, question: Question, *, loads: bool) -> _Joins:
     left = most - sides.prefill_gpus[:, None] * engines
     workers = left[:, None, :] // sides.decode_gpus[rows][None, :, None]
     prefill, decode, at = np.nonzero(workers >= 1)
-    full = _Joins(prefill=prefill, decode=rows[decode], engines=engines[at], workers=workers[prefill, decode, at])
+    full = Joins(prefill=prefill, decode=rows[decode], engines=engines[at], workers=workers[prefill, decode, at])
     if not question.free:
         return full
     again = np.repeat(np.arange(len(full)), full.workers)
@@ -197,7 +73,7 @@ def _numbers(most: int) -> NDArray[np.int64]:
     return np.array([number for number in found if number < most], dtype=np.int64)
 
 
-def _matched(sides: _Sides, question: Question, tally: Tally) -> _Joins:
+def _matched(sides: Sides, question: Question, tally: Tally) -> Joins:
     """Without a load: the joins worth pricing, at the requests in flight of their batch."""
     joins = _all_joins(sides, question, loads=True)
     tally.lawful(len(joins))
@@ -217,25 +93,23 @@ def _matched(sides: _Sides, question: Question, tally: Tally) -> _Joins:
     score = np.where(good, per_gpu, -overshoot(tpot_s, ttft_s, question.workload))
     front = np.flatnonzero(good)[front_of_two(np.column_stack([per_gpu[good], -tpot_s[good]]))]
     spread = front[np.unique(np.linspace(0, len(front) - 1, _MOST).astype(np.int64))] if len(front) else front
-    chosen = np.union1d(_best_of_each(sides.pair(joins), score, most=_MOST), spread)
+    chosen = np.union1d(best_of_each(sides.pair(joins), score, most=_MOST), spread)
     left = np.ones(len(rows), dtype=bool)
     left[chosen] = False
     for why, missed in missing:
         tally.lost(why, int((missed & left).sum()))
     tally.worse += int((good & left).sum())
     at_batch = np.maximum(np.floor(np.asarray(found.in_flight)[rows][chosen] + 1e-9), 1.0)
-    again = np.concatenate([np.arange(len(chosen)) for _ in _BETWEEN])
-    requests = np.concatenate([np.floor(at_batch * factor) for factor in _BETWEEN])
-    fresh = np.ones(len(requests), dtype=bool)
-    fresh[len(chosen) :] = requests[len(chosen) :] > at_batch[again[len(chosen) :]]
-    extra = int(fresh.sum()) - len(chosen)
-    tally.lawful(extra)
-    tally.fitting += extra
-    joins = joins.take(chosen[again[fresh]]).of_layouts(sides)
-    return replace(joins, requests=requests[fresh])
+    tries = np.unique(
+        [(row, np.floor(requests * more)) for row, requests in zip(chosen, at_batch, strict=True) for more in _BETWEEN],
+        axis=0,
+    ).reshape(-1, 2)
+    tally.lawful(len(tries) - len(chosen))
+    tally.fitting += len(tries) - len(chosen)
+    return replace(joins.take(tries[:, 0].astype(np.int64)).of_layouts(sides), requests=tries[:, 1])
 
 
-def _enough(sides: _Sides, question: Question, tally: Tally) -> _Joins:
+def _enough(sides: Sides, question: Question, tally: Tally) -> Joins:
     """With a load and any number of GPUs: for each pair of layouts the fewest engines that carry it within the targets.
 
     Decode engines run the largest batch that does, prefill engines then see no more requests a second than if none waited
@@ -244,7 +118,7 @@ def _enough(sides: _Sides, question: Question, tally: Tally) -> _Joins:
     workload = question.workload
     prefill, decode = (one.ravel() for one in np.indices((len(sides.prefill_at), len(sides.decode_at))))
     ones = np.ones(len(prefill), dtype=np.int64)
-    pairs = _Joins(prefill=prefill, decode=decode, engines=ones, workers=ones)
+    pairs = Joins(prefill=prefill, decode=decode, engines=ones, workers=ones)
     tally.lawful(len(pairs))
     tally.fitting += len(pairs)
     alone = sides.joined(pairs)
@@ -254,30 +128,27 @@ def _enough(sides: _Sides, question: Question, tally: Tally) -> _Joins:
     full = np.asarray(alone.slots_used) > 1.0
     tally.lost(QUEUED, int(full.sum()))
     rows = np.flatnonzero(~full)
-    fullest = rows[_best_of_each(sides.pair(pairs)[rows], each[rows], most=len(rows))]
-    tally.lost(_OTHERS_BETTER, len(rows) - len(fullest))
+    fullest = rows[best_of_each(sides.pair(pairs)[rows], each[rows], most=len(rows))]
+    tally.lost(OTHERS_BETTER, len(rows) - len(fullest))
     load = workload.rate if workload.rate is not None else float(workload.concurrency or 1)
     joins = replace(pairs.take(fullest), workers=np.ceil(load / each[fullest] - 1e-9).astype(np.int64))
     joins, enough = _with_prefill(sides, joins, question)
     tally.lost(f"misses --ttft {workload.ttft_ms or 0:g} ms", int((~enough).sum()))
     joins = joins.take(enough)
-    chosen = _best_of_each(sides.pair(joins), -sides.gpus(joins).astype(float), most=_MOST)
+    chosen = best_of_each(sides.pair(joins), -sides.gpus(joins).astype(float), most=_MOST)
     tally.lost(_MORE_GPUS, len(joins) - len(chosen))
     return joins.take(chosen).of_layouts(sides)
 
 
-def _with_prefill(sides: _Sides, joins: _Joins, question: Question) -> tuple[_Joins, NDArray[np.bool_]]:
+def _with_prefill(sides: Sides, joins: Joins, question: Question) -> tuple[Joins, NDArray[np.bool_]]:
     """(``joins`` with the fewest prefill engines that keep up and hold the target of the first token, whether any do)."""
     target_s = (question.workload.ttft_ms or np.inf) / 1e3
     most = np.full(len(joins), _MOST_ENGINES, dtype=np.int64)
-    if question.workload.rate is not None:
-        rate: Any = question.workload.rate
-    else:
-        rate = _pools(sides.running, replace(joins, engines=most).of_layouts(sides), question)
-        rate = rate.speed(concurrency=question.workload.concurrency).flow.rate
+    unlimited = _pools(sides.running, replace(joins, engines=most).of_layouts(sides), question)
+    rate = question.workload.rate or unlimited.speed(concurrency=question.workload.concurrency).flow.rate
     offered = rate / np.asarray(sides.decode.rate)[joins.decode]
 
-    def holds(engines: NDArray[Any]) -> NDArray[np.bool_]:
+    def holds(engines: NDArray[np.int64]) -> NDArray[np.bool_]:
         found = sides.joined(replace(joins, engines=np.maximum(engines, 1)), offered=offered)
         return np.asarray((found.prefill_busy < 1.0) & (found.ttft_s <= target_s) & (engines > 0))
 
@@ -290,14 +161,7 @@ def _with_prefill(sides: _Sides, joins: _Joins, question: Question) -> tuple[_Jo
     return replace(joins, engines=high), possible
 
 
-def _best_of_each(group: NDArray[Any], score: NDArray[np.float64], *, most: int) -> NDArray[np.int64]:
-    """The row of the best score in each group, the best ``most`` of them."""
-    order = np.lexsort((-score, group))
-    first = order[np.unique(group[order], return_index=True)[1]]
-    return np.asarray(first[np.argsort(-score[first], kind="stable")][:most])
-
-
-def _pools(running: Started, joins: _Joins, question: Question) -> Pools:
+def _pools(running: Started, joins: Joins, question: Question) -> Pools:
     """The pools of ``joins`` of layouts as timing takes them."""
     workload = question.workload
     return Pools(
@@ -315,7 +179,7 @@ def _pools(running: Started, joins: _Joins, question: Question) -> Pools:
     )
 
 
-def _priced(running: Started, question: Question, tally: Tally, joins: _Joins) -> Columns:
+def _priced(running: Started, question: Question, tally: Tally, joins: Joins) -> Columns:
     """The rows of ``joins`` of layouts, each at its own load or at the one that is stated."""
     workload, pools = question.workload, _pools(running, joins, question)
     concurrency = joins.requests if joins.requests is not None else workload.concurrency

@@ -13,47 +13,18 @@ from numpy.typing import NDArray
 from trilemma.engines import canonical
 from trilemma.errors import InputError
 from trilemma.estimate.disaggregated import DISAGGREGATING
-from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.layouts import check_context
-from trilemma.estimate.sections import plan_summary
-from trilemma.estimate.serving import estimate
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
-from trilemma.plans import EngineRef, Layout, Plan, Pool
+from trilemma.plans import EngineRef
+from trilemma.search.found import Found, FrontPoint, found_of, point_of, pools_of
 from trilemma.search.pareto import pareto_front
-from trilemma.search.question import DEGREES, Choice, PoolsAsked, Question, Space, options_for
-from trilemma.search.space import NODES, Fixed, Precision, engine_layouts, kv_dtypes, layouts, precisions
+from trilemma.search.question import Choice, PoolsAsked, Question, Space
+from trilemma.search.space import NODES, Fixed, engine_layouts, kv_dtypes, layouts, precisions
 from trilemma.search.table import PlanTable, plan_table
 from trilemma.search.targets import misses, overshoot
 from trilemma.timing.coefficients import spec_sheet
 from trilemma.workloads import Serving
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
-    """One plan of a result: what runs, which checkpoint it needs, and its full estimate. ``workload`` has its own
-    load, ``requests`` are in flight over all its ``gpus``, ``kv_format`` is the cache format in force."""
-
-    plan: Plan
-    precision: Precision
-    kv_format: str
-    workload: Serving
-    estimate: Estimate
-    requests: int
-    gpus: int
-    row: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FrontPoint:
-    """One plan of the Pareto front in a line: tokens a second for each GPU and for each reader."""
-
-    layout: str
-    precision: str
-    kv_format: str
-    requests: int
-    tokens_per_s_per_gpu: float
-    tokens_per_s_per_user: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,7 +102,7 @@ def search_serving(
     on_front = _front(table, meets)
     front_rows = [int(row) for row in np.flatnonzero(on_front)]
     extra = _spread(table, [row for row in front_rows if row not in chosen], front)
-    plans = tuple(_found(table, row, question) for row in (*chosen, *extra))
+    plans = tuple(found_of(table, row, question) for row in (*chosen, *extra))
     worse = "fewer tokens per second and GPU" if workload.rate is None else "slower answers"
     if free and question.stated:
         worse = "more GPUs"
@@ -143,7 +114,7 @@ def search_serving(
         plans=plans,
         best=len(chosen),
         pareto=tuple(at for at, found in enumerate(plans) if on_front[found.row]),
-        front=tuple(_point(table, row, question) for row in _spread(table, front_rows, 6)),
+        front=tuple(point_of(table, row, question) for row in _spread(table, front_rows, 6)),
         searched=tally.searched,
         legal=tally.legal,
         fitting=tally.fitting,
@@ -270,7 +241,7 @@ def _best(table: PlanTable, meets: NDArray[np.bool_], question: Question, top: i
         if len(best) == top:
             break
         choice = int(table.choice[row])
-        if shown[choice] < per_choice and (key := (choice, *_pools_of(table, row))) not in seen:
+        if shown[choice] < per_choice and (key := (choice, *pools_of(table, row))) not in seen:
             seen.add(key)
             shown[choice] += 1
             best.append(row)
@@ -297,43 +268,6 @@ def _as_published(choice: Choice) -> bool:
     return choice.precision.quality == "unchanged" and choice.kv_dtype == "auto"
 
 
-def _pools_of(table: PlanTable, row: int) -> tuple[tuple[int, ...], int, tuple[int, ...], int]:
-    """(degrees, engines) of the pool that serves or decodes, then of the prefill pool."""
-
-    def degrees(layout: Layout) -> tuple[int, ...]:
-        return tuple(int(np.asarray(getattr(layout, name))[row]) for name in DEGREES)
-
-    return (
-        degrees(table.layout), int(table.replicas[row]), degrees(table.prefill), int(table.prefill_replicas[row])
-    )  # fmt: skip
-
-
-def _plan(table: PlanTable, row: int, question: Question) -> Plan:
-    choice = table.choices[table.choice[row]]
-    options = options_for(choice, context=question.workload.longest_request or 0, fixed=question.fixed)
-    degrees, engines, prefill_degrees, prefill_engines = _pools_of(table, row)
-    layout = Layout(**dict(zip(DEGREES, degrees, strict=True)))
-    if not prefill_engines:
-        return Plan(engine=question.engine, pools=(Pool(layout=layout, options=options, replicas=engines),))
-    prefill = Layout(**dict(zip(DEGREES, prefill_degrees, strict=True)))
-    pools = (
-        Pool(role="prefill", layout=prefill, options=options, replicas=prefill_engines),
-        Pool(role="decode", layout=layout, options=options, replicas=engines),
-    )
-    return Plan(engine=question.engine, pools=pools)
-
-
-def _point(table: PlanTable, row: int, question: Question) -> FrontPoint:
-    return FrontPoint(
-        layout=plan_summary(_plan(table, row, question)),
-        precision=table.choices[table.choice[row]].precision.name,
-        kv_format=table.kv_formats[table.choice[row]],
-        requests=round(float(table.requests[row])),
-        tokens_per_s_per_gpu=float(table.per_gpu[row]),
-        tokens_per_s_per_user=float(table.per_user[row]),
-    )
-
-
 def _front(table: PlanTable, meets: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Plans that no other beats in tokens/s/GPU and tokens/s/user together, among those that meet the targets."""
     among = meets if meets.any() else np.ones(len(table), dtype=bool)
@@ -348,28 +282,3 @@ def _spread(table: PlanTable, rows: Sequence[int], most: int) -> list[int]:
     if len(ordered) <= most:
         return ordered
     return [ordered[round(at)] for at in np.linspace(0, len(ordered) - 1, most)] if most > 0 else []
-
-
-def _found(table: PlanTable, row: int, question: Question) -> Found:
-    """The full estimate of one row, made by the same functions that made the row."""
-    choice = table.choices[table.choice[row]]
-    plan = _plan(table, row, question)
-    requests, gpus = round(float(table.requests[row])), int(table.gpus[row])
-    load = question.workload if question.workload.rate is not None else replace(question.workload, concurrency=requests)
-    answer = estimate(
-        model=choice.precision.model,
-        cluster=replace(question.cluster, gpus=gpus) if question.free else question.cluster,
-        workload=load,
-        plan=plan,
-        served_as=choice.precision.served_as,
-    )
-    return Found(
-        plan=plan,
-        precision=choice.precision,
-        kv_format=table.kv_formats[table.choice[row]],
-        workload=load,
-        estimate=answer,
-        requests=requests,
-        gpus=gpus,
-        row=row,
-    )

@@ -11,7 +11,7 @@ from trilemma.report.charts.estimate import engine_of
 from trilemma.report.charts.theme import BLUE, LEGEND, MISSED, ORANGE, ROW, Spec, data, error_bars, heading, page, plain
 from trilemma.report.plans import load_words, weights_words
 from trilemma.search.compare import Candidate, Comparison
-from trilemma.search.search import Found
+from trilemma.search.found import Found
 
 _KINDS = {"as published": BLUE, "best precision": ORANGE}
 _WIDTH = 230

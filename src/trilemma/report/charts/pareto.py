@@ -24,8 +24,9 @@ from trilemma.report.charts.theme import (
     plain,
 )
 from trilemma.report.plans import load_words, search_title, weights_words
+from trilemma.search.found import Found
 from trilemma.search.pareto import pareto_front
-from trilemma.search.search import Found, SearchResult
+from trilemma.search.search import SearchResult
 
 _COLUMNS = (
     ("rank", "", 0),
