@@ -91,8 +91,8 @@ def _notes(pools: Sequence[Pool]) -> tuple[str, ...]:
         return ()
     staging = _FACTS["disaggregated"]["staging"]
     return (
-        f"prefill engines of {ranks[0]} tensor ranks and decode engines of {ranks[1]}: set {staging}=1 for both, as SGLang"
-        " says for models without latent attention",
+        f"tensor parallel {ranks[0]} for prefill and {ranks[1]} for decode: set {staging}=1 for both, as SGLang says for models"
+        " without latent attention",
     )
 
 

@@ -161,7 +161,7 @@ def _notes(pools: Sequence[Pool], at: Version) -> tuple[str, ...]:
     prefill, decode = pools
     if int(prefill.layout.tp) > int(decode.layout.tp):
         notes.append(
-            f"prefill engines of {int(prefill.layout.tp)} tensor ranks and decode engines of {int(decode.layout.tp)}: vLLM's"
+            f"tensor parallel {int(prefill.layout.tp)} for prefill and {int(decode.layout.tp)} for decode: vLLM's"
             f" {told['connector']} refuses this for models with fewer KV heads than prefill ranks (latent attention aside)"
         )
     if max(int(pool.layout.pp) for pool in pools) > 1:
