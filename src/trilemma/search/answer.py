@@ -10,7 +10,6 @@ from trilemma.estimate.serving import estimate
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans import Plan
-from trilemma.search.remedies import remedies
 from trilemma.workloads import Serving
 
 
@@ -27,6 +26,8 @@ def with_remedies(
     """``answer`` with up to three verified remedies where its plan does not start; ``gpus`` are at hand."""
     if answer.fits:
         return answer
+    from trilemma.search.remedies import remedies  # a plan that fits needs none
+
     evaluate = evaluator(cluster, workload, free_bytes=free_bytes)
     found = remedies(
         evaluate, plan=plan, model=model, accelerator=cluster.accelerator, workload=workload, gpus=gpus or cluster.gpus,
