@@ -49,6 +49,9 @@ def test_a_host_that_is_assumed_is_said_and_widens_the_answer(capsys: pytest.Cap
     stated = _check(capsys, command, "--host", "DDR5-5600x2")
     assert "assumed-host" in _codes(assumed)
     assert "assumed-host" not in _codes(stated)
+    assert assumed["inputs"]["cluster"]["host"]["assumed"]
+    assert stated["inputs"]["cluster"]["host"] == {"name": "DDR5-5600x2", "bytes_per_s": 89.6e9, "assumed": False}
+    assert "host" not in _check(capsys, "vllm serve Qwen/Qwen3-8B")["inputs"]["cluster"]
     wide, narrow = (run["speed"]["tpot_ms"] for run in (assumed, stated))
     assert wide["value"] == narrow["value"]
     assert wide["low"] < narrow["low"] < narrow["high"] < wide["high"]

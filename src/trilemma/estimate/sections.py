@@ -112,6 +112,7 @@ def inputs_of(start: StartUp, *, model: Model, cluster: Cluster, workload: Servi
             },
             "gpus": cluster.gpus,
             "gpus_per_node": cluster.gpus_per_node,
+            **({"host": host_of_inputs(cluster)} if start.on_host is not None else {}),
         },
         "workload": {
             name: getattr(workload, name)
@@ -121,6 +122,12 @@ def inputs_of(start: StartUp, *, model: Model, cluster: Cluster, workload: Servi
         "plan": {**plan_to_document(plan), "summary": plan_summary(plan), "context": start.context},
         "engine": {"name": plan.engine.name, "version": start.version},
     }
+
+
+def host_of_inputs(cluster: Cluster) -> Mapping[str, Any]:
+    """The machine around the cards, where a plan uses its memory: stated or assumed."""
+    host = cluster.around
+    return {"name": host.name, "bytes_per_s": host.bytes_per_s.value, "assumed": host.assumed}
 
 
 def plan_summary(plan: Plan) -> str:
