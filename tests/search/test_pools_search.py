@@ -225,3 +225,20 @@ def test_the_front_of_two_axes_is_the_pareto_front(points):
     found = array[front_of_two(array)]
     assert {tuple(point) for point in found} == distinct
     assert len(found) == len(distinct)
+
+
+@pytest.mark.parametrize("load", [{"concurrency": 900}, {"rate": 30.0}])
+def test_very_many_joins_are_thinned_without_losing_the_best(load, monkeypatch):
+    from trilemma.search import disaggregated
+
+    asked = {"gpus": 64, "pools": "disaggregated", "load": {"isl": 4096, "osl": 1024} | load, "top": 1}
+    thinned = search(**asked)
+    monkeypatch.setattr(disaggregated, "_MANY", 10**9)
+    whole = search(**asked)
+    assert accounted_for(thinned)
+    assert thinned.searched == whole.searched
+    speeds = [one.plans[0].estimate.speed for one in (thinned, whole)]
+    for name in ("output_tokens_per_s", "request_s"):
+        few, every = (getattr(speed, name) for speed in speeds)
+        few, every = (getattr(one, "interval", one).value for one in (few, every))
+        assert few == pytest.approx(every, rel=0.02)

@@ -23,6 +23,8 @@ from trilemma.timing.pools import Pools
 _EVERY, _STEP = 16, 1.15
 #: Joins of one choice that are priced exactly, and prefill engines that are tried for a load.
 _MOST, _MOST_ENGINES = 96, 2**14
+#: Joins under a stated load that are all priced exactly.
+_MANY = 256
 #: Requests in flight that are priced exactly, over those of the batch: up to the next batch tried.
 _BETWEEN = (1.0, 1.04, 1.08)
 _PREFILL_BEHIND = "prefill cannot keep up with decode"
@@ -41,9 +43,7 @@ def disaggregated_rows(choice: Choice, start: Start, layouts: Layouts, question:
     elif question.free:
         joins = _enough(sides, question, tally)
     else:
-        joins = _all_joins(sides, question, loads=False).of_layouts(sides)
-        tally.lawful(len(joins))
-        tally.fitting += len(joins)
+        joins = _stated(sides, question, tally)
     return _priced(running, question, tally, joins)
 
 
@@ -107,6 +107,35 @@ def _matched(sides: Sides, question: Question, tally: Tally) -> Joins:
     tally.lawful(len(tries) - len(chosen))
     tally.fitting += len(tries) - len(chosen)
     return replace(joins.take(tries[:, 0].astype(np.int64)).of_layouts(sides), requests=tries[:, 1])
+
+
+def _stated(sides: Sides, question: Question, tally: Tally) -> Joins:
+    """With a load and a number of GPUs: every join, or of very many the best of each pair of layouts, by the smallest batch
+    tried that carries the load."""
+    joins = _all_joins(sides, question, loads=False)
+    tally.lawful(len(joins))
+    tally.fitting += len(joins)
+    if len(joins) <= _MANY:
+        return joins.of_layouts(sides)
+    workload, tried = question.workload, _all_joins(sides, question, loads=True)
+    found = sides.joined(tried)
+    busy, rate = np.asarray(found.prefill_busy), np.asarray(found.rate)
+    if workload.rate is None:  # a batch above the load answers as much more as it has in flight
+        concurrency = float(workload.concurrency or 1)
+        carried = np.asarray(found.in_flight) >= concurrency
+        score = np.where(
+            busy < 1.0, rate * np.minimum(concurrency / found.in_flight, 1.0), rate / np.maximum(busy, 1.0)
+        )
+    else:
+        carried = (rate >= workload.rate) & (busy < 1.0)
+        answer_s = np.asarray(found.ttft_s) + (workload.osl or 1) * np.asarray(sides.decode.token_s)[tried.decode]
+        score = np.where(carried, -answer_s, -np.inf)
+    batch = np.asarray(sides.decode.batch)[tried.decode]
+    join = sides.pair(tried) * (question.cluster.gpus + 1) + tried.engines
+    first = best_of_each(join, np.where(carried, -batch, batch - 1e9), most=len(tried))
+    chosen = first[best_of_each(sides.pair(tried)[first], score[first], most=_MOST)]
+    tally.worse += len(joins) - len(chosen)
+    return tried.take(chosen).of_layouts(sides)
 
 
 def _enough(sides: Sides, question: Question, tally: Tally) -> Joins:

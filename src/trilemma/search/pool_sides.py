@@ -84,6 +84,7 @@ class Sides:
         kept = _decode_front(decode, gpus[rows], fits & ~slow)
         if question.stated:
             thinned = len(running) - len(np.unique(rows[kept]))
+            kept = np.flatnonzero(fits & ~slow & np.isin(rows, rows[kept]))  # every batch of what may be joined
         else:
             thinned = int((fits & ~slow).sum()) - len(kept)
             tally.lost(QUEUED, int((~fits).sum()))

@@ -164,7 +164,8 @@ def table_of(model: Model, choices: Sequence[Choice], question: Question) -> Pla
 def _space(model: Model, question: Question) -> Space:
     cluster, fixed = question.cluster, question.fixed
     gpus, node = cluster.gpus, cluster.gpus_per_node
-    part_sizes = [size for size in (*range(1, node), *range(node, gpus + 1, node)) if size < gpus or question.free]
+    sizes = (*range(1, node), *(node * nodes for nodes in NODES))
+    part_sizes = [size for size in sizes if size < gpus or (question.free and size <= gpus)]
     parts = None
     if question.free or question.pools != "aggregated":
         try:
