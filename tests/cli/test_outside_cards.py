@@ -78,6 +78,22 @@ def test_offloaded_weights_of_vllm_pass_over_pcie(capsys: pytest.CaptureFixture[
     assert operator["seconds"] == pytest.approx(operator["bytes"] / (31.5077e9 * 0.8), rel=1e-3)
 
 
+def test_sglang_copies_experts_that_no_token_wakes(capsys: pytest.CaptureFixture[str]) -> None:
+    """vLLM's kernels read eight of 128 experts of each layer over PCIe, SGLang copies the stacks."""
+    moved = {}
+    for command in (
+        "vllm serve Qwen/Qwen3-30B-A3B --cpu-offload-gb 40 --max-model-len 4096 --max-num-seqs 1",
+        "python3 -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B --cpu-offload-gb 40 --context-length 4096"
+        " --max-running-requests 1",
+    ):
+        document = _check(capsys, command, gpu="rtx-5090")
+        moved[command.split()[0]] = next(
+            one["bytes"] for one in document["speed"]["operators"] if one["name"] == "host_weights"
+        )
+    assert moved["python3"] == pytest.approx(40 * 2**30, rel=0.02)
+    assert moved["vllm"] < 0.2 * moved["python3"]
+
+
 def test_files_of_another_machine_are_known_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     document = _check(capsys, "llama-server -m /models/Qwen3-32B-Q4_K_M.gguf -c 8192 -np 1")
     assert "model-elsewhere" in _codes(document)

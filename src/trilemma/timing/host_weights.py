@@ -22,7 +22,7 @@ from trilemma.hardware.hosts import Host
 from trilemma.models.architecture import Layer, Model
 from trilemma.quantities import Numbers
 from trilemma.timing.attention import Work, decode_work, prefill_work
-from trilemma.timing.operators import ByIdentity, ExpertProducts, ModelWork, Products, model_work
+from trilemma.timing.operators import ByIdentity, ModelWork, model_work
 
 #: Lines that this module adds to a pass: weights read or copied, caches read, work handed to the host and back.
 HOST_LINES = ("host_weights", "host_cache", "handover")
@@ -35,14 +35,15 @@ class HostPart:
     """What of a model lies in the host's memory, and how an engine works on it.
 
     ``tensors`` are names; ``layers`` those whose attention and cache are the host's. Products run on the host's processor,
-    from ``offload_rows`` rows on by the card with weights copied for the pass; ``read_by_card``: by the card always, which
-    reads them over PCIe as it multiplies. A pass holds ``micro_batch`` rows at most. ``locked`` memory is copied faster than
-    memory mapped from a file.
+    from ``offload_rows`` rows on by the card with weights copied for the pass; ``read_by_card``: by the card always, with
+    weights read over PCIe as it multiplies, or ``copied_whole`` before it does, unneeded experts too. A pass holds
+    ``micro_batch`` rows at most. ``locked`` memory is copied faster than memory mapped from a file.
     """
 
     tensors: frozenset[str]
     layers: frozenset[int] = frozenset()
     read_by_card: bool = False
+    copied_whole: bool = False
     offload_rows: float = np.inf
     micro_batch: float = np.inf
     locked: bool = True
@@ -222,25 +223,18 @@ def _weights(
     """Products of ``passes`` passes of ``rows`` rows; where they run on cards only the way of the weights is counted here."""
     part = away.part
     over = np.asarray(rows) >= (0.0 if part.read_by_card else part.offload_rows)
-    works = [(product.work(rows, 1), _stored(product, rows, evenness, tp)) for product in away.work.dense]
-    works += [(product.work(head_rows, 1), _stored(product, head_rows, evenness, tp)) for product in away.work.head]
-    works += [
-        (expert.work(rows, 1, tile_rows=1, evenness=evenness), _stored(expert, rows, evenness, tp))
-        for expert in away.work.experts
-    ]
+    works = [(product.work(rows, 1), product.bytes * product.share(tp)) for product in away.work.dense]
+    works += [(product.work(head_rows, 1), product.bytes * product.share(tp)) for product in away.work.head]
+    for expert in away.work.experts:
+        needed = expert.experts if part.copied_whole else expert.active(rows, evenness=evenness)
+        stored = expert.layers * expert.bytes * needed / expert.experts / tp
+        works.append((expert.work(rows, 1, tile_rows=1, evenness=evenness), stored))
     for work, stored in works:
         _read(tally, "host_weights", work.times(np.where(over, 0.0, passes)), rates)
         copied = Work(bytes=stored * np.where(over, passes, 0.0))
         tally.moved("host_weights", copied, computed_in=_ON_HOST, repeats=1.0)
         tally.add("host_weights", "interconnect", copied.bytes / rates.copy_bytes_per_s)
     return over
-
-
-def _stored(product: Products | ExpertProducts, rows: Numbers, evenness: Numbers, tp: Numbers) -> Any:
-    """Bytes of the weights that a pass of ``rows`` rows needs on one of ``tp`` cards: of experts those that it wakes."""
-    if isinstance(product, Products):
-        return product.bytes * product.share(tp)
-    return product.layers * product.bytes * product.active(rows, evenness=evenness) / product.experts / tp
 
 
 def _read(tally: Tally, line: str, work: Work, rates: HostRates) -> None:

@@ -15,6 +15,7 @@ from trilemma.engines.base import KvPool, StartUp
 from trilemma.engines.draft import with_draft
 from trilemma.engines.layer_cache import LayerCache, layer_caches, summed
 from trilemma.engines.loading import absorbed_copies, as_stored, in_dtype
+from trilemma.engines.offload import offloaded
 from trilemma.engines.rank_memory import (
     Weights,
     coefficients,
@@ -163,6 +164,7 @@ def start_up(
                   *(() if capacity_bytes else memory_cautions(accelerator))),
         spread_bytes=plans.out(np.broadcast_to(spread * scale, plans.shape)),
         free_bytes=free_bytes,
+        on_host=offloaded(stored, layout, options, batched_tokens=force.chunk, copied_whole=True),
     )  # fmt: skip
 
 

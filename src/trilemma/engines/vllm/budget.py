@@ -14,12 +14,12 @@ import numpy as np
 from trilemma.engines.base import KvPool, StartUp
 from trilemma.engines.draft import with_draft
 from trilemma.engines.loading import as_stored, in_dtype
+from trilemma.engines.offload import offloaded
 from trilemma.engines.table import Plans
 from trilemma.engines.vllm.defaults import InForce, in_force
 from trilemma.engines.vllm.facts import VllmFacts, for_version
 from trilemma.engines.vllm.groups import Grouping, group_pages
 from trilemma.engines.vllm.lines import ledger, pool_spread
-from trilemma.engines.vllm.offload import offloaded
 from trilemma.engines.vllm.pages import PageRules, layer_pages
 from trilemma.engines.vllm.pool import count_pool
 from trilemma.engines.vllm.stage import Stage, fixed_pool, inside_bytes, stage_lines, tightest, weight_table
