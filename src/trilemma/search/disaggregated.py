@@ -118,16 +118,16 @@ def _stated(sides: Sides, question: Question, tally: Tally) -> Joins:
     if len(joins) <= _MANY:
         return joins.of_layouts(sides)
     workload, tried = question.workload, _all_joins(sides, question, loads=True)
-    found = sides.joined(tried)
-    busy, rate = np.asarray(found.prefill_busy), np.asarray(found.rate)
-    if workload.rate is None:  # a batch above the load answers as much more as it has in flight
-        concurrency = float(workload.concurrency or 1)
+    each = np.asarray(sides.decode.rate)[tried.decode]
+    if workload.rate is None:
+        concurrency, found = float(workload.concurrency or 1), sides.joined(tried)
         carried = np.asarray(found.in_flight) >= concurrency
-        score = np.where(
-            busy < 1.0, rate * np.minimum(concurrency / found.in_flight, 1.0), rate / np.maximum(busy, 1.0)
-        )
+        busy = np.maximum(np.asarray(found.prefill_busy), 1.0)
+        # a batch above the load answers as much more as it has in flight
+        score = each * tried.workers / busy * np.where(busy > 1.0, 1.0, np.minimum(concurrency / found.in_flight, 1.0))
     else:
-        carried = (rate >= workload.rate) & (busy < 1.0)
+        found = sides.joined(tried, offered=workload.rate / each)
+        carried = (each * tried.workers >= workload.rate) & (np.asarray(found.prefill_busy) < 1.0)
         answer_s = np.asarray(found.ttft_s) + (workload.osl or 1) * np.asarray(sides.decode.token_s)[tried.decode]
         score = np.where(carried, -answer_s, -np.inf)
     batch = np.asarray(sides.decode.batch)[tried.decode]
