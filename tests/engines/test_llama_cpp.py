@@ -123,6 +123,66 @@ def test_fit_cuts_the_context_then_layers() -> None:
     assert likeliest(without)[0] == "oom_load"
 
 
+def test_fit_moves_as_few_experts_as_will_do_before_layers() -> None:
+    start = _start("gpt-oss-120b", context=8192)
+    note = next(caution for caution in start.cautions if caution.code == "experts-on-host")
+    away = int(note.message.split("experts of ")[1].split()[0])
+    assert start.on_host is not None
+    assert start.on_host.layers == frozenset()
+    assert len({name.split(".")[2] for name in start.on_host.tensors}) == away
+    off = {"n-gpu-layers": "all", "fit": "off"}
+    more, fewer = (_start("gpt-oss-120b", context=8192, extra={**off, "n-cpu-moe": n}) for n in (away, away - 1))
+    margin = 1024 * MIB
+    assert float(more.ledger.total()) <= float(more.capacity_bytes) - margin < float(fewer.ledger.total())
+
+
+def test_fit_moves_nothing_beside_options_that_place_tensors() -> None:
+    """common/fit.cpp: "model_params::tensor_buft_overrides already set by user, abort"."""
+    start = _start("gpt-oss-120b", context=8192, extra={"n-cpu-moe": 4})
+    assert "fit-without-effect" in {caution.code for caution in start.cautions}
+    assert likeliest(start)[0] == "oom_load"
+
+
+@pytest.mark.parametrize(
+    ("extra", "layers", "rows", "locked"),
+    [
+        ({"n-gpu-layers": "20"}, 45, 32.0, False),
+        ({"n-gpu-layers": "20", "op-offload": False, "no-mmap": True}, 45, float("inf"), True),
+        ({"n-gpu-layers": "20", "load-mode": "none"}, 45, 32.0, True),
+        ({"n-gpu-layers": "99", "kv-offload": False}, 64, 32.0, False),
+        ({"n-gpu-layers": "0"}, 64, 32.0, False),
+    ],
+)
+def test_what_each_pass_needs_of_the_host(extra: dict[str, Any], layers: int, rows: float, locked: bool) -> None:
+    part = _start("unsloth/Qwen3-32B-GGUF:Q4_K_M", context=4096, extra={**extra, "fit": "off"}).on_host
+    assert part is not None
+    assert len(part.layers) == layers
+    assert (part.offload_rows, part.locked, part.micro_batch) == (rows, locked, 512.0)
+    # 7 matrices of each layer whose weights are there, and the output matrix where no layer is on a card
+    weights = 0 if extra["n-gpu-layers"] == "99" else 7 * layers
+    assert len(part.tensors) == weights + (extra["n-gpu-layers"] == "0")
+
+
+def test_nothing_but_the_embedding_on_the_host_is_nothing_for_a_pass() -> None:
+    start = _start("unsloth/Qwen3-8B-GGUF:Q4_K_M", context=4096, extra=_ON_CARDS)
+    assert float(start.host_bytes) > 0
+    assert start.on_host is None
+
+
+def test_cards_of_several_kinds_take_layers_by_their_memory() -> None:
+    cards = (find("rtx-4090"), find("rtx-3060-12gb"))
+    start = start_up(
+        model=load_model("unsloth/Qwen3-32B-GGUF:Q4_K_M"), accelerator=cards[0], layout=Layout(pp=2),
+        options=ServeOptions(context=4096, extra=_ON_CARDS), version="b10800", cards=cards,
+    )  # fmt: skip
+    held = [len(layers) for _, layers in start.on_cards]
+    assert sum(held) == 64
+    # 23.5 and 11.6 GiB: two thirds and one third of 64 layers and the output matrix
+    assert held == [44, 20]
+    # the tightest card is the one shown, against its own memory
+    assert float(start.capacity_bytes) < 13 * GIB
+
+
 def test_fit_leaves_its_margin() -> None:
     start = _start(_MIXTURE)
     assert float(start.capacity_bytes) - float(start.ledger.total()) >= 1024 * MIB - 64 * MIB
