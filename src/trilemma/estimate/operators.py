@@ -10,6 +10,7 @@ import numpy as np
 
 from trilemma.estimate.estimate import OperatorTime, Resource
 from trilemma.timing import Machine, PassTime, ServingSpeed, serving_terms
+from trilemma.timing.host_weights import HOST_LINES
 
 #: A line of a token's time that is a pass of its own, and the draft passes, whose work is not counted.
 PREFILL, DRAFT = "prefill", "draft"
@@ -35,7 +36,7 @@ def _operators(speed: ServingSpeed, roof: ServingSpeed, machine: Machine) -> Ite
             seconds=taken,
             share=taken / _float(speed.tpot_s),
             bound_by=_bound_by(speed, name),
-            source=source,
+            source=_source_of_host(machine) if name in HOST_LINES else source,
             roof_s=at_best if at_best > 0 else None,
         )
         yield replace(line, **_work(speed, name))
@@ -50,6 +51,11 @@ def source_of(machine: Machine) -> str:
     if not machine.engine or not machine.coefficients.known_card:
         return "spec sheet"
     return f"{'fitted' if machine.measured else 'carried over'}: {deployment}"
+
+
+def _source_of_host(machine: Machine) -> str:
+    host = machine.cluster.around
+    return f"shares of {'an assumed' if host.assumed else 'the'} host, {host.name}"
 
 
 def _bound_by(speed: ServingSpeed, name: str) -> Resource:
