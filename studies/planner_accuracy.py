@@ -1,0 +1,200 @@
+"""The same measured deployments put to two planners: errors of TTFT and TPOT side by side.
+
+Deployments are drawn at random (seeded) from the rows of one tier that state both figures and name a card and an engine as
+aiconfigurator does. Both tools are told the same: mean lengths (benchmarks of InferenceX draw them from 80 to 100 % of the
+nominal ones), an 8-bit cache under checkpoints that multiply in 8 or 4 bits, the row's layout.
+
+Ours answers twice: with the shipped terms, which were fitted to rows such as these, and with terms refitted without the
+rows that share the deployment's card and engine.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from planners import Aiconfigurator
+
+from trilemma.errors import InputError
+from trilemma.validate.metrics import errors
+from trilemma.validate.serving_speed import judge
+from trilemma.validate.serving_speed_benches import kv_format_of
+from trilemma.validate.serving_speed_question import SpeedQuestion, read_speed_question
+from trilemma.validate.serving_speed_refit import family_of
+from trilemma.validate.tables import Row, UnusableRow, read_table
+
+FIGURES = ("ttft_ms", "tpot_ms")
+#: Columns whose values together are one deployment under one load.
+_KEY = (
+    "model", "precision_weights", "gpu", "engine", "version", "gpus", "tp", "pp", "ep", "dp", "isl", "osl",
+    "concurrency_or_batch",
+)  # fmt: skip
+_THEIR_ENGINES = ("vllm", "sglang", "trtllm")
+_THEIR_CARD = re.compile(r"[a-z]+\d+_(sxm|pcie)|gb\d+|l40s")
+#: Models whose name in the tables is not the one under which aiconfigurator ships the configuration.
+_THEIR_MODELS = {"meta-llama/Llama-3.1-70B": "meta-llama/Meta-Llama-3.1-70B"}
+
+
+@dataclass(kw_only=True, slots=True)
+class Deployment:
+    """One deployment under one load: what was measured and what each tool says, figure → milliseconds."""
+
+    cells: Mapping[str, str]
+    question: SpeedQuestion
+    measured: dict[str, float] = field(default_factory=dict)
+    shipped: dict[str, float] = field(default_factory=dict)
+    held_out: dict[str, float] = field(default_factory=dict)
+    theirs: dict[str, float] = field(default_factory=dict)
+    error: str = ""
+
+    @property
+    def group(self) -> str:
+        cells = self.cells
+        return f"{cells['model'].rpartition('/')[2]} {cells['precision_weights']}, {cells['gpu']}, {cells['engine']}"
+
+    @property
+    def family(self) -> str:
+        return family_of(self.question.model)
+
+
+def answered(
+    table: str,
+    other: Aiconfigurator,
+    *,
+    models: str | None,
+    tier: str,
+    number: int,
+    seed: int,
+    answers: Path | None = None,
+    wanted: Callable[[Deployment], bool] | None = None,
+) -> tuple[list[Deployment], list[Deployment]]:
+    """``number`` random deployments of ``table``, and those ``wanted`` besides, with the answers of both tools.
+
+    ``answers`` is a file that keeps what the other tool said, by what it was asked. Raises `InputError` where the table
+    has no such deployment.
+    """
+    rows = [row for row in read_table(table).rows if row.text("tier") == tier]
+    deployments = _deployments(rows, models)
+    eligible = [key for key, one in sorted(deployments.items()) if set(one.measured) == set(FIGURES) and _asked(one)]
+    if not eligible:
+        raise InputError(f"{table} has no deployment of tier {tier} with ttft_ms and tpot_ms that both tools know")
+    drawn = random.Random(seed).sample(eligible, min(number, len(eligible)))
+    extra = [key for key in eligible if wanted is not None and wanted(deployments[key])]
+    _ask_theirs([deployments[key] for key in dict.fromkeys([*drawn, *extra])], other, answers)
+    _ask_ours(rows, deployments, models)
+    return [deployments[key] for key in drawn], [deployments[key] for key in extra]
+
+
+def _key(row: Row) -> tuple[str, ...]:
+    return tuple(row.text(column) for column in _KEY)
+
+
+def _deployments(rows: Sequence[Row], models: str | None) -> dict[tuple[str, ...], Deployment]:
+    found: dict[tuple[str, ...], Deployment] = {}
+    for row in rows:
+        if row.text("metric") not in FIGURES:
+            continue
+        try:
+            question = read_speed_question(row, models)
+        except (UnusableRow, InputError):
+            continue
+        one = found.setdefault(_key(row), Deployment(cells=row.cells, question=question))
+        one.measured[row.text("metric")] = question.measured
+    return found
+
+
+def _asked(one: Deployment) -> bool:
+    return one.cells["engine"] in _THEIR_ENGINES and _THEIR_CARD.fullmatch(one.cells["gpu"]) is not None
+
+
+def _ask_ours(
+    rows: Sequence[Row], deployments: Mapping[tuple[str, ...], Deployment], models: str | None
+) -> None:  # fmt: skip
+    for name, holdout in (("shipped", ()), ("held_out", ("gpu", "engine"))):
+        judgements, _ = judge(rows, models_dir=models, holdout=holdout)
+        for row, judgement in zip(rows, judgements, strict=True):
+            if judgement.comparisons and (one := deployments.get(_key(row))) is not None:
+                comparison = judgement.comparisons[0]
+                getattr(one, name)[comparison.metric] = comparison.predicted
+
+
+def _ask_theirs(deployments: Sequence[Deployment], other: Aiconfigurator, answers: Path | None) -> None:
+    kept: dict[str, Any] = json.loads(answers.read_text()) if answers is not None and answers.exists() else {}
+    # one card, engine and model after the other: the tool loads its tables once for each
+    asked = [(json.dumps(_jobs(one)), one) for one in sorted(deployments, key=lambda one: one.group)]
+    new = [job for job in dict.fromkeys(job for job, _ in asked) if job not in kept]
+    kept |= zip(new, other.estimates([json.loads(job) for job in new]) if new else (), strict=True)
+    if answers is not None:
+        answers.write_text(json.dumps(kept, indent=0))
+    for job, one in asked:
+        one.error = kept[job].get("error", "")
+        one.theirs = {figure: kept[job][figure] for figure in FIGURES if figure in kept[job]}
+
+
+def _jobs(one: Deployment) -> list[dict[str, Any]]:
+    """Arguments of their estimate, best first.
+
+    Precision is left to the checkpoint where it is published in the row's; else the modes that the table's notes state.
+    """
+    question, cells = one.question, one.cells
+    layout = question.layout
+    asked: dict[str, Any] = {
+        "model_path": _THEIR_MODELS.get(cells["model"], cells["model"]),
+        "system_name": cells["gpu"],
+        "backend_name": cells["engine"],
+        "isl": round(question.isl),
+        "osl": round(question.osl),
+        "batch_size": max(1, round(question.concurrency / float(layout.dp))),
+        "tp_size": int(layout.tp),
+        "pp_size": int(layout.pp),
+        "attention_dp_size": int(layout.dp),
+    }
+    modes = re.search(r"gemm=(\w+),moe=(\w+)", cells.get("notes", ""))
+    if one.family == "mixture":
+        ep = int(layout.ep)
+        asked |= {"moe_ep_size": ep, "moe_tp_size": int(layout.tp * layout.dp) // ep}
+    if any("said by the row" in note for note in question.assumed) and modes is not None:
+        asked |= {"gemm_quant_mode": modes[1]} | ({"moe_quant_mode": modes[2]} if one.family == "mixture" else {})
+    if kv_format_of(question.model).bits <= 8:
+        return [{**asked, "kvcache_quant_mode": "fp8"}, asked]
+    return [asked]
+
+
+def error_rows(drawn: Sequence[Deployment]) -> list[list[str]]:
+    """Cells of a table: figure, models, n, then median and mean error of each tool and each way of asking ours."""
+    both = [one for one in drawn if one.theirs]
+    found = []
+    for figure in FIGURES:
+        for family in ("all", "dense", "mixture"):
+            members = [one for one in both if family in ("all", one.family)]
+            if members:
+                cells = [cell for name in _TOOLS for cell in _errors_of(members, name, figure)]
+                found.append([figure.removesuffix("_ms").upper(), family, str(len(members)), *cells])
+    return found
+
+
+def group_rows(drawn: Sequence[Deployment]) -> list[list[str]]:
+    """Cells of a table: group, n, median errors of TTFT and TPOT by each tool."""
+    found = []
+    for group in sorted({one.group for one in drawn if one.theirs}):
+        members = [one for one in drawn if one.group == group and one.theirs]
+        cells = [_errors_of(members, name, figure)[0] for figure in FIGURES for name in _TOOLS]
+        found.append([group, str(len(members)), *cells])
+    return found
+
+
+_TOOLS = ("theirs", "shipped", "held_out")
+
+
+def _errors_of(members: Sequence[Deployment], name: str, figure: str) -> tuple[str, str, str]:
+    """(median, mean, bias) of the error as a share of the measured value."""
+    statistics = errors(
+        [getattr(one, name)[figure] for one in members], [one.measured[figure] for one in members]
+    )  # fmt: skip
+    assert statistics is not None
+    return f"{statistics.median_ape:.1%}", f"{statistics.mape:.1%}", f"{statistics.bias:+.0%}"
