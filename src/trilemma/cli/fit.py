@@ -14,18 +14,19 @@ from trilemma.cli.arguments import (
     add_profile_argument,
     add_workload_arguments,
     read_cluster,
-    read_plan,
     read_weights,
     read_workload,
 )
 from trilemma.cli.charts import add_chart_argument, draw, read_chart
 from trilemma.cli.output import show_estimate
+from trilemma.cli.pools_arguments import add_pools_arguments, read_engines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     add_cluster_arguments(parser)
     add_layout_arguments(parser)
+    add_pools_arguments(parser)
     add_workload_arguments(parser)
     add_engine_arguments(parser)
     add_free_argument(parser)
@@ -43,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     cluster = read_cluster(arguments, mixed=True)
     weights = read_weights(arguments, cluster.accelerator)
     workload = read_workload(arguments)
-    plan = read_plan(arguments, gpus=cluster.gpus, context=workload.longest_request, quantization=weights.on_load)
+    plan, cluster = read_engines(arguments, cluster, context=workload.longest_request, quantization=weights.on_load)
     free_bytes = None if arguments.free_gib is None else arguments.free_gib * GIB
     answer = estimate(
         model=weights.model,

@@ -23,8 +23,9 @@ def with_remedies(
     gpus: int | None = None,
     free_bytes: float | None = None,
 ) -> Estimate:
-    """``answer`` with up to three verified remedies where its plan does not start; ``gpus`` are at hand."""
-    if answer.fits:
+    """``answer`` with up to three verified remedies where its plan does not start; ``gpus`` are at hand. Pools apart have
+    none of their own: each is a plan to ask about."""
+    if answer.fits or len(plan.pools) > 1:
         return answer
     from trilemma.search.remedies import remedies  # a plan that fits needs none
 
@@ -42,7 +43,7 @@ def evaluator(
     """Prices a plan of any size on cards of ``cluster``'s kind: the layout says how many it takes."""
 
     def evaluate(plan: Plan, model: Model) -> Estimate:
-        sized = replace(cluster, gpus=int(plan.pool.layout.gpus))
+        sized = replace(cluster, gpus=int(plan.gpus))
         return estimate(model=model, cluster=sized, workload=workload, plan=plan, free_bytes=free_bytes)
 
     return evaluate
