@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from trilemma.calibrate import silicon
+from trilemma.calibrate.kernel_times import kernel_times
 from trilemma.hardware import find
+from trilemma.timing.step_kernels import KernelCall
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -54,3 +56,21 @@ def test_what_is_not_there_falls_back_and_says_so(folder):
         kernel, why = silicon.silicon_kernel(find(card), engine, "gemm", dtype)
         assert kernel is None
         assert "no measured table of gemm" in str(why)
+
+
+def test_kernels_of_a_step_come_from_the_table_and_others_say_why_they_do_not(folder):
+    assert folder.is_dir()
+    product = KernelCall(
+        line="dense", what="one", kernel="gemm", dtype="bf16", count=2, shapes={"m": 8.0, "n": 8192.0, "k": 8192.0}
+    )
+    other = KernelCall(
+        line="dense", what="two", kernel="gemm", dtype="fp8", count=1, shapes={"m": 8.0, "n": 8192.0, "k": 8192.0}
+    )
+    measured, fallen = kernel_times([product, other], find("nvidia-h200-sxm"), "vllm", measured=True)
+    assert measured.seconds == pytest.approx(0.05e-3, rel=0.02)
+    assert measured.step_s == 2 * measured.seconds
+    assert "0.24.0" in measured.source
+    assert not measured.fallback
+    assert "no measured table of gemm fp8" in fallen.fallback
+    plain = kernel_times([other], find("nvidia-h200-sxm"), "vllm")[0]
+    assert (fallen.seconds, fallen.source) == (plain.seconds, plain.source)

@@ -19,13 +19,15 @@ import numpy as np
 from trilemma.calibrate.kernel_columns import read_columns, table_rules
 from trilemma.calibrate.kernel_models import blank, model_of
 from trilemma.calibrate.kernel_tables import KernelRows, KernelTables, rows_of
+from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.quantities import Array
 from trilemma.timing.kernels.fitted import KernelCoefficients
 from trilemma.timing.kernels.formulas import COLLECTIVES
-from trilemma.timing.kernels.ladder import Rung, kernel_coefficients
+from trilemma.timing.kernels.ladder import Rung, kernel_coefficients, table_engine
 
 PACKAGE = "aiconfigurator_core"
+_NO_TABLES = "no measured tables are installed: pip install 'trilemma[silicon]'"
 _NEIGHBOURS = 4
 #: A measurement further away than this in shapes (octaves, all dimensions together) says nothing any more.
 _REACH = 3.0
@@ -94,10 +96,10 @@ def silicon_kernel(
     """
     folder = _data_folder()
     if folder is None:
-        return None, "no measured tables: pip install 'trilemma[silicon]'"
+        return None, _NO_TABLES
     if kernel not in _FILES:
         return None, f"no measured table has {kernel}"
-    found = _table(folder, accelerator.id, "nccl" if kernel in COLLECTIVES else engine, _FILES[kernel])
+    found = _table(folder, accelerator.id, "nccl" if kernel in COLLECTIVES else table_engine(engine), _FILES[kernel])
     if found is None:
         return None, f"no measured table of {kernel} for {engine} on {accelerator.id}"
     for rows in found:
@@ -109,6 +111,12 @@ def silicon_kernel(
                 own = blank(rows, formula.values)
                 return measured_kernel(rows, own, f"{rows.name}, {len(rows.seconds):,} rows"), rung
     return None, f"no measured table of {kernel} {dtype} for {engine} on {accelerator.id}"
+
+
+def require_tables() -> None:
+    """Raises `InputError` where the package with measured tables is not installed."""
+    if _data_folder() is None:
+        raise InputError(_NO_TABLES)
 
 
 @cache

@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "hardware": ("trilemma.cli.hardware", "the accelerator catalogue, with sources"),
     "models": ("trilemma.cli.models", "what a model is made of: parameters, layers, cache"),
     "formats": ("trilemma.cli.formats", "number formats: bits, range, step, cost of scales"),
+    "kernels": ("trilemma.cli.kernels", "single kernels of a decode step, fitted or measured, beside the estimate"),
 }
 #: Commands that answer for training too, in words of their own, where ``--train`` is given.
 TRAINING = {"fit": "trilemma.cli.fit_training", "plan": "trilemma.cli.plan_training"}

@@ -95,7 +95,7 @@ def kernel_coefficients(
     ``engine`` of a collective may be "nccl". Raises `UnknownName` for an unknown kernel or format.
     """
     parameters_of(kernel)
-    wanted = _ENGINES.get(engine.lower(), engine.lower())
+    wanted = table_engine(engine)
     part = Part(head_dim=head_dim, windowed=windowed, source=source)
     for rung, entry in _climb(accelerator, wanted, kernel, dtype, part):
         found = on_card(accelerator, kernel=kernel, engine=entry.engine, dtype=dtype, values=entry.values)
@@ -105,6 +105,11 @@ def kernel_coefficients(
     return sheet, Rung(
         name=SPEC_SHEET, low=low, high=high, source=f"datasheet of {accelerator.name}, no kernel measured"
     )
+
+
+def table_engine(engine: str) -> str:
+    """What kernel tables call ``engine``."""
+    return _ENGINES.get(engine.lower(), engine.lower())
 
 
 def measured_cards() -> tuple[str, ...]:

@@ -1,0 +1,188 @@
+"""Which kernels one decode step launches, with their shapes on one rank: the question that a kernel table can answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trilemma.formats.formats import Format
+from trilemma.hardware.accelerator import Accelerator
+from trilemma.models.architecture import (
+    ExpertFfn,
+    LatentAttention,
+    Mixer,
+    Model,
+    RecurrentState,
+    SoftmaxAttention,
+    Tensor,
+)
+from trilemma.plans import Layout
+from trilemma.quantities import ceil_div
+from trilemma.timing.operators import Units
+
+_HIDDEN_BYTES = 2
+#: Exponent of the power law by which tables of mixtures skew rows over experts; serving traces lie near it.
+_SKEW = 1.01
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelCall:
+    """``count`` launches of one kernel in a step, ``shapes`` by the names of its formula's arguments.
+
+    ``line`` is the line of a pass to which it belongs, ``what`` the tensors or layers in words; ``head_dim`` and
+    ``windowed`` as `kernel_coefficients` asks for them.
+    """
+
+    line: str
+    what: str
+    kernel: str
+    dtype: str
+    count: int
+    shapes: Mapping[str, float]
+    head_dim: int | None = None
+    windowed: bool = False
+
+
+def step_kernels(
+    model: Model, accelerator: Accelerator, layout: Layout, *, batch: float, context: float, kv_format: Format
+) -> tuple[KernelCall, ...]:
+    """The kernels of one decode step on one rank: ``batch`` sequences of one attention replica at ``context`` tokens each.
+
+    Matrix products of a layer that read the same input are one product, as engines fuse them. Norms, activations, sampling
+    and layers of kinds that no table has are not among them.
+    """
+    tp, pp, dp, ep = (int(np.asarray(degree)) for degree in (layout.tp, layout.pp, layout.dp, layout.ep))
+    rows = max(batch / pp, 1.0)
+    bits = model.quantization.activation_bits if model.quantization is not None else None
+    units = Units(accelerator, bits)
+    calls = [
+        *_products((t for t in model.of_part("layers") if not t.experts and len(t.shape) >= 2), units, tp, rows),
+        *_attention(model.mixers, tp, rows, context, kv_format),
+        *_experts(model, units, rows, tp=tp, dp=dp, ep=ep),
+        *_joins(model, tp, dp, rows),
+        *_head(model, units, tp, rows),
+    ]
+    return tuple(calls)
+
+
+def kernel_dtype(stored: Format, computed_in: str) -> str:
+    """What tables of kernels call weights stored as ``stored`` that are multiplied as ``computed_in``."""
+    if stored.bits > 8.5:
+        return "bf16"
+    if stored.bits > 6.5:
+        if computed_in == "fp8":
+            return "fp8_block" if stored.name == "fp8_block" else "fp8"
+        return "w8a8" if computed_in == "int8" else "w8a16"
+    if stored.name.startswith("mxfp4"):
+        return {"mxfp4": "mxfp4", "fp8": "mxfp4_a8"}.get(computed_in, "mxfp4_a16")
+    return "nvfp4" if computed_in == "nvfp4" else "w4a16"
+
+
+def _products(tensors: Iterable[Tensor], units: Units, tp: int, rows: float) -> Iterator[KernelCall]:
+    fused: dict[tuple[object, ...], list[Tensor]] = {}
+    for tensor in tensors:
+        alone = tensor.name if tensor.shard not in ("column", "none") else ""
+        part = tensor.role.partition(".")[0]
+        key = (tensor.layer, part, tensor.shape[-1], tensor.shard, tensor.format.name, alone)
+        fused.setdefault(key, []).append(tensor)
+    counts: dict[tuple[str, str, float, float], int] = {}
+    for members in fused.values():
+        first = members[0]
+        what = " + ".join(dict.fromkeys(tensor.role for tensor in members))
+        dtype = kernel_dtype(first.format, units.of(first.format))
+        columns = float(sum(_cut(tensor, tp, ("column", "vocab")) * _outputs(tensor) for tensor in members))
+        depth = first.shape[-1] * _cut(first, tp, ("row",))
+        alike = (what, dtype, columns, depth)
+        counts[alike] = counts.get(alike, 0) + 1
+    for (what, dtype, columns, depth), count in counts.items():
+        line = "lm_head" if what in ("head", "embedding") else "dense"
+        shapes = {"m": rows, "n": columns, "k": depth}
+        yield KernelCall(line=line, what=what, kernel="gemm", dtype=dtype, count=count, shapes=shapes)
+
+
+def _outputs(tensor: Tensor) -> int:
+    return tensor.elements // tensor.shape[-1]
+
+
+def _cut(tensor: Tensor, tp: int, shards: tuple[str, ...]) -> float:
+    """The share of a tensor's width that the fullest rank holds where it is cut that way."""
+    if tensor.shard not in shards:
+        return 1.0
+    pieces = max(tensor.shard_units, 1) if tensor.shard != "vocab" else tp
+    return float(ceil_div(pieces, tp) / pieces)
+
+
+def _head(model: Model, units: Units, tp: int, rows: float) -> Iterator[KernelCall]:
+    tensors = model.of_part("embedding") if model.tied_embeddings else model.of_part("head")
+    yield from _products((t for t in tensors if len(t.shape) == 2), units, tp, rows)
+
+
+def _attention(
+    mixers: Mapping[Mixer, int], tp: int, rows: float, context: float, kv_format: Format
+) -> Iterator[KernelCall]:
+    cache = "bf16_kv8" if kv_format.bits <= 8 else "bf16"
+    for mixer, count in mixers.items():
+        if isinstance(mixer, SoftmaxAttention):
+            window = mixer.window or mixer.chunk or 0
+            shapes = {
+                "batch": rows, "context": context, "heads": float(ceil_div(mixer.heads, tp)),
+                "kv_heads": float(ceil_div(mixer.kv_heads, tp)), "head_dim": float(mixer.k_dim),
+                "window": float(window),
+            }  # fmt: skip
+            what = f"attention, window {window}" if window else "attention"
+            yield KernelCall(
+                line="attention", what=what, kernel="decode_attention", dtype=cache, count=count, shapes=shapes,
+                head_dim=mixer.k_dim, windowed=window > 0,
+            )  # fmt: skip
+        elif isinstance(mixer, LatentAttention):
+            seen = min(context, mixer.index_topk or np.inf)
+            shapes = {"batch": rows, "context": seen, "heads": float(ceil_div(mixer.heads, tp))}
+            yield KernelCall(
+                line="attention", what="latent attention", kernel="mla_decode", dtype=cache, count=count, shapes=shapes
+            )
+        elif isinstance(mixer, RecurrentState):
+            shapes = {
+                "batch": rows, "heads": float(ceil_div(mixer.heads, tp)),
+                "key_dim": float(mixer.state_rows), "value_dim": float(mixer.state_columns),
+            }  # fmt: skip
+            yield KernelCall(
+                line="attention",
+                what="recurrent state",
+                kernel="state_decode",
+                dtype="bf16",
+                count=count,
+                shapes=shapes,
+            )
+
+
+def _experts(model: Model, units: Units, rows: float, *, tp: int, dp: int, ep: int) -> Iterator[KernelCall]:
+    stacks = [t for t in model.of_part("layers") if t.experts and len(t.shape) >= 3]
+    if not stacks:
+        return
+    counts: dict[ExpertFfn, int] = {}
+    for layer in model.layers:
+        if isinstance(layer.ffn, ExpertFfn):
+            counts[layer.ffn] = counts.get(layer.ffn, 0) + 1
+    dtype = kernel_dtype(stacks[0].format, units.of(stacks[0].format))
+    for ffn, count in counts.items():
+        shapes = {
+            "tokens": rows * dp, "hidden": float(ffn.hidden or model.hidden), "inter": float(ffn.intermediate),
+            "top_k": float(ffn.top_k), "experts": float(ffn.experts), "tp": tp * dp / ep, "ep": float(ep),
+            "skew": _SKEW, "matrices": 3.0 if ffn.gated else 2.0,
+        }  # fmt: skip
+        what = f"{ffn.top_k} of {ffn.experts} experts"
+        yield KernelCall(line="experts", what=what, kernel="experts", dtype=dtype, count=count, shapes=shapes)
+
+
+def _joins(model: Model, tp: int, dp: int, rows: float) -> Iterator[KernelCall]:
+    if tp < 2:
+        return
+    count = sum(layer.mixer is not None for layer in model.layers)
+    alone = dp > 1
+    count += sum(layer.ffn is not None and not (alone and isinstance(layer.ffn, ExpertFfn)) for layer in model.layers)
+    shapes = {"n_bytes": rows * model.hidden * _HIDDEN_BYTES, "ranks": float(tp)}
+    yield KernelCall(
+        line="all_reduce", what="partial sums", kernel="all_reduce", dtype="bf16", count=count, shapes=shapes
+    )
