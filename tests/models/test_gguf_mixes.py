@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from trilemma.engines.loading import weights_relative
 from trilemma.models.quantized.schemes import requantize
 from trilemma.models.resolve import load_model
 from trilemma.quantities import GIB
@@ -66,3 +67,11 @@ def test_wider_mixes_are_larger(name: str) -> None:
     mixes = ("Q2_K", "Q3_K_S", "Q3_K_M", "Q3_K_L", "Q4_K_S", "Q4_K_M", "Q5_K_S", "Q5_K_M", "Q6_K", "Q8_0")
     sizes = [sum(t.bytes for t in _mixed(name, mix)) for mix in mixes]
     assert sizes == sorted(sizes)
+
+
+def test_a_recipe_that_nobody_published_is_taken_like_the_nearest_and_less_sure() -> None:
+    own, like = (requantize(load_model("qwen3-32b"), name) for name in ("UD-Q4_K_XL", "Q4_K_M"))
+    assert [t.format for t in own.tensors] == [t.format for t in like.tensors]
+    spread = {"exact_weights_relative": 0.01, "quantized_weights_relative": 0.03, "assumed_4_bit_relative": 0.1}
+    assert weights_relative(own, spread) == 0.1
+    assert weights_relative(like, spread) == 0.03

@@ -58,7 +58,7 @@ def test_requantising_twice_forgets_the_first():
 @pytest.mark.parametrize(
     ("text", "name"),
     [("int4 (AutoRound)", "gptq"), ("gptq_marlin", "gptq"), ("4-bit (kind not stated)", "w4a16"), ("W4A16", "w4a16"),
-     ("gguf UD-IQ4_NL", "gguf-iq4_nl"), ("Q4_K_M", "gguf-q4_k_m"), ("FP8 dynamic", "fp8-dynamic"), ("bf16", "bf16"),
+     ("gguf UD-IQ4_NL", "gguf-ud-iq4_nl"), ("Q4_K_M", "gguf-q4_k_m"), ("FP8 dynamic", "fp8-dynamic"), ("bf16", "bf16"),
      ("bitsandbytes", "nf4"), ("nvfp4", "nvfp4")],
 )  # fmt: skip
 def test_spellings_of_schemes(text, name):

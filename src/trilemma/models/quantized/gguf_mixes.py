@@ -24,7 +24,10 @@ _EIGHTY, _EIGHT = 80, 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GgufMix:
-    """One file type: its own type, that of the output matrix, of the embedding where it differs, and exceptions in order."""
+    """One file type: its own type, that of the output matrix, of the embedding where it differs, and exceptions in order.
+
+    ``like`` names the mix that stands for a recipe which nobody published.
+    """
 
     name: str
     type: str
@@ -32,6 +35,7 @@ class GgufMix:
     embedding: str
     names: tuple[str, ...]
     rules: tuple[Mapping[str, Any], ...]
+    like: str = ""
 
     def formats(self, model: Model) -> Callable[[Tensor], Format | None]:
         """How this mix stores a tensor of ``model``: a function of the tensor, None for what another file holds (vision).
@@ -66,16 +70,20 @@ class GgufMix:
 
 def mixes() -> tuple[GgufMix, ...]:
     """Every mix, in the order of the data file."""
-    return tuple(
-        GgufMix(
-            name=name,
-            type=row["type"],
-            head=row["head"],
-            embedding=row.get("embedding", row["type"]),
-            names=tuple(row.get("names", ())),
-            rules=tuple(row.get("rules", ())),
-        )
-        for name, row in _document()["mixes"].items()
+    return tuple(_mix(name, row) for name, row in _document()["mixes"].items())
+
+
+def _mix(name: str, row: Mapping[str, Any]) -> GgufMix:
+    like = str(row.get("like", ""))
+    rules = _document()["mixes"][like] if like else row
+    return GgufMix(
+        name=name,
+        type=rules["type"],
+        head=rules["head"],
+        embedding=rules.get("embedding", rules["type"]),
+        names=tuple(row.get("names", ())),
+        rules=tuple(rules.get("rules", ())),
+        like=like,
     )
 
 

@@ -147,7 +147,12 @@ def requantize(model: Model, scheme: str) -> Model:
     if chosen.mix is None:
         note = f"{told}, modules usually left alone in {dtype.name} ({chosen.source})"
     else:
-        note = f"{told}, tensor by tensor as llama-quantize mixes types ({chosen.source})"
+        mixed = (
+            f"as the nearest mix, {chosen.mix.like}"
+            if chosen.mix.like
+            else "tensor by tensor as llama-quantize mixes types"
+        )
+        note = f"{told}, {mixed} ({chosen.source})"
     return replace(model, tensors=tensors, quantization=quantization, assumptions=_added(model.assumptions, note))
 
 
