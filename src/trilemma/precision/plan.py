@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 
-from trilemma.data.digest import DATA
 from trilemma.errors import InputError, shorten
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.models.architecture import Model, Quantization, Tensor
 from trilemma.models.parameters import count, weight_bytes
 from trilemma.models.quantized import find_scheme, requantize
+from trilemma.models.quantized.gguf_mixes import fallbacks
 from trilemma.precision.patterns import OWN, Group, Rule, groups_of, is_matrix
 
 #: Lifetimes beside weights, activations and KV cache, with what they are when a plan does not say.
@@ -243,7 +241,7 @@ def _held(tensor: Tensor, wanted: Format) -> Tensor:
             f"{wanted.name} has no scale; weights need one: use {wanted.name.partition('_')[0]}_channel or such"
         )
     if wanted.kind == "packed" and wanted.block_bytes and tensor.shape[-1] % wanted.group:
-        smaller = gguf_fallbacks().get(wanted.name)
+        smaller = fallbacks().get(wanted.name)
         if smaller is None:
             raise InputError(
                 f"{tensor.name} has rows of {tensor.shape[-1]}, which are no whole blocks of {wanted.group} of {wanted.name};"
@@ -251,13 +249,6 @@ def _held(tensor: Tensor, wanted: Format) -> Tensor:
             )
         return _held(tensor, catalogue.get(smaller))
     return tensor if wanted == tensor.format else replace(tensor, format=wanted)
-
-
-@cache
-def gguf_fallbacks() -> Mapping[str, str]:
-    """Block format → the one that llama.cpp takes where rows are no whole blocks of it."""
-    document = tomllib.loads((DATA / "precision" / "presets.toml").read_text(encoding="utf-8"))
-    return dict(document["gguf_fallbacks"]["formats"])
 
 
 def _stored(group: Group, fmt: str, dtype: Format) -> Group:

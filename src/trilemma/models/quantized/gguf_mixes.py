@@ -169,12 +169,16 @@ def _special(found: str, kind: str, shape: _Shape) -> str:
     return found
 
 
+def fallbacks() -> Mapping[str, str]:
+    """Block format → the one that llama.cpp takes where rows are no whole blocks of it."""
+    return dict(_document()["fallbacks"])
+
+
 def _fitting(name: str, row: int) -> Format:
     """``name``, or what llama.cpp falls back to where rows of ``row`` are no whole blocks of it."""
-    fallbacks = _document()["fallbacks"]
     wanted = catalogue.get(name)
-    if row % wanted.group and name in fallbacks:
-        wanted = catalogue.get(fallbacks[name])
+    if row % wanted.group and name in fallbacks():
+        wanted = catalogue.get(fallbacks()[name])
     return catalogue.get("fp16") if row % wanted.group else wanted
 
 
