@@ -126,6 +126,7 @@ def test_models_survive_flags(name: str) -> None:
     again, _ = model_from_flags(read_flags)
     assert again is not None
     assert count(again).total == count(model).total
+    assert [layer.ffn for layer in again.layers] == [layer.ffn for layer in model.layers]
     assert read_flags.unknown == ()
 
 

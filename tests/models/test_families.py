@@ -231,3 +231,28 @@ def test_a_multimodal_class_without_its_tower_gets_the_usual_one_and_says_so() -
     model = model_from_config(config, name="fragment")
     assert abs(count(model).total / 16_407_657_776 - 1) < 1e-6
     assert any("tower of kimi_vl" in text for text in model.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [("deepseek-v3", (8, 4)), ("deepseek-r1-nvfp4", (8, 4)), ("deepseek-v3.2", (8, 4)), ("deepseek-v2", (8, 3)),
+     ("deepseek-v2-lite", (1, 1)), ("kimi-k2", (1, 1)), ("qwen3-235b-a22b", (1, 1))],
+)  # fmt: skip
+def test_router_groups(name: str, groups: tuple[int, int]) -> None:
+    """Groups and chosen groups of the published configurations; one group is no limit."""
+    experts = next(layer.ffn for layer in load_model(name).layers if isinstance(layer.ffn, ExpertFfn))
+    assert (experts.groups, experts.top_groups) == groups
+
+
+@pytest.mark.parametrize("change", [{"n_group": 7}, {"topk_group": 9}, {"n_group": 64, "topk_group": 1}])
+def test_router_groups_that_cannot_be(change: dict[str, int]) -> None:
+    config = {key: value for key, value in catalogue.config("deepseek-v3").items() if not key.startswith("_")}
+    with pytest.raises(InputError, match="groups"):
+        model_from_config(config | change, name="x")
+
+
+def test_a_router_that_states_groups_and_does_not_use_them() -> None:
+    config = {key: value for key, value in catalogue.config("deepseek-v3").items() if not key.startswith("_")}
+    experts = model_from_config(config | {"topk_method": "greedy"}, name="x").layers[-1].ffn
+    assert isinstance(experts, ExpertFfn)
+    assert experts.groups == 1

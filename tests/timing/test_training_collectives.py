@@ -1,11 +1,13 @@
 """Bytes that groups move near and far, by where their ranks lie."""
 
+import random
+
 import numpy as np
 import pytest
 
 from trilemma.hardware.catalogue import find
 from trilemma.hardware.cluster import Cluster
-from trilemma.timing.training_collectives import Fabric, exchanged, gathered, members_near, passed_on
+from trilemma.timing.training_collectives import Fabric, domains_reached, exchanged, gathered, members_near, passed_on
 
 
 def test_a_group_inside_a_domain_moves_n_minus_one_nths() -> None:
@@ -55,3 +57,31 @@ def test_stages_far_apart_hand_on_over_the_network() -> None:
     assert near.tolist() == [50.0, 0.0, 0.0]
     assert far.tolist() == [50.0, 100.0, 100.0]
     assert passed_on(100.0, 4, 8, 8)[1] == 0.0
+
+
+@pytest.mark.parametrize("domains", [2, 4, 8, 16])
+def test_a_router_limited_to_groups_reaches_fewer_domains(domains: int) -> None:
+    """Against drawing: four of eight groups at random, then eight different of their 128 experts (DeepSeek-V3)."""
+    draw = random.Random(domains)
+    total = 0
+    for _ in range(4000):
+        groups = draw.sample(range(8), 4)
+        experts = draw.sample([group * 32 + one for group in groups for one in range(32)], 8)
+        total += len({expert * domains // 256 for expert in experts})
+    assert domains_reached(domains, 8, (8, 4)) == pytest.approx(total / 4000, rel=0.03)
+    assert domains_reached(domains, 8, (8, 4)) < domains_reached(domains, 8)
+
+
+def test_without_groups_routing_is_even() -> None:
+    assert domains_reached(8, 8) == pytest.approx(8 * (1 - (7 / 8) ** 8))
+    assert domains_reached(1, 8, (8, 4)) == pytest.approx(1.0)
+    assert domains_reached(8, 8, (8, 8)) == pytest.approx(domains_reached(8, 8))
+    between = [domains_reached(domains, 8, (8, 4)) for domains in range(1, 33)]
+    assert between == sorted(between)
+
+
+def test_the_exchange_of_a_limited_router_crosses_less() -> None:
+    _, even = exchanged(800.0, np.array([8, 64]), 1, 8, copies=8)
+    _, limited = exchanged(800.0, np.array([8, 64]), 1, 8, copies=8, limit=(8, 4))
+    assert even[0] == limited[0] == 0.0
+    assert limited[1] / even[1] == pytest.approx(3.6 / 5.25, rel=0.01)

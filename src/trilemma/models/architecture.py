@@ -137,7 +137,9 @@ class DenseFfn:
 class ExpertFfn:
     """A mixture of experts: ``top_k`` of ``experts`` per token, each of ``intermediate`` columns, plus a shared block.
 
-    ``hidden`` is the width at which experts run where it differs from the model's (Nemotron-3 latent experts).
+    ``hidden`` is the width at which experts run where it differs from the model's (Nemotron-3 latent experts). ``groups``
+    equal groups of experts compete for each token first, of which ``top_groups`` may be chosen from (group-limited routing,
+    DeepSeek-V2, section 2.2.2; DeepSeek-V3, section 2.1.2).
     """
 
     experts: int
@@ -146,11 +148,22 @@ class ExpertFfn:
     shared_intermediate: int = 0
     gated: bool = True
     hidden: int | None = None
+    groups: int = 1
+    top_groups: int = 1
 
     def __post_init__(self) -> None:
         if not 1 <= self.top_k <= self.experts:
             raise InputError(
                 f"{self.top_k} experts per token of {self.experts} experts cannot be; give from 1 to {self.experts}"
+            )
+        if self.experts % self.groups or not self.top_k * self.groups <= self.experts * self.top_groups:
+            raise InputError(
+                f"{self.top_groups} of {self.groups} groups of {self.experts} experts cannot give {self.top_k} experts per"
+                " token; give equal groups, and as many as hold them"
+            )
+        if not 1 <= self.top_groups <= self.groups:
+            raise InputError(
+                f"{self.top_groups} of {self.groups} groups of experts cannot be; give from 1 to {self.groups}"
             )
 
 

@@ -7,7 +7,9 @@ hierarchical algorithms and rails send every byte once into each domain, through
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -62,19 +64,58 @@ def gathered(n_bytes: Numbers, ranks: Numbers, stride: Numbers, near_ranks: int)
     return near, far
 
 
-def exchanged(n_bytes: Numbers, ranks: Numbers, stride: Numbers, near_ranks: int, *, copies: Numbers = 1.0) -> Volume:
+def exchanged(
+    n_bytes: Numbers,
+    ranks: Numbers,
+    stride: Numbers,
+    near_ranks: int,
+    *,
+    copies: int = 1,
+    limit: tuple[int, int] = (1, 1),
+) -> Volume:
     """(near, far) bytes that a rank sends when ``n_bytes`` go evenly to all ``ranks`` (all-to-all).
 
     With ``copies`` > 1 a token goes to that many ranks; it crosses once into each domain that holds any of them and is
-    passed on there (DeepSeek-V3 report, section 3.2.2): expected domains ``g·(1 − (1 − 1/g)^copies)`` under even routing.
+    passed on there (DeepSeek-V3 report, section 3.2.2). ``limit``: the router's groups and how many of them a token may
+    reach (`domains_reached`).
     """
     count = np.asarray(ranks, dtype=float)
     local = members_near(count, stride, near_ranks)
     groups = np.ceil(count / local)
     near = np.where(local > 1, n_bytes * (local - 1) / local, 0.0)
-    reached = groups * (1 - (1 - 1 / groups) ** np.asarray(copies, dtype=float))
+    distinct, place = np.unique(groups, return_inverse=True)
+    reached = np.array([domains_reached(int(one), copies, limit) for one in distinct])[place].reshape(groups.shape)
     far = np.where(groups > 1, n_bytes / copies * reached * (groups - 1) / groups, 0.0)
     return near, far
+
+
+@lru_cache(maxsize=1024)
+def domains_reached(domains: int, copies: int, limit: tuple[int, int] = (1, 1)) -> float:
+    """Domains, of those over which experts lie in order, that hold any of a token's ``copies`` experts, on average.
+
+    Even routing over ``m`` domains reaches ``m·(1 − (1 − 1/m)^copies)``. A router that takes experts from ``t`` of ``n``
+    groups (DeepSeek-V3, section 2.1.2: at most four nodes a token) has only the domains of these: ``t·domains/n`` of them
+    where a group lies on several. Where a domain holds several groups, the number of them that are chosen is
+    hypergeometric, between whole numbers in proportion.
+    """
+    groups, chosen = limit
+    if domains >= groups:
+        open_to = max(domains * chosen / groups, 1.0)
+        return open_to * (1 - (1 - 1 / open_to) ** copies)
+    held = groups / domains
+    part = held - math.floor(held)
+    missed = (1 - part) * _missed(math.floor(held), copies, limit) + part * _missed(math.ceil(held), copies, limit)
+    return domains * (1 - missed)
+
+
+def _missed(held: int, copies: int, limit: tuple[int, int]) -> float:
+    """The chance that a domain with ``held`` of the router's groups gets none of a token's experts."""
+    groups, chosen = limit
+    ways = math.comb(groups, chosen)
+    return sum(
+        math.comb(held, here) * math.comb(groups - held, chosen - here) / ways * (1 - here / chosen) ** copies
+        for here in range(min(held, chosen) + 1)
+    )
 
 
 def passed_on(n_bytes: Numbers, stride: Numbers, gpus: Numbers, near_ranks: int) -> Volume:

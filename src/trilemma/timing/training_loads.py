@@ -282,7 +282,8 @@ def _exchange(work: TrainingWork, rows: Any, tp: Any, plan: TrainingPlan, fabric
     if not work.experts:
         return 0.0 * rows, 0.0 * rows
     sent = rows / tp * work.exchanged * _HALF_BYTES * plan.imbalance
-    return exchanged(sent, plan.layout.ep, 1, fabric.near_ranks, copies=work.experts[0].top_k)
+    copies, limit = work.experts[0].top_k, work.router_groups
+    return exchanged(sent, plan.layout.ep, 1, fabric.near_ranks, copies=copies, limit=limit)
 
 
 def _context(work: TrainingWork, plan: TrainingPlan, rows: Any, tp: Any, fabric: Fabric) -> Volume:

@@ -76,6 +76,8 @@ class TrainingWork:
     pointwise: Pointwise
     exchanged: float
     kv_width: float
+    #: Groups of experts of the router, and of how many of them a token may take experts (`ExpertFfn`).
+    router_groups: tuple[int, int] = (1, 1)
 
     @property
     def is_mixture(self) -> bool:
@@ -139,6 +141,9 @@ def _training_work(same: ByIdentity, mtp: bool) -> TrainingWork:
             layer.ffn.top_k * (layer.ffn.hidden or model.hidden) for layer in layers if isinstance(layer.ffn, ExpertFfn)
         ),
         kv_width=sum(_kv_width(layer.mixer) for layer in layers),
+        router_groups=next(
+            ((layer.ffn.groups, layer.ffn.top_groups) for layer in layers if isinstance(layer.ffn, ExpertFfn)), (1, 1)
+        ),
     )
 
 

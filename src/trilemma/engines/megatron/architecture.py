@@ -140,6 +140,11 @@ def _experts(options: Options, config: Mapping[str, Any], layers: int, experts: 
     if not shared and not dense and not options.on("multi-latent-attention", "qk-layernorm"):
         return {"num_local_experts": experts, "num_experts_per_tok": top_k, "intermediate_size": width}
     found = {"num_experts_per_tok": top_k, "moe_intermediate_size": width}
+    if options.has("moe-router-num-groups"):
+        found |= {
+            "n_group": options.whole("moe-router-num-groups"),
+            "topk_group": options.whole("moe-router-group-topk") or 1,
+        }
     if not shared and not dense and not options.on("multi-latent-attention"):
         return {**found, "num_experts": experts}
     return {**found, "n_routed_experts": experts, "n_shared_experts": shared // width, "first_k_dense_replace": dense}
@@ -225,6 +230,8 @@ def _expert_flags(experts: ExpertFfn, ffns: list[Any]) -> list[str]:
     words = ["--num-experts", str(experts.experts), "--moe-router-topk", str(experts.top_k)]
     words += ["--moe-ffn-hidden-size", str(experts.intermediate), "--moe-grouped-gemm"]
     words += ["--moe-token-dispatcher-type", "alltoall"]
+    if experts.groups > 1:
+        words += ["--moe-router-num-groups", str(experts.groups), "--moe-router-group-topk", str(experts.top_groups)]
     if experts.shared_intermediate:
         words += ["--moe-shared-expert-intermediate-size", str(experts.shared_intermediate)]
     dense = sum(not isinstance(ffn, ExpertFfn) for ffn in ffns)

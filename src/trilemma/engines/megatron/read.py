@@ -13,7 +13,7 @@ from trilemma.engines.training import TrainingCommand, framework_facts, replicas
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.memory.stages import stage_sizes
 from trilemma.memory.traits import implementation_facts
-from trilemma.models.architecture import Model
+from trilemma.models.architecture import ExpertFfn, Ffn, Model
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import optimizer, recipe
 from trilemma.plans.training import (
@@ -103,7 +103,7 @@ def _model(options: Options, described: Model | None) -> tuple[str, Model | None
         except InputError:
             continue
         if described is None or _same_sizes(found, described):
-            return found.name, found
+            return found.name, found if described is None else _routed_as(found, described)
     if described is None:
         raise InputError("the command describes no model; give --num-layers, --hidden-size and --num-attention-heads")
     return described.name, described
@@ -111,8 +111,18 @@ def _model(options: Options, described: Model | None) -> tuple[str, Model | None
 
 def _same_sizes(one: Model, other: Model) -> bool:
     return (one.hidden, one.vocab, len(one.layers)) == (other.hidden, other.vocab, len(other.layers)) and [
-        layer.ffn for layer in one.layers
-    ] == [layer.ffn for layer in other.layers]
+        _ungrouped(layer.ffn) for layer in one.layers
+    ] == [_ungrouped(layer.ffn) for layer in other.layers]
+
+
+def _ungrouped(ffn: Ffn | None) -> Ffn | None:
+    return replace(ffn, groups=1, top_groups=1) if isinstance(ffn, ExpertFfn) else ffn
+
+
+def _routed_as(model: Model, described: Model) -> Model:
+    """``model`` with the router groups of the flags: a run need not route as the published model does."""
+    layers = tuple(replace(layer, ffn=other.ffn) for layer, other in zip(model.layers, described.layers, strict=True))
+    return model if layers == model.layers else replace(model, layers=layers)
 
 
 def _layout(options: Options, world: int, model: Model | None) -> Layout:

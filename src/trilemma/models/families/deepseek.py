@@ -55,12 +55,15 @@ def experts(fields: Fields) -> ExpertFfn | None:
     if count is None:
         return None
     size = fields.count("moe_intermediate_size")
+    groups, top_groups = shapes.routing_groups(fields)
     return ExpertFfn(
         experts=count,
         top_k=shapes.experts_per_token(fields),
         intermediate=size,
         shared_intermediate=size
         * fields.count("n_shared_experts", "num_shared_experts", default=0, low=0, high=64, quiet=True),
+        groups=groups,
+        top_groups=top_groups,
     )
 
 

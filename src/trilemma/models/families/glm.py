@@ -143,12 +143,15 @@ def grouped_mixture(fields: Fields, attention: AttentionStyle, *, head_default: 
     """Dense first layers, then routed and shared experts, on grouped-query attention; MTP modules as further layers."""
     layers = fields.layers()
     size = fields.count("moe_intermediate_size")
+    groups, top_groups = shapes.routing_groups(fields)
     moe: Ffn = ExpertFfn(
         experts=fields.count("n_routed_experts", "num_experts", high=shapes.MOST_EXPERTS),
         top_k=shapes.experts_per_token(fields),
         intermediate=size,
         shared_intermediate=size
         * fields.count("n_shared_experts", "num_shared_experts", default=1, low=0, high=64, quiet=True),
+        groups=groups,
+        top_groups=top_groups,
     )
     first = fields.count("first_k_dense_replace", default=0, low=0, high=4096, quiet=True)
     every = fields.count("moe_layer_freq", default=1, high=4096, quiet=True)

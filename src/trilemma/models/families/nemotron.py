@@ -162,6 +162,7 @@ def _experts(fields: Fields) -> ExpertFfn:
     size = fields.count("moe_intermediate_size")
     shared = fields.count("n_shared_experts", default=0, low=0, high=64, quiet=True)
     each = fields.count("moe_shared_expert_intermediate_size", default=size, quiet=True)
+    groups, top_groups = shapes.routing_groups(fields)
     return ExpertFfn(
         experts=fields.count("n_routed_experts", high=shapes.MOST_EXPERTS),
         top_k=shapes.experts_per_token(fields),
@@ -169,4 +170,6 @@ def _experts(fields: Fields) -> ExpertFfn:
         shared_intermediate=each * shared,
         gated=False,
         hidden=fields.optional_count("moe_latent_size", high=shapes.WIDEST),
+        groups=groups,
+        top_groups=top_groups,
     )

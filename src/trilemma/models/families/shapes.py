@@ -123,6 +123,18 @@ def experts_per_token(fields: Fields, *keys: str, default: int | None = None) ->
     return fields.count(*names, high=MOST_EXPERTS)
 
 
+def routing_groups(fields: Fields) -> tuple[int, int]:
+    """(groups, top groups) of an `ExpertFfn`: to how many groups of experts the router limits a token; (1, 1) for no limit.
+
+    ``topk_method: greedy`` (DeepSeek-V2-Lite) states groups and does not use them.
+    """
+    groups = fields.count("n_group", "num_expert_group", default=1, high=MOST_EXPERTS, quiet=True)
+    chosen = fields.count("topk_group", default=1, high=MOST_EXPERTS, quiet=True)
+    if groups == 1 or fields.text("topk_method") == "greedy":
+        return 1, 1
+    return groups, chosen
+
+
 def deepseek_mtp(plan: LayerPlan, *, layers: int, modules: int, prefix: str = "model.layers.") -> tuple[MtpPlan, ...]:
     """Modules stored as further layers: two norms, a joining projection, one decoder layer and a norm of their own.
 
