@@ -112,7 +112,10 @@ def add_models_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", metavar="DIR", help="look hub ids up as DIR/<org>--<name>/config.json first")
 
 
-def add_cluster_arguments(parser: argparse.ArgumentParser, *, required: bool = True, several: bool = False) -> None:
+def add_cluster_arguments(
+    parser: argparse.ArgumentParser, *, required: bool = True, several: bool = False, host: bool = False
+) -> None:
+    """``several`` candidates; ``host``: the command uses the memory around the cards."""
     group = parser.add_argument_group("GPUs")
     text = "accelerator and how many, such as h200-sxm:8; a catalogue name or an accelerator file"
     if several:
@@ -125,7 +128,8 @@ def add_cluster_arguments(parser: argparse.ArgumentParser, *, required: bool = T
     group.add_argument(
         "--gpus-per-node", type=whole_number, metavar="N", help="GPUs in one machine (default: the card's usual)"
     )
-    add_host_argument(group)
+    if host:
+        add_host_argument(group)
 
 
 def add_host_argument(group: argparse._ActionsContainer) -> None:

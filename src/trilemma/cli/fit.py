@@ -24,7 +24,7 @@ from trilemma.cli.pools_arguments import add_pools_arguments, read_engines
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
-    add_cluster_arguments(parser)
+    add_cluster_arguments(parser, host=True)
     add_layout_arguments(parser)
     add_pools_arguments(parser)
     add_workload_arguments(parser)

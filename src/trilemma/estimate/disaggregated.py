@@ -121,6 +121,10 @@ def _check(plan: Plan, cluster: Cluster, workload: Serving) -> None:
         raise InputError(
             f"{plan.engine.name} has no prefill and decode pools; use one pool, or {', '.join(DISAGGREGATING)}"
         )
+    if any(pool.options.cpu_offload_bytes for pool in plan.pools):
+        raise InputError(
+            "weights in the memory of the host are timed in one pool only; leave --cpu-offload-gb out of prefill and decode"
+        )
     if plan.gpus > cluster.gpus:
         raise InputError(f"the pools take {plan.gpus} GPUs, but --gpu names {cluster.gpus}")
     if workload.osl == 1:
