@@ -5,16 +5,15 @@ Reading needs pyarrow (extra ``calibrate``); nothing else of the package does.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from trilemma.data.plain_toml import read_data
 from trilemma.errors import InputError, shorten
 from trilemma.quantities import Array
 
@@ -60,8 +59,7 @@ class Columns:
 @cache
 def table_rules() -> Mapping[str, Any]:
     """Names, physics and the tables that are not believed (``data/coefficients/kernel_tables.toml``)."""
-    text = resources.files("trilemma.data").joinpath("coefficients/kernel_tables.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return read_data("coefficients/kernel_tables.toml")
 
 
 def read_columns(path: Path, *, stated: Mapping[str, str] | None = None) -> Columns:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
+from trilemma.data.plain_toml import read_data
 from trilemma.errors import InputError, UnknownName
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.timing.roofline import peak_flops
@@ -69,7 +68,6 @@ class KernelFormat:
 @cache
 def kernel_formats() -> Mapping[str, KernelFormat]:
     """The number formats of kernels by name (``data/coefficients/kernel_formats.toml``)."""
-    text = resources.files("trilemma.data").joinpath("coefficients/kernel_formats.toml").read_text(encoding="utf-8")
     return {
         name: KernelFormat(
             name=name,
@@ -77,7 +75,7 @@ def kernel_formats() -> Mapping[str, KernelFormat]:
             compute=row["compute"],
             stand_ins=tuple(row.get("stand_ins", ())),
         )
-        for name, row in tomllib.loads(text)["formats"].items()
+        for name, row in read_data("coefficients/kernel_formats.toml")["formats"].items()
     }
 
 

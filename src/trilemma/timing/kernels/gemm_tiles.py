@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
 import numpy as np
 
+from trilemma.data.plain_toml import read_data
 from trilemma.quantities import Numbers
 
 
@@ -52,8 +51,7 @@ class TileRule:
 @cache
 def tile_rules() -> Mapping[int, TileRule]:
     """The rules by number (``data/coefficients/gemm_tiles.toml``)."""
-    text = resources.files("trilemma.data").joinpath("coefficients/gemm_tiles.toml").read_text(encoding="utf-8")
-    return {row["number"]: _rule(row) for row in tomllib.loads(text)["rules"]}
+    return {row["number"]: _rule(row) for row in read_data("coefficients/gemm_tiles.toml")["rules"]}
 
 
 def _rule(row: Mapping[str, Any]) -> TileRule:
