@@ -20,9 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed-noise",
         type=number,
-        default=0.003,
         metavar="SHARE",
-        help="spread of the final loss between seeds (0.003)",
+        help="spread of the final loss between seeds (0.003, more where runs are noisy)",
     )
     parser.add_argument(
         "--paired", action="store_true", help="both runs share seed and data order: no seed noise between"

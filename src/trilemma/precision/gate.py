@@ -30,6 +30,11 @@ _MOST_CORRELATION = 0.95
 _LEAST_STEPS = 20
 _LEAST_TAIL = 10
 _LARGEST_LOSS = 1e30
+#: Spread of the final loss between seeds of one recipe, as a share, where nothing says otherwise.
+_SEED_NOISE = 0.003
+#: … but no less than so many standard errors that the noise of single steps leaves in a run's tail: it has shaken the run
+#: before its tail too. Runs of the training lab spread by 1.0 (1200 steps, studies/gate_pairs.py) to 2.2 (400 steps) times that.
+_SEEDS_OVER_STEPS = 1.4
 #: A gap that is surely above zero fails from this share of the margin on: the estimate of a gap at the margin scatters.
 _FAILS_FROM = 0.75
 
@@ -39,18 +44,19 @@ class GateRules:
     """``margin`` is the relative loss gap that matters; the last ``tail`` share of the common steps is compared.
 
     ``seed_noise`` is the relative standard deviation of the final loss between seeds of one recipe, used while fewer than
-    two runs a side let it be measured; ``paired`` says that both runs share seed and data, so that it cancels.
+    two runs a side let it be measured; None takes 0.3 %, more where single steps are noisy.
+    ``paired`` says that both runs share seed and data, so that it cancels.
     """
 
     margin: float = 0.01
     tail: float = 0.2
-    seed_noise: float = 0.003
+    seed_noise: float | None = None
     paired: bool = False
 
     def __post_init__(self) -> None:
         for name, low, high in (("margin", 1e-6, 1.0), ("tail", 0.01, 1.0), ("seed_noise", 0.0, 1.0)):
             value = getattr(self, name)
-            if not low <= value <= high:
+            if value is not None and not low <= value <= high:
                 raise InputError(
                     f"--{name.replace('_', '-')} {value} is out of range; give a share from {low:g} to {high:g}"
                 )
@@ -136,33 +142,40 @@ def _gap(reference: Array, candidate: Array, rules: GateRules) -> tuple[float, f
     level = float(reference.mean())
     difference = (candidate.mean(axis=0) - reference.mean(axis=0)) / level
     gap = float(difference.mean())
-    inside, blocks = _inside_runs(difference)
+    inside, blocks, shaken = _inside_runs(difference)
     if rules.paired:
         return gap, inside, blocks - 1
     between, repeats = _between_runs(reference / level, candidate / level, rules)
     if repeats:
         return gap, max(inside, between), repeats
-    error = math.hypot(inside, between) if len(reference) == len(candidate) == 1 else max(inside, between)
+    single = len(reference) == len(candidate) == 1
+    if rules.seed_noise is None and between < _SEEDS_OVER_STEPS * shaken:
+        between = _SEEDS_OVER_STEPS * shaken
+        return gap, math.hypot(inside, between) if single else max(inside, between), blocks - 1
+    error = math.hypot(inside, between) if single else max(inside, between)
     # The prior is stated, not estimated: only the part from blocks is uncertain (Welch and Satterthwaite).
     return gap, error, (blocks - 1) * (error / inside) ** 4 if inside else math.inf
 
 
-def _inside_runs(difference: Array) -> tuple[float, float]:
-    """Standard error of the mean of ``difference`` over steps, and how many independent blocks it is worth.
+def _inside_runs(difference: Array) -> tuple[float, float, float]:
+    """(standard error of the mean of ``difference`` over steps, how many independent blocks it is worth, the part of the error
+    that single steps make).
 
     Block means that follow a first-order autoregression of correlation r are worth (1 − r) / (1 + r) of their number; the
-    estimate of r from n means is low by (1 + 3r) / n (Kendall 1954).
+    estimate of r from n means is low by (1 + 3r) / n (Kendall 1954). What single steps make is seen from neighbouring blocks
+    alone, whatever else wanders (von Neumann 1941).
     """
     blocks = np.array([block.mean() for block in np.array_split(difference, min(_BLOCKS, len(difference) // 2))])
     count = len(blocks)
     centred = blocks - blocks.mean()
     squares = float((centred**2).sum())
     if squares == 0:
-        return 0.0, count
+        return 0.0, count, 0.0
     seen = float((centred[1:] * centred[:-1]).sum()) / squares
     correlation = min(max(seen + (1 + 3 * seen) / count, 0.0), _MOST_CORRELATION)
     worth = count * (1 - correlation) / (1 + correlation)
-    return math.sqrt(squares / (count - 1) / worth), max(worth, 2.0)
+    shaken = math.sqrt(float((np.diff(blocks) ** 2).mean()) / 2 / count)
+    return math.sqrt(squares / (count - 1) / worth), max(worth, 2.0), shaken
 
 
 def _between_runs(reference: Array, candidate: Array, rules: GateRules) -> tuple[float, float]:
@@ -170,7 +183,7 @@ def _between_runs(reference: Array, candidate: Array, rules: GateRules) -> tuple
     repeats = len(reference) + len(candidate) - 2
     share = 1 / len(reference) + 1 / len(candidate)
     if repeats < 2:
-        return rules.seed_noise * math.sqrt(share), 0
+        return (_SEED_NOISE if rules.seed_noise is None else rules.seed_noise) * math.sqrt(share), 0
     squares = sum(float(((runs.mean(axis=1) - runs.mean()) ** 2).sum()) for runs in (reference, candidate))
     return math.sqrt(squares / repeats * share), repeats
 
