@@ -162,9 +162,13 @@ def table_of(model: Model, choices: Sequence[Choice], question: Question) -> Pla
 
 
 def _space(model: Model, question: Question) -> Space:
+    """The layouts to try. Engines of pools, and of any number of GPUs, fill a node evenly or several whole ones, unless degrees
+    are settled."""
     cluster, fixed = question.cluster, question.fixed
     gpus, node = cluster.gpus, cluster.gpus_per_node
-    sizes = (*range(1, node), *(node * nodes for nodes in NODES))
+    settled = any(degree is not None for degree in (fixed.tp, fixed.pp, fixed.dp))
+    inside = [size for size in range(1, node) if settled or node % size == 0]
+    sizes = (*inside, *(node * nodes for nodes in NODES))
     part_sizes = [size for size in sizes if size < gpus or (question.free and size <= gpus)]
     parts = None
     if question.free or question.pools != "aggregated":
