@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from trilemma.engines.base import Stage, StartUp
+from trilemma.intervals import NINETY
 from trilemma.quantities import Numbers
 
-#: Half-width of a central 90 % interval in standard deviations of a normal law.
-_NINETY = 1.645
 #: Abramowitz and Stegun 7.1.26: the error function to 1.5e-7.
 _ERF = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
 
@@ -31,7 +30,7 @@ def stage_probabilities(start: StartUp) -> dict[Stage, Any]:
     (``kv_too_small``); graphs do not fit even into the room of the activation peak, which is empty while they are captured
     (``oom_capture``); peak and graphs together do not fit (``oom_runtime``, in every second case: peaks are rare).
     """
-    sigma = np.maximum(np.asarray(start.spread_bytes, dtype=float), 1.0) / _NINETY
+    sigma = np.maximum(np.asarray(start.spread_bytes, dtype=float), 1.0) / NINETY
     free = start.capacity_bytes if start.free_bytes is None else np.minimum(start.capacity_bytes, start.free_bytes)
     load = _above(np.asarray(start.load_peak_bytes, dtype=float) - free, _weights_sigma(start))
     load = np.where(budget_refused(start), 1.0, load)
@@ -139,13 +138,13 @@ def _peak_bytes(start: StartUp) -> Any:
 def _weights_sigma(start: StartUp) -> Any:
     line = start.ledger["weights"]
     half = (np.asarray(line.high, dtype=float) - np.asarray(line.low, dtype=float)) / 2
-    return np.maximum(half, 1.0) / _NINETY
+    return np.maximum(half, 1.0) / NINETY
 
 
 def _outside_sigma(start: StartUp) -> Any:
     widths = [np.square((np.asarray(line.high, float) - np.asarray(line.low, float)) / 2) for line in start.ledger
               if line.budget == "outside"]  # fmt: skip
-    return np.maximum(np.sqrt(sum(widths, start=np.zeros(()))), 1.0) / _NINETY
+    return np.maximum(np.sqrt(sum(widths, start=np.zeros(()))), 1.0) / NINETY
 
 
 def _above(value: Any, sigma: Any) -> Any:

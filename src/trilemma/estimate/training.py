@@ -11,7 +11,7 @@ from trilemma.engines.vendors import check_vendor
 from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Bottleneck, Estimate, Latency, MemoryEstimate, Resource, SpeedEstimate, Verdict
 from trilemma.hardware.cluster import Cluster
-from trilemma.intervals import Interval
+from trilemma.intervals import NINETY, Interval
 from trilemma.memory.training import TrainingMemory, training_memory
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.models.parameters import count
@@ -24,9 +24,6 @@ from trilemma.timing.training_intervals import step_spread
 from trilemma.timing.training_run import Failures, training_run
 from trilemma.timing.training_step import StepTime, training_step
 from trilemma.workloads import TrainingWorkload
-
-#: Standard deviations in half of a central 90 % interval.
-_HALF_90 = 1.645
 
 
 def estimate_training(
@@ -115,7 +112,7 @@ def _verdict(memory: TrainingMemory, capacity: Interval) -> Verdict:
     """Does the peak stay under what the runtime reports? The chance treats both intervals as normal."""
     need = float(memory.device_bytes)
     reserved = memory.reserved
-    spread = float(np.hypot((reserved.high - reserved.low) / 2, (capacity.high - capacity.low) / 2)) / _HALF_90
+    spread = float(np.hypot((reserved.high - reserved.low) / 2, (capacity.high - capacity.low) / 2)) / NINETY
     left = capacity.value - need
     chance = _normal(left / spread) if spread > 0 else float(left >= 0)
     if left >= 0:

@@ -121,12 +121,14 @@ def _summary(accelerator: Accelerator) -> list[str]:
 def _traits(accelerator: Accelerator, width: int) -> Iterator[str]:
     link = accelerator.link
     usual = f", {link.domain_in_common_use} in common use" if link and link.domain_in_common_use else ""
+    unstated = [name for name in accelerator.hardware_formats if name not in accelerator.peak_flops]
     pairs = [
         ("vendor", accelerator.vendor),
         ("architecture", accelerator.architecture),
         ("launched", accelerator.launched),
         ("memory", accelerator.memory_type + (", inline ECC" if accelerator.inline_ecc else "")),
         ("matrix formats", ", ".join(accelerator.hardware_formats)),
+        ("peak unstated", f"{', '.join(unstated)}: priced at the rate of the next wider format" if unstated else ""),
         ("FP8 flavour", {"ocp": "OCP (E4M3 up to 448)", "fnuz": "FNUZ (E4M3 up to 240)"}.get(accelerator.fp8_flavour or "")),
         ("link", f"{link.name}, domain of {link.domain}{usual}" if link else "none"),
         ("node", f"{accelerator.gpus_per_node} GPUs: {accelerator.node_shape}".rstrip(": ")),

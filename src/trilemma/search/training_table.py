@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trilemma.hardware.cluster import Cluster
+from trilemma.intervals import NINETY
 from trilemma.memory.training import TrainingMemory, training_memory
 from trilemma.memory.training_model import TrainingModel, prepare
 from trilemma.models.architecture import Model
@@ -167,7 +168,7 @@ def _price(
 def _margin(memory: TrainingMemory) -> Any:
     """Bytes that have to stay free for a chance of `SURE`, with the interval of reserved bytes taken as normal."""
     half_width = (1.0 + 1.5) / 2 * memory.spread * np.asarray(memory.reserved_bytes)
-    return _SURE_DEVIATIONS * half_width / 1.645
+    return _SURE_DEVIATIONS * half_width / NINETY
 
 
 def _nearest(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from trilemma.errors import InputError
-from trilemma.intervals import Interval
+from trilemma.intervals import NINETY, Interval
 from trilemma.quantities import Numbers
 
 _DAY_S = 86400.0
@@ -127,7 +127,7 @@ def training_run(
 
     middle, lost = days(step.value, between)
     count = middle * _DAY_S / between
-    chance = 1 + 1.645 / np.sqrt(max(count, 1.0))
+    chance = 1 + NINETY / np.sqrt(max(count, 1.0))
     low, _ = days(step.low, between * _RATE_UNKNOWN)
     high, _ = days(step.high, between / _RATE_UNKNOWN / chance)
     return TrainingRun(
