@@ -118,7 +118,12 @@ def test_pools_apart_in_json_obey_the_schema_and_export(capsys, tmp_path):
 def test_the_number_of_gpus_is_searched_where_none_is_given(capsys):
     assert main([*FP8, "--gpu", "h100-sxm", "--rate", "20"]) == 0
     out = capsys.readouterr().out
-    for words in ("any number of H100", "fewest GPUs that carry this load", "most tokens for each GPU", "behind a router"):
+    for words in (
+        "any number of H100",
+        "fewest GPUs that carry this load",
+        "most tokens for each GPU",
+        "behind a router",
+    ):
         assert words in out
     assert main([*FP8, "--gpu", "h100-sxm", "--rate", "20", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
