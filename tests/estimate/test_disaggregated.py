@@ -48,6 +48,12 @@ def test_a_plan_of_two_pools_is_told_as_such(pools_apart):
     assert any(one.code == "kv-transfer" and "NVLink" in one.message for one in pools_apart.warnings)
 
 
+def test_across_nodes_the_network_carries_the_cache_and_its_source_is_told():
+    found = answer(plan(prefill=(4, 2), decode=(8, 1)), gpus=16)
+    (told,) = (one.message for one in found.warnings if one.code == "kv-transfer")
+    assert "the network of each card (50 GB/s: " in told
+
+
 def test_every_pool_has_its_ranks_and_the_ledger_is_of_the_fuller_card(pools_apart):
     assert [(rank["pool"], rank["count"]) for rank in pools_apart.ranks] == [("prefill", 4), ("decode", 4)]
     totals = [sum(rank["memory"].values()) for rank in pools_apart.ranks]

@@ -226,7 +226,9 @@ def _handover(pools: Pools, found: PoolsSpeed) -> tuple[Caution, ...]:
     """Over which wire the cache travels, which is assumed, and what that takes."""
     gpus = int(pools.gpus)
     path = pools.machine.cluster.path(gpus)
-    wire = {"link": path.name, "pcie": "PCIe", "network": "the network"}.get(path.kind, path.kind)
+    speed = path.bytes_per_s
+    network = f"the network of each card ({speed.value / 1e9:g} GB/s: {speed.source})"
+    wire = {"link": path.name, "pcie": "PCIe", "network": network}.get(path.kind, path.kind)
     n_bytes = float(np.asarray(pools.decode_worker(1.0).received_bytes))
     message = (
         f"the cache of a prompt, {n_bytes / 2**20:,.0f} MiB for each decode rank, is taken to travel over {wire} once the"
