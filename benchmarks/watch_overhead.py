@@ -35,8 +35,7 @@ class Size:
 SIZES = (
     Size(hidden=128, layers=2, tokens=256),
     Size(hidden=256, layers=4, tokens=512),
-    Size(hidden=512, layers=2, tokens=512),
-    Size(hidden=512, layers=4, tokens=1024),
+    Size(hidden=512, layers=4, tokens=512),
 )
 
 
@@ -85,7 +84,7 @@ def ratios(size: Size, *, every: int, rounds: int, recipe: str) -> tuple[list[fl
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--every", type=int, default=10)
     parser.add_argument("--recipes", default="fp8-delayed,mxfp8")
     options = parser.parse_args()

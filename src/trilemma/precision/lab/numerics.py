@@ -68,10 +68,10 @@ class Numerics:
             history.seen.clear()
             history.seen.extend(self._remembered.get(key, ()))
 
-    def learn(self, layer: str, role: str, values: Tensor) -> None:
-        """Let ``values`` enter the history of delayed scaling without casting them."""
+    def learn(self, layer: str, role: str, amax: float) -> None:
+        """Let the largest magnitude of a tensor enter the history of delayed scaling without casting the tensor."""
         if self.recipe.scaling == "delayed":
-            self._history(layer, role).add(largest_magnitude(values))
+            self._history(layer, role).add(amax)
 
     def narrow(self, layer: str) -> bool:
         """Whether the products of ``layer`` run in low precision now."""
