@@ -17,6 +17,7 @@ from trilemma.engines.beside import beside
 from trilemma.engines.llama_cpp.cards import card_bytes, host_bytes
 from trilemma.engines.llama_cpp.choices import settle
 from trilemma.engines.llama_cpp.facts import for_version
+from trilemma.engines.llama_cpp.flags import table
 from trilemma.engines.llama_cpp.placement import LayerBytes, host_part, parts_of_cards, splits
 from trilemma.engines.rank_memory import half_widths, ledger_of
 from trilemma.engines.table import NOT_RUN
@@ -96,6 +97,12 @@ def start_up(
     if host > 0.01 * GIB:
         message = f"{show_gib(host)} GiB stay in the memory of the host"
         cautions.append(Caution(code="on-host", message=message))
+    away = host_part(
+        model, options, layers=choices.layers, micro_batch=choices.micro_batch, offload_rows=facts.offload_rows
+    )
+    if away is not None and not away.locked and not accelerator.unified_memory:
+        message = f"weights on the host are mapped from the file; {_unmapped(facts.version)} makes prompts faster"
+        cautions.append(Caution(code="mapped-weights", message=message))
     fitting = choices.cells if left >= need else int(max(left, 0) / max(per_token, 1e-9)) if need else choices.context
     return StartUp(
         ledger=ledger_of(
@@ -128,11 +135,15 @@ def start_up(
         spread_bytes=spread,
         free_bytes=free_bytes,
         host_bytes=host,
-        on_host=host_part(
-            model, options, layers=choices.layers, micro_batch=choices.micro_batch, offload_rows=facts.offload_rows
-        ),
+        on_host=away,
         on_cards=parts_of_cards(model, options, layers=choices.layers, ends=ends) if cards else (),
     )  # fmt: skip
+
+
+def _unmapped(version: str) -> str:
+    """The flag by which this build reads a file into buffers."""
+    known = table()
+    return "--load-mode none" if known.flags["no-mmap"].gone_at(known.at(version)) else "--no-mmap"
 
 
 def _capacity(card: Accelerator, capacity_bytes: float | None, free_bytes: float | None) -> float:

@@ -25,6 +25,9 @@ _NAMES = {
     "experts.gate": "ffn_gate_exps", "experts.up": "ffn_up_exps", "experts.down": "ffn_down_exps",
     "shared.gate": "ffn_gate_shexp", "shared.up": "ffn_up_shexp", "shared.down": "ffn_down_shexp",
 }  # fmt: skip
+#: Ways of loading that read a file into buffers which the card can copy from (src/llama-model-loader.cpp: no host buffer
+#: where the file is mapped).
+_UNMAPPED = ("none", "mlock", "dio")
 _MOST_PATTERN = 300
 #: Patterns that cannot run away: no group is repeated.
 _SAFE = re.compile(r"[\w.\\|()\[\]*+?^$:\-]*")
@@ -71,8 +74,8 @@ def host_part(
 ) -> HostPart | None:
     """What each pass needs of the host: matrices of layers and tensors left there, attention where the cache lies there.
 
-    ``layers`` of ``depth + 1`` are on cards. Without a copy of the file in locked memory (``--no-mmap``) weights are copied
-    from mapped pages. None where nothing but the embedding is left.
+    ``layers`` of ``depth + 1`` are on cards. Unless the file is read into buffers (``--load-mode none``) weights are copied from
+    mapped pages. None where nothing but the embedding is left.
     """
     depth, extra = len(model.layers), options.extra
     first = max(depth + 1 - layers, 0)
@@ -94,7 +97,7 @@ def host_part(
         layers=frozenset(caches) & frozenset(range(depth)),
         offload_rows=float("inf") if extra.get("op-offload", True) is False else float(offload_rows),
         micro_batch=float(micro_batch),
-        locked=extra.get("no-mmap") is True or extra.get("load-mode") == "none",
+        locked=extra.get("no-mmap") is True or extra.get("load-mode") in _UNMAPPED,
     )
 
 
