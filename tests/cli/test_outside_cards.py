@@ -103,14 +103,15 @@ def test_files_of_another_machine_are_known_by_name(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("gpu", "command"),
     [
-        "llama-server -hf unsloth/Qwen3-8B-GGUF:Q4_K_M -mg 7",
-        "CUDA_VISIBLE_DEVICES=0 llama-server -hf unsloth/Qwen3-8B-GGUF:Q4_K_M -sm none -mg 7",
+        ("rtx-4090", "llama-server -hf unsloth/Qwen3-8B-GGUF:Q4_K_M -mg 7"),
+        ("rtx-4090:2", "llama-server -hf unsloth/Qwen3-8B-GGUF:Q4_K_M -sm none -mg 7"),
+        ("rtx-4090", "CUDA_VISIBLE_DEVICES=0 llama-server -hf unsloth/Qwen3-8B-GGUF:Q4_K_M -sm none -mg 7"),
     ],
 )
-def test_a_main_card_that_is_not_there(capsys: pytest.CaptureFixture[str], command: str) -> None:
-    assert main(["check", "--gpu", "rtx-4090", "--", *shlex.split(command)]) == 2
+def test_a_main_card_that_is_not_there(capsys: pytest.CaptureFixture[str], gpu: str, command: str) -> None:
+    assert main(["check", "--gpu", gpu, "--", *shlex.split(command)]) == 2
     assert "--main-gpu 7" in capsys.readouterr().err
 
 

@@ -140,6 +140,9 @@ def cluster_of(gpu: str | None, command: EngineCommand) -> tuple[Cluster, int, t
         raise InputError(
             f"the command takes {needed} GPUs, but --gpu names {named}; lower its parallel sizes or name more"
         )
+    main = command.plan.pool.options.extra.get("main-gpu")
+    if counted and isinstance(main, int) and main >= named:
+        raise InputError(f"--main-gpu {main} is none of the {named} card(s) that --gpu names; count from 0")
     cautions: tuple[Caution, ...] = ()
     if counted and needed < named:
         message = f"the command uses {needed} of the {named} GPUs; the others stay idle"
