@@ -68,8 +68,9 @@ def plan_speed(start: StartUp, *, model: Model, cluster: Cluster, workload: Serv
     speed = asked(work, machine, layout)
     lines = operators(speed, asked(work, machine.at_datasheet(), layout), machine)
     spread = with_host(_spread(machine, model, work), speed, start=start, cluster=cluster)
+    figures = speed_figures(speed, spread, lines)
     return Speed(
-        figures=speed_figures(speed, spread, lines),
+        figures=replace(figures, mfu=None) if cluster.cards else figures,  # no one peak to compare with
         bottleneck=_bottleneck(speed, held),
         output_tokens_per_s=float(speed.output_tokens_per_s),
         cautions=(*cautions, *unstated, *host_cautions(start, cluster), *source_cautions(machine)),
