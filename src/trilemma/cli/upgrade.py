@@ -42,7 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
     model, _ = model_of(command, arguments.models)
     cluster, _, _ = cluster_of(arguments.gpu, command)
     if cluster.cards:
-        raise InputError(f"upgrade compares versions on cards of one kind, and --gpu names {cluster.name}; name one kind")
+        raise InputError(
+            f"upgrade compares versions on cards of one kind, and --gpu names {cluster.name}; name one kind"
+        )
     found = upgrade(
         own,
         engine=engine,
