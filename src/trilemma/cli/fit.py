@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         served_as=weights.served_as,
     )
     answer = with_remedies(
-        answer, model=weights.model, cluster=cluster, workload=workload, plan=plan, free_bytes=free_bytes
+        weights.told(answer), model=weights.model, cluster=cluster, workload=workload, plan=plan, free_bytes=free_bytes
     )
     if chart is not None:
         from trilemma.report.charts import estimate_chart

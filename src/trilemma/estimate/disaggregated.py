@@ -102,6 +102,7 @@ def estimate_pools(
         cluster=cluster,
         workload=workload,
         plan=plan,
+        served_as=served_as,
         ranks=tuple(_rank(one) for one in started),
         cautions=(*_idle(plan, cluster), *more),
         extras={"start_up": printed_lines(decoding.start, engine), "commands": commands},

@@ -21,6 +21,7 @@ from trilemma.estimate.speed import Speed
 from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import Interval
 from trilemma.models.architecture import Model
+from trilemma.models.catalogue import hub_id
 from trilemma.models.parameters import count
 from trilemma.plans import Layout, Plan, Pool
 from trilemma.plans.document import plan_to_document
@@ -94,8 +95,11 @@ def per_million_tokens(hour: Interval | None, figures: SpeedEstimate | None) -> 
     )
 
 
-def inputs_of(start: StartUp, *, model: Model, cluster: Cluster, workload: Serving, plan: Plan) -> Mapping[str, Any]:
+def inputs_of(
+    start: StartUp, *, model: Model, cluster: Cluster, workload: Serving, plan: Plan, served_as: str | None = None
+) -> Mapping[str, Any]:
     counted = count(model)
+    named = {"served_as": served_as} if served_as not in (None, hub_id(model.name)) else {}
     return {
         "model": {
             "name": model.name,
@@ -104,6 +108,7 @@ def inputs_of(start: StartUp, *, model: Model, cluster: Cluster, workload: Servi
             "active_parameters": counted.active,
             "quantization": model.quantization.method if model.quantization else None,
             "source": model.source,
+            **named,
         },
         "cluster": {
             "accelerator": {
@@ -174,14 +179,18 @@ def assembled(
     workload: Serving,
     plan: Plan,
     extras: Mapping[str, Any],
+    served_as: str | None = None,
     ranks: tuple[Mapping[str, Any], ...] = (),
     cautions: Iterable[Caution] = (),
 ) -> Estimate:
-    """An estimate from its parts, price and power of all cards of ``cluster`` added; ``start`` is the pool shown."""
+    """An estimate from its parts, price and power of all cards of ``cluster`` added; ``start`` is the pool shown.
+
+    ``served_as`` is the model's word in the commands, told in the inputs where it is not the model's hub id.
+    """
     hour, watts = cluster.usd_per_hour, cluster.watts
     figures = speed.figures if speed else None
     return Estimate(
-        inputs=inputs_of(start, model=model, cluster=cluster, workload=workload, plan=plan),
+        inputs=inputs_of(start, model=model, cluster=cluster, workload=workload, plan=plan, served_as=served_as),
         verdict=verdict,
         memory=memory,
         cache=cache,

@@ -86,6 +86,7 @@ def from_start_up(
         cluster=cluster,
         workload=workload,
         plan=plan,
+        served_as=served_as,
         extras={
             "start_up": printed_lines(start, engine),
             "command": shlex.join(engine.write(model=served_as or hub_id(model.name), plan=plan)),

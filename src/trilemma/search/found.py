@@ -98,7 +98,7 @@ def found_of(table: PlanTable, row: int, question: Question) -> Found:
         precision=choice.precision,
         kv_format=table.kv_formats[table.choice[row]],
         workload=load,
-        estimate=answer,
+        estimate=choice.precision.told(answer),
         requests=requests,
         gpus=gpus,
         row=row,

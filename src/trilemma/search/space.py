@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trilemma.errors import InputError
+from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.layouts import violations
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import ExpertFfn, Model, RecurrentState
@@ -68,6 +69,13 @@ class Precision:
         if quantization is not None and quantization.method == "gguf":
             return f"./{name}-{self.name.removeprefix('gguf-').upper()}.gguf"
         return f"./{name}-{self.name}"
+
+    def told(self, answer: Estimate) -> Estimate:
+        """``answer`` with the scheme and the checkpoint that it needs among its inputs, where that is not the published one."""
+        if self.checkpoint == AS_PUBLISHED:
+            return answer
+        model = {**answer.inputs["model"], "precision": self.name, "checkpoint": self.checkpoint}
+        return replace(answer, inputs={**answer.inputs, "model": model})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
