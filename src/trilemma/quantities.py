@@ -59,3 +59,21 @@ def show_gib(n_bytes: float, *, digits: int = 2) -> str:
 def show_count(value: float) -> str:
     """A count with thousands separators and no decimals."""
     return f"{value:,.0f}"
+
+
+def counted(number: float, noun: str, *, plural: str | None = None) -> str:
+    """``number`` of ``noun`` in words: ``1 request``, ``2,048 tokens``; ``plural`` where it is not ``noun`` + s."""
+    shown = show_count(number)
+    return f"{shown} {noun}" if shown == "1" else f"{shown} {plural or f'{noun}s'}"
+
+
+def show_usd(dollars: float, *, like: float | None = None) -> str:
+    """Dollars for people, without the sign: cents from one dollar on, none from a thousand, below three digits that tell.
+
+    ``like`` is the figure whose decimals are taken, so that a value and its range show alike.
+    """
+    size = abs(dollars if like is None else like)
+    if size >= 1000:
+        return f"{dollars:,.0f}"
+    digits = 2 if size >= 1 or size == 0 else min(2 - math.floor(math.log10(size)), 8)
+    return f"{dollars:,.{digits}f}"

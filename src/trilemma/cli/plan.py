@@ -146,16 +146,14 @@ def _show(
             document["nearest"] = estimate_document(nearest, explain=arguments.explain)
         print(dumps(document))
         return
-    from trilemma.report.plans import render_plans
+    from trilemma.report.plans import nearest_words, render_plans
     from trilemma.report.text import render_estimate
 
     explanation = _explanation(cluster, result) if arguments.explain else ()
     width = max(screen_width(), 100)
     print(render_plans(result, model=model.name, cluster=cluster, width=width, explanation=explanation))
     if nearest is not None:
-        print(
-            f"\nthe plainest plan, and what would make it fit\n\n{render_estimate(nearest, explain=arguments.explain)}"
-        )
+        print(f"\n{nearest_words(nearest, result)}\n\n{render_estimate(nearest, explain=arguments.explain)}")
     elif arguments.explain and result.plans:
         print(f"\nthe best plan in full\n\n{render_estimate(result.plans[0].estimate, explain=True)}")
 

@@ -30,7 +30,8 @@ def render_comparison(comparison: Comparison, *, model: str, width: int = 120) -
     parts += [f"assumed: {words}" for words in comparison.assumed]
     parts += ["", *render_table(_CARD, [_card(card) for card in cards.values()], align="lrrlrl").splitlines()]
     rows = [row for candidate in comparison.candidates for row in _rows(candidate)]
-    parts += ["", *render_table(_RUN, rows, align="llllrrrrrrll").splitlines(), "", *_notes(comparison, width)]
+    parts += ["", *render_table(_RUN, rows, align="llllrrrrrrll").splitlines(), *_ranges_said(comparison)]
+    parts += ["", *_notes(comparison, width)]
     return "\n".join(line.rstrip() for line in parts)
 
 
@@ -106,21 +107,37 @@ def _range(price: Interval | None) -> str:
     return "–" if price is None else f"{price.value:,.2f} ({price.low:,.2f} – {price.high:,.2f})"
 
 
+def cards_words(candidate: Candidate) -> str:
+    """``2 x H100 SXM5 80GB``."""
+    return f"{candidate.cluster.gpus} x {candidate.cluster.accelerator.name}"
+
+
+def missing_words(candidate: Candidate) -> str | None:
+    """What does not fit, and how many GPUs would hold it; None where weights and cache as published fit."""
+    if candidate.published is not None:
+        return None
+    enough = f"fits as published from {candidate.least_gpus} GPUs" if candidate.least_gpus else ""
+    why = (candidate.refused or "does not fit") if candidate.best is None else "does not fit as published"
+    return f"{why}, {enough}" if enough else why
+
+
+def shown_plans(candidate: Candidate) -> Iterator[tuple[str, Found, bool]]:
+    """Its plans as published and in the best precision, with whether each meets the targets; once where they are one."""
+    published, best = candidate.published, candidate.best
+    if published is not None:
+        yield "as published", published, candidate.published_meets
+    if best is not None and (published is None or published.estimate.extras != best.estimate.extras):
+        yield "best precision", best, candidate.best_meets
+
+
 def _rows(candidate: Candidate) -> Iterator[list[str]]:
-    name = f"{candidate.cluster.gpus} x {candidate.cluster.accelerator.name}"
-    if candidate.best is None:
-        why = candidate.refused or "does not fit"
-        more = f", fits as published from {candidate.least_gpus} GPUs" if candidate.least_gpus else ""
-        yield [name, "–", "–", f"{why}{more}", *["–"] * 7, "capacity"]
-        return
-    if candidate.published is None:
-        more = f", fits from {candidate.least_gpus} GPUs" if candidate.least_gpus else ""
-        yield [name, "as published", "–", f"does not fit{more}", *["–"] * 7, "capacity"]
-    else:
-        yield _run(name, candidate.published, candidate.published_meets)
-    same = candidate.published is not None and candidate.published.estimate.extras == candidate.best.estimate.extras
-    if not same:
-        yield _run(name, candidate.best, candidate.best_meets)
+    """Each plan in a row, and the 90 % ranges of its figures in the row below."""
+    name, missing = cards_words(candidate), missing_words(candidate)
+    if missing is not None:
+        yield [name, "–", "–", missing, *["–"] * 7, "capacity"]
+    for _, found, meets in shown_plans(candidate):
+        yield _run(name, found, meets)
+        yield _ranges(found)
 
 
 def _run(name: str, found: Found, meets: bool) -> list[str]:
@@ -148,16 +165,70 @@ def _run(name: str, found: Found, meets: bool) -> list[str]:
     ]
 
 
+def _ranges(found: Found) -> list[str]:
+    """The 90 % ranges of a row's figures, in the units of the row."""
+    answer, speed = found.estimate, found.estimate.speed
+    cells = [""] * len(_RUN)
+    if speed is None or speed.tokens_per_s_per_gpu is None or speed.tpot_s is None or speed.ttft_s is None:
+        return cells
+    rate, ttft, tpot = speed.tokens_per_s_per_gpu, speed.ttft_s.interval, speed.tpot_s.interval
+    users = Interval(value=1 / tpot.value, low=1 / tpot.high, high=1 / tpot.low)
+    cells[4:8] = [_ends(rate, 0), _ends(users, 1), _ends_of_seconds(ttft), _ends_of_seconds(tpot)]
+    if answer.usd_per_million_tokens is not None:
+        cells[8] = _ends(answer.usd_per_million_tokens, 2)
+    return cells
+
+
+def _ends(interval: Interval, digits: int) -> str:
+    return f"{interval.low:,.{digits}f} – {interval.high:,.{digits}f}"
+
+
+def _ends_of_seconds(interval: Interval) -> str:
+    """Both ends in the unit in which `seconds` shows the middle."""
+    if interval.value >= 1:
+        return _ends(interval, 2)
+    return _ends(interval.scaled(1e3), 1 if interval.value < 0.1 else 0)
+
+
+def _ranges_said(comparison: Comparison) -> Iterator[str]:
+    if any(candidate.best is not None for candidate in comparison.candidates):
+        yield "below each figure its 90 % range; that of $/M tok spans the public prices too"
+
+
 def _notes(comparison: Comparison, width: int) -> Iterator[str]:
-    """What the figures rest on: price sources, energy, and the cautions of the plans, each once."""
+    """What the figures rest on: price sources, energy, and the cautions of the plans, each once with the rows it is of."""
     notes = ["energy counts every GPU at its board power limit, so it is an upper bound"]
     for card in {c.cluster.accelerator.id: c.cluster.accelerator for c in comparison.candidates}.values():
         if card.usd_per_hour is not None:
             notes.append(f"price of {card.name}: {card.price_source}, {card.price_as_of}")
         else:
             notes.append(f"price of {card.name}: none known")
-    for candidate in comparison.candidates:
-        for found in (candidate.published, candidate.best):
-            notes += [caution.message for caution in found.estimate.warnings] if found else []
-    for note in dict.fromkeys(notes):
+    for message, rows in _cautions(comparison).items():
+        notes.append(f"{rows}: {message}" if rows else message)
+    for note in notes:
         yield from textwrap.wrap(note, width, initial_indent="note: ", subsequent_indent="      ")
+
+
+def _cautions(comparison: Comparison) -> dict[str, str]:
+    """Caution → the rows it is of, in words; nothing where it is of all."""
+    plans = [(candidate, found) for candidate in comparison.candidates for _, found, _ in shown_plans(candidate)]
+    told: dict[str, list[tuple[Candidate, Found]]] = {}
+    for candidate, found in plans:
+        for message in dict.fromkeys(caution.message for caution in found.estimate.warnings):
+            told.setdefault(message, []).append((candidate, found))
+    return {message: "" if len(of) == len(plans) else _rows_words(of) for message, of in told.items()}
+
+
+def _rows_words(of: list[tuple[Candidate, Found]]) -> str:
+    """The cards, and the one of their rows that is meant where there are two."""
+    words = []
+    for candidate in {id(candidate): candidate for candidate, _ in of}.values():
+        mine = [found for one, found in of if one is candidate]
+        whole = len(mine) == len(list(shown_plans(candidate)))
+        words.append(cards_words(candidate) + ("" if whole else f" ({plan_words(mine[0])})"))
+    return ", ".join(words)
+
+
+def plan_words(found: Found) -> str:
+    """What tells the plans of one kind of GPU apart: weights and cache."""
+    return f"{weights_words(found)}, KV {found.kv_format}"

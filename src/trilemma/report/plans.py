@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from trilemma.estimate.estimate import Estimate, Latency
 from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import Interval
-from trilemma.quantities import show_count
+from trilemma.quantities import counted, show_count
 from trilemma.report.tables import render_table
 from trilemma.search.found import Found
 from trilemma.search.quality import cache_quality
@@ -32,7 +32,7 @@ def render_plans(
     parts = [f"{title}: {load_words(result.workload)}", *(f"assumed: {words}" for words in _assumed(result))]
     best = result.plans[: result.best]
     if not best:
-        return "\n".join([*parts, "", "no plan fits", *_losers(result)])
+        return "\n".join([*parts, "", nothing_found(result), *_losers(result)])
     if not result.meets_targets:
         parts.append("NO PLAN MEETS THE TARGETS; these come nearest")
     parts += ["", *_table(result), *_range(best[0]), *_counted(result), "", *_commands(best, width)]
@@ -57,6 +57,22 @@ def search_title(result: SearchResult, *, model: str, cluster: Cluster) -> str:
     """The model and the GPUs that were searched for it."""
     how_many = "any number of" if result.free else f"{cluster.gpus} x"
     return f"{model} on {how_many} {cluster.accelerator.name}"
+
+
+def nothing_found(result: SearchResult) -> str:
+    """Why there is no plan to show: none fits, or those that fit do not carry the load."""
+    if not result.fitting:
+        return "no plan fits"
+    return f"no plan carries this load: {counted(result.fitting, 'plan')} would fit, none keeps up"
+
+
+def nearest_words(nearest: Estimate, result: SearchResult) -> str:
+    """What the plainest plan, shown where nothing else can be, is an answer to."""
+    if not nearest.fits:
+        return "the plainest plan, and what would make it fit"
+    if result.fitting:
+        return "the plainest plan fits, but does not carry the load: give more GPUs or a smaller load"
+    return "the plainest plan of the checkpoint as published fits; those asked for do not"
 
 
 def memory_bar(estimate: Estimate) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from trilemma.estimate.estimate import Estimate, Latency
 from trilemma.intervals import Interval
 from trilemma.memory.ledger import Line
-from trilemma.quantities import GIB, show_count, show_gib
+from trilemma.quantities import GIB, show_count, show_gib, show_usd
 from trilemma.report.bars import bar
 from trilemma.report.operators import operator_table
 from trilemma.report.tables import render_table
@@ -87,9 +87,13 @@ def _ledger(estimate: Estimate) -> list[str]:
     )
     budget = (
         f"card {show_gib(memory.capacity_bytes)} GiB · engine budget {show_gib(memory.usable_bytes)} GiB"
-        f" · headroom {show_gib(memory.headroom_bytes)} GiB"
+        f" · {_headroom(memory.headroom_bytes)}"
     )
     return [*table.splitlines(), budget]
+
+
+def _headroom(n_bytes: float) -> str:
+    return f"headroom {show_gib(n_bytes)} GiB" if n_bytes >= 0 else f"short by {show_gib(-n_bytes)} GiB"
 
 
 def _line_row(line: Line, capacity_bytes: int) -> list[str]:
@@ -203,14 +207,18 @@ def _money(estimate: Estimate) -> list[str]:
     if estimate.usd_per_hour is None:
         return []
     hour = estimate.usd_per_hour
-    lines = [f"cost       ${hour.value:,.2f} per hour for the plan ({_range(hour, 1)})"]
+    lines = [f"cost       ${show_usd(hour.value)} per hour for the plan ({_usd_range(hour)})"]
     if estimate.usd_per_million_tokens is not None:
         token = estimate.usd_per_million_tokens
-        lines.append(f"           ${token.value:,.3g} per million {_tokens(estimate)}s ({_range(token, 1, 3)})")
+        lines.append(f"           ${show_usd(token.value)} per million {_tokens(estimate)}s ({_usd_range(token)})")
     if estimate.watts is not None:
         energy = f", {estimate.joules_per_token:,.3g} J per {_tokens(estimate)}" if estimate.joules_per_token else ""
         lines.append(f"power      up to {show_count(estimate.watts)} W{energy}")
     return lines
+
+
+def _usd_range(price: Interval) -> str:
+    return f"{show_usd(price.low, like=price.value)} – {show_usd(price.high, like=price.value)}"
 
 
 def _tokens(estimate: Estimate) -> str:

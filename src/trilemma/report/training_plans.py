@@ -10,7 +10,7 @@ from trilemma.estimate.estimate import Estimate
 from trilemma.hardware.cluster import Cluster
 from trilemma.plans.training import Recompute, TrainingPlan
 from trilemma.plans.training_document import training_plan_to_document
-from trilemma.quantities import GIB, show_count
+from trilemma.quantities import GIB, show_count, show_usd
 from trilemma.report.bars import bar
 from trilemma.report.document import estimate_document, plans_document
 from trilemma.report.tables import render_table
@@ -139,7 +139,7 @@ def _row(rank: int, one: FoundPlan, estimate: Estimate, search: TrainingSearch) 
         seconds(one.step_s),
         f"{rate.value:,.0f}" if rate else "–",
         f"{one.mfu:.1%}",
-        f"${dollars.value:,.3g}" if dollars else "–",
+        f"${show_usd(dollars.value)}" if dollars else "–",
         f"▕{bar(share, _BAR_CELLS)}▏{share:4.0%}",
         f"{estimate.verdict.probability:.0%}",
         estimate.bottleneck.resource.replace("_", " ") if estimate.bottleneck else "–",
@@ -165,7 +165,7 @@ def _front(search: TrainingSearch, estimates: Sequence[Estimate]) -> Iterator[st
     for at in search.pareto:
         one, estimate = search.plans[at], estimates[at]
         dollars = estimate.usd_per_million_tokens
-        cost = f"  ${dollars.value:,.3g}/M tok" if dollars else ""
+        cost = f"  ${show_usd(dollars.value)}/M tok" if dollars else ""
         yield (
             f"  {seconds(one.step_s):>9} s  {one.device_bytes / GIB:7,.1f} GiB{cost}  {layout_words(one.plan)}, micro-batch"
             f" {one.plan.micro_batch}, ZeRO-{one.plan.zero}, recompute {recompute_words(one.plan.recompute)},"

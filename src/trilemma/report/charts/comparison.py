@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from trilemma.estimate.estimate import Estimate
 from trilemma.intervals import Interval
 from trilemma.report.charts.estimate import engine_of
-from trilemma.report.charts.theme import BLUE, LEGEND, MISSED, ORANGE, ROW, Spec, data, error_bars, heading, page, plain
-from trilemma.report.plans import load_words, weights_words
+from trilemma.report.charts.theme import (
+    BLUE,
+    LEGEND,
+    MISSED,
+    ORANGE,
+    ROW,
+    Spec,
+    data,
+    error_bars,
+    heading,
+    page,
+    plain,
+    words_panel,
+)
+from trilemma.report.comparison import cards_words, missing_words, plan_words, shown_plans
+from trilemma.report.plans import load_words
 from trilemma.search.compare import Candidate, Comparison
-from trilemma.search.found import Found
 
 _KINDS = {"as published": BLUE, "best precision": ORANGE}
 _WIDTH = 230
+#: Most ticks of a panel beside the one at 0, so that each has room for its figure.
+_MOST_TICKS = 4
 
 
 def _per_gpu(estimate: Estimate) -> Interval | None:
@@ -47,14 +63,15 @@ def comparison_chart(comparison: Comparison, *, model: str) -> Spec:
     """A row for each plan of each GPU, a panel for each figure; what does not fit is named above."""
     rows = [row for candidate in comparison.candidates for row in _rows(candidate)]
     words = [load_words(comparison.workload), *comparison.assumed, "whiskers: 90 % intervals; prices: public range"]
-    words += [text for candidate in comparison.candidates for text in _missing(candidate)]
+    missing = [(candidate, missing_words(candidate)) for candidate in comparison.candidates]
+    words += [f"{cards_words(candidate)}: {text}" for candidate, text in missing if text is not None]
     order = [row["name"] for row in rows]
     panels = [_panel(rows, order, figure, at=at, targets=comparison) for at, figure in enumerate(_FIGURES)]
     pairs: list[Spec] = [{"hconcat": panels[at : at + 2], "spacing": 26} for at in (0, 2)]
     title = f"{model}: the best plan on each GPU"
     if rows:
         title += f" · {engine_of(rows[0]['estimate'])}"
-    return page(title, words, pairs if rows else [_nothing()])
+    return page(title, words, pairs if rows else [words_panel("no plan fits any of these GPUs")])
 
 
 def _panel(
@@ -80,6 +97,7 @@ def _panel(
                     "label": _short(interval.value),
                 }
             )
+    reach = max([one["value_high"] for one in values], default=0.0)
     y: Spec = {
         "field": "name",
         "type": "nominal",
@@ -89,16 +107,22 @@ def _panel(
             "grid": False,
             "ticks": False,
             "domain": False,
+            "labelLimit": 480,
             **({} if at % 2 == 0 else {"labels": False}),
         },
     }
+    target = {"Time per output token": targets.workload.tpot_ms, "Time to first token": targets.workload.ttft_ms}.get(
+        title
+    )
+    reach = max(reach, target or 0.0)
     x: Spec = {
         "field": "value",
         "type": "quantitative",
         "title": None,
-        "scale": {"zero": True},
-        "axis": {"tickCount": 4},
+        "scale": {"domain": [0, reach * 1.03], "nice": False},
+        "axis": {"values": ticks(reach), "labelOverlap": False},
     }
+    used = [kind for kind in _KINDS if any(row["kind"] == kind for row in rows)]
     layers: list[Spec] = [
         {
             "mark": {"type": "bar", "height": {"band": 0.7}},
@@ -108,7 +132,7 @@ def _panel(
                 "color": {
                     "field": "kind",
                     "type": "nominal",
-                    "legend": {"title": "weights", **LEGEND} if at == 0 else None,
+                    "legend": {"title": "weights and cache", "values": used, **LEGEND} if at == 0 else None,
                     "scale": {"domain": list(_KINDS), "range": list(_KINDS.values())},
                 },
             },
@@ -119,9 +143,6 @@ def _panel(
             "encoding": {"y": y, "x": {"value": _WIDTH + 52}, "text": {"field": "label"}},
         },
     ]
-    target = {"Time per output token": targets.workload.tpot_ms, "Time to first token": targets.workload.ttft_ms}.get(
-        title
-    )
     if target is not None:
         layers.append(
             {
@@ -141,39 +162,21 @@ def _panel(
 
 
 def _rows(candidate: Candidate) -> Iterator[dict[str, Any]]:
-    shown: set[str] = set()
-    for kind, found, meets in (
-        ("as published", candidate.published, candidate.published_meets),
-        ("best precision", candidate.best, candidate.best_meets),
-    ):
-        name = "" if found is None else _name(candidate, found, meets)
-        if found is not None and name not in shown:
-            shown.add(name)
-            yield {"name": name, "kind": kind, "estimate": found.estimate}
+    """The rows of the table, each named by what tells it from the others."""
+    for kind, found, meets in shown_plans(candidate):
+        layout = found.estimate.inputs["plan"]["summary"]
+        name = f"{cards_words(candidate)}: {plan_words(found)}, {layout}, {found.requests:,} at once"
+        yield {"name": plain(name + ("" if meets else ", misses"), 90), "kind": kind, "estimate": found.estimate}
 
 
-def _name(candidate: Candidate, found: Found, meets: bool) -> str:
-    missed = "" if meets else ", misses"
-    cards = f"{candidate.cluster.gpus} x {candidate.cluster.accelerator.name}"
-    return plain(f"{cards}: {weights_words(found)}, {found.estimate.inputs['plan']['summary']}{missed}", 52)
-
-
-def _missing(candidate: Candidate) -> Iterator[str]:
-    name = f"{candidate.cluster.gpus} x {candidate.cluster.accelerator.name}"
-    more = f", fits from {candidate.least_gpus} GPUs" if candidate.least_gpus else ""
-    if candidate.best is None:
-        yield f"{name}: {candidate.refused or 'does not fit'}{more}"
-    elif candidate.published is None:
-        yield f"{name}: does not fit as published{more}"
+def ticks(reach: float) -> list[float]:
+    """At most five round figures from 0 to ``reach``, one step apart."""
+    if reach <= 0:
+        return [0.0]
+    power = 10.0 ** math.floor(math.log10(reach / _MOST_TICKS))
+    step = next(one * power for one in (1, 2, 2.5, 5, 10) if one * power * (_MOST_TICKS + 1) > reach)
+    return [round(at * step, 12) for at in range(math.floor(reach / step + 1e-9) + 1)]
 
 
 def _short(value: float) -> str:
     return f"{value:,.2f}" if value < 10 else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
-
-
-def _nothing() -> Spec:
-    return {
-        "data": data([{"text": "no plan fits any of these GPUs"}]),
-        "mark": "text",
-        "encoding": {"text": {"field": "text"}},
-    }

@@ -7,7 +7,7 @@ from typing import Any
 
 from trilemma.estimate.estimate import Estimate, OperatorTime, SpeedEstimate
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.quantities import GIB
+from trilemma.quantities import GIB, counted
 from trilemma.report.charts.roofline import roofline
 from trilemma.report.charts.theme import BLUE, GREEN, GREY, ORANGE, RESOURCE_COLOURS, Spec, page
 from trilemma.report.charts.waterfall import Mark, Step, waterfall
@@ -17,6 +17,7 @@ from trilemma.timing.training_step import COMMUNICATION
 
 #: Kind of memory → its colour, and the ledger lines that are of it; others are working memory.
 _KINDS = {
+    "weights": BLUE,
     "weights and optimizer": BLUE,
     "cache": ORANGE,
     "working memory": GREEN,
@@ -65,11 +66,11 @@ def subtitle(estimate: Estimate) -> list[str]:
     load = estimate.inputs["workload"]
     words = []
     if "isl" in load and "osl" in load:
-        words.append(f"prompts of {load['isl']:,}, outputs of {load['osl']:,} tokens")
+        words.append(f"prompts of {load['isl']:,}, outputs of {counted(load['osl'], 'token')}")
     if "seq" in load:
-        words.append(f"sequences of {load['seq']:,} tokens, {load['global_batch']:,} to a step")
+        words.append(f"sequences of {counted(load['seq'], 'token')}, {load['global_batch']:,} to a step")
     if "concurrency" in load:
-        words.append(f"{load['concurrency']:,} request{'s' if load['concurrency'] > 1 else ''} at once")
+        words.append(f"{counted(load['concurrency'], 'request')} at once")
     if "rate" in load:
         words.append(f"{load['rate']:g} requests a second")
     words += [caution.message for caution in estimate.warnings if caution.code == "assumed-load"]
@@ -112,6 +113,7 @@ def _operator_step(line: OperatorTime) -> Step:
 
 def _memory(estimate: Estimate) -> Spec:
     memory = estimate.memory
+    kept = "weights and optimizer" if any(line.name == "optimizer" for line in memory.ledger) else "weights"
     steps = []
     for line in memory.ledger:
         value = float(line.bytes)
@@ -119,7 +121,7 @@ def _memory(estimate: Estimate) -> Spec:
             Step(
                 name=LEDGER_NAMES.get(line.name, line.name.replace("_", " ")),
                 value=value / GIB,
-                colour=_kind(line),
+                colour=_kind(line, kept),
                 low=min(float(line.low), value) / GIB,
                 high=max(float(line.high), value) / GIB,
             )
@@ -138,10 +140,10 @@ def _memory(estimate: Estimate) -> Spec:
     )
 
 
-def _kind(line: Any) -> str:
+def _kind(line: Any, kept: str) -> str:
     if line.budget == "outside":
         return "outside the budget"
-    return "weights and optimizer" if line.name in _KEPT else "cache" if line.name in _CACHES else "working memory"
+    return kept if line.name in _KEPT else "cache" if line.name in _CACHES else "working memory"
 
 
 def _spent_on(line: str) -> str:

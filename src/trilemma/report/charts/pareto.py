@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,12 +23,15 @@ from trilemma.report.charts.theme import (
     heading,
     page,
     plain,
+    words_panel,
 )
-from trilemma.report.plans import load_words, search_title, weights_words
+from trilemma.report.plans import load_words, nothing_found, search_title, weights_words
 from trilemma.search.found import Found
 from trilemma.search.pareto import pareto_front
 from trilemma.search.search import SearchResult
 
+#: Pixels: height of the picture, and diameter of a plan's disc.
+_HEIGHT, _DISC = 380, 18
 _COLUMNS = (
     ("rank", "", 0),
     ("layout", "layout", 28),
@@ -44,15 +48,13 @@ def pareto_chart(result: SearchResult, *, model: str, cluster: Cluster, unlimite
 
     ``unlimited`` is the same search without targets: what they cost.
     """
-    panels = [_front(result, unlimited)]
-    if result.plans:
-        panels.append(_table(result))
+    panels = [_front(result, unlimited), _table(result)] if result.plans else [words_panel(nothing_found(result))]
     title = search_title(result, model=model, cluster=cluster)
     if result.plans:
         title += f" · {engine_of(result.plans[0].estimate)}"
     words = [load_words(result.workload), *result.assumed]
     if not result.meets_targets:
-        words.append("no plan meets the targets; these come nearest" if result.plans else "no plan fits")
+        words.append("no plan meets the targets; these come nearest" if result.plans else nothing_found(result))
     return page(title, words, panels)
 
 
@@ -82,6 +84,7 @@ def _front(result: SearchResult, unlimited: SearchResult | None) -> Spec:
         *_target(result),
         {"data": data(best), "layer": [*error_bars("gpu", "y", along=x), *error_bars("user", "x", along=y)]},
         *(_disc(plan, x, y, disc) for plan in reversed(best)),
+        *_ranks(best, x, y, disc),
     ]
     targets = result.workload.tpot_ms is not None or result.workload.ttft_ms is not None
     notes = "grey: plans that miss the targets"
@@ -92,7 +95,7 @@ def _front(result: SearchResult, unlimited: SearchResult | None) -> Spec:
     return {
         "title": heading("Throughput against speed for each user", [f"{notes}; whiskers: 90 % intervals"]),
         "width": WIDTH,
-        "height": 380,
+        "height": _HEIGHT,
         "layer": layers,
     }
 
@@ -106,16 +109,46 @@ def _line(points: list[dict[str, Any]], x: Spec, y: Spec, look: Spec) -> Spec:
 
 
 def _disc(plan: Mapping[str, Any], x: Spec, y: Spec, colour: str) -> Spec:
-    """A plan with its rank, drawn after those that rank lower."""
-    disc: Spec = {"type": "point", "filled": True, "size": 330, "opacity": 1, "stroke": "white", "strokeWidth": 1.5}
-    rank: Spec = {"type": "text", "baseline": "middle", "dy": 1, "fontWeight": "bold", "color": "white"}
-    return {
-        "data": data([plan]),
-        "layer": [
-            {"mark": disc, "encoding": {"x": x, "y": y, "color": {"value": colour}}},
-            {"mark": rank, "encoding": {"x": x, "y": y, "text": {"field": "label"}}},
-        ],
+    """A plan, drawn after those that rank lower."""
+    disc: Spec = {
+        "type": "point",
+        "filled": True,
+        "size": _DISC**2,
+        "opacity": 1,
+        "stroke": "white",
+        "strokeWidth": 1.5,
     }
+    return {"data": data([plan]), "mark": disc, "encoding": {"x": x, "y": y, "color": {"value": colour}}}
+
+
+def _ranks(plans: list[dict[str, Any]], x: Spec, y: Spec, colour: str) -> Iterator[Spec]:
+    """The rank of each plan on its disc; where discs touch, their ranks in one line above them."""
+    for group in _touching(plans):
+        alone = len(group) == 1
+        at = {**max(group, key=lambda plan: float(plan["gpu"])), "label": ", ".join(plan["label"] for plan in group)}
+        beside: Spec = {"dy": 1} if alone else {"dy": -_DISC, "align": "left", "dx": 6}
+        mark: Spec = {
+            "type": "text", "baseline": "middle", "fontWeight": "bold", "color": "white" if alone else colour, **beside,
+        }  # fmt: skip
+        yield {"data": data([at]), "mark": mark, "encoding": {"x": x, "y": y, "text": {"field": "label"}}}
+
+
+def _touching(plans: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """``plans`` in groups whose discs lie on one another, as far as the axes are known before they are drawn."""
+    wide, high = (max((float(plan[f"{name}_high"]) for plan in plans), default=1.0) for name in ("user", "gpu"))
+    groups: list[list[dict[str, Any]]] = []
+    for plan in plans:
+        near = [
+            group
+            for group in groups
+            if any(
+                math.hypot((one["user"] - plan["user"]) / wide * WIDTH, (one["gpu"] - plan["gpu"]) / high * _HEIGHT)
+                < _DISC
+                for one in group
+            )
+        ]
+        groups = [group for group in groups if group not in near] + [[*(one for group in near for one in group), plan]]
+    return groups
 
 
 def _points(result: SearchResult) -> list[dict[str, Any]]:
@@ -171,7 +204,7 @@ def _target(result: SearchResult) -> list[Spec]:
         },
         {
             "data": at,
-            "mark": {"type": "text", "align": "left", "baseline": "top", "dx": 5, "dy": 2, "color": MISSED},
+            "mark": {"type": "text", "align": "left", "baseline": "bottom", "dx": -3, "dy": -4, "color": MISSED},
             "encoding": {**where, "y": {"value": 0}, "text": {"field": "text"}},
         },
     ]

@@ -89,6 +89,17 @@ def colours(scale: Mapping[str, str], used: Sequence[str], title: str | None = N
     }
 
 
+def words_panel(text: str) -> Spec:
+    """A sentence where there is nothing to draw: an empty frame would read as figures at 0."""
+    return {
+        "width": WIDTH,
+        "height": 30,
+        "data": data([{"text": plain(text)}]),
+        "mark": {"type": "text", "align": "left", "fontSize": 14},
+        "encoding": {"x": {"value": 0}, "text": {"field": "text"}},
+    }
+
+
 def error_bars(field: str, axis: str, *, along: Mapping[str, Any]) -> list[Spec]:
     """A 90 % interval from ``low`` to ``high`` on ``axis`` with ticks at its ends; ``along`` places it on the other axis."""
     low, high = f"{field}_low", f"{field}_high"

@@ -107,20 +107,24 @@ def _rows(steps: Sequence[Step], total: str, interval: Interval | None, digits: 
             row |= {"value_low": at + step.low, "value_high": at + step.high}
         if step.inner is not None:
             row["inner"] = at + step.inner
-        rows.append(row | _label(row, step.value, digits))
+        rows.append(row | _label(row, step.value, digits, (step.low, step.high)))
         at += step.value
     row = {"name": total, "start": 0.0, "end": at, "colour": total}
     if interval is not None and interval.high > interval.low:
         row |= {"value_low": interval.low, "value_high": interval.high}
-    rows.append(row | _label(row, at, digits))
+    ends = (None, None) if interval is None else (interval.low, interval.high)
+    rows.append(row | _label(row, at, digits, ends))
     return rows
 
 
-def _label(row: Mapping[str, Any], value: float, digits: int) -> dict[str, Any]:
-    ends = [row[name] - row["start"] for name in ("value_low", "value_high") if name in row]
+def _label(
+    row: Mapping[str, Any], value: float, digits: int, ends: tuple[float | None, float | None]
+) -> dict[str, Any]:
+    """Figures beside the bar, from the numbers themselves: differences of positions round otherwise than the tables do."""
+    known = [end for end in ends if end is not None and "value_low" in row]
     return {
         "label": f"{value:,.{digits}f}",
-        "range": " – ".join(f"{end:,.{digits}f}" for end in ends),
+        "range": " – ".join(f"{end:,.{digits}f}" for end in known),
         "reach": max(row["end"], row.get("value_high", 0.0), row.get("inner", 0.0)),
     }
 
