@@ -93,20 +93,18 @@ def tensor_signals(values: Tensor, kept: Tensor, *, limit: Any = None) -> Tensor
             non_finite_percent=0.0,
         )
     size = before.abs()
-    figures = [size.max().to(_wide(before)), _norm(before)]
-    # Element-wise tests cost more than all else together on a CPU; a finite sum says that there is nothing to test.
-    if math.isfinite(float(before.sum() + after.sum())):
-        over = size.sub_(math.inf if limit is None else limit).clamp_min_(0)
-        broken = torch.zeros((), dtype=torch.int64, device=before.device)
+    amax = float(size.max())
+    # Element-wise tests cost more than all else together on a CPU: they are left out where one figure says that nothing is there.
+    if math.isfinite(amax) and math.isfinite(float(after.sum())):
+        within = limit is None or (isinstance(limit, float) and amax <= limit)
+        overflows = 0 if within else int(torch.count_nonzero(size.sub_(limit).clamp_min_(0)))
+        non_finite = 0
     else:
         finite = torch.isfinite(after)
         over = (size > limit) if limit is not None else (~finite & torch.isfinite(before))
-        broken = elements - torch.count_nonzero(finite)
-    counts = torch.stack([torch.count_nonzero(before) - torch.count_nonzero(after), torch.count_nonzero(over), broken])
-    figures.append(_norm(torch.sub(before, after, out=size)))
-    # Few transfers: on a GPU each one waits for all work before it.
-    lost, overflows, non_finite = (int(count) for count in counts.tolist())
-    amax, signal, noise = torch.stack(figures).tolist()
+        overflows, non_finite = int(torch.count_nonzero(over)), elements - int(torch.count_nonzero(finite))
+    lost = int(torch.count_nonzero(before) - torch.count_nonzero(after))
+    signal, noise = float(_norm(before)), float(_norm(torch.sub(before, after, out=size)))
     return TensorSignals(
         elements=elements,
         amax=amax,
