@@ -127,3 +127,15 @@ def test_b300_against_b200_in_vllm(name, scheme):
     else:
         assert np.all(b300.ttft_s <= b200.ttft_s)
         assert np.all(b300.tpot_s <= b200.tpot_s)
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_figure_changed_to_see_what_it_is_worth_changes_no_relative(factor):
+    """B200 under TensorRT-LLM was measured in other precisions, other Blackwell cards too: its own runs keep standing in."""
+    card = find("b200-sxm")
+    model = stored("llama-3.1-8b")
+    plain, changed = (
+        Machine.serving(cluster(one), work=model_work(model, one), engine="tensorrt-llm")
+        for one in (card, better(card, "bandwidth", factor))
+    )
+    assert changed.coefficients == plain.coefficients

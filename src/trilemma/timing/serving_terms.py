@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from trilemma.data.plain_toml import read_data
+from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.catalogue import find
 from trilemma.timing.coefficients import SCALED_BY
@@ -99,7 +100,7 @@ class ServingTerms:
         was measured or no such card was."""
         if self.measured(engine, accelerator, precision) or accelerator.compute_capability is None:
             return None
-        own = accelerator.bandwidth_bytes_per_s.value
+        own = _catalogued(accelerator).bandwidth_bytes_per_s.value
         found = []
         for key in self.offsets[-1]:
             other_engine, card, other_precision = key.split(" ", 2)
@@ -118,6 +119,14 @@ class ServingTerms:
                 if (spread.figure, spread.measured) == (figure, measured) and own == names:
                     return spread
         return None
+
+
+def _catalogued(accelerator: Accelerator) -> Accelerator:
+    """``accelerator`` as the catalogue has it, so that a figure changed to see what it is worth changes no relative."""
+    try:
+        return find(accelerator.id)
+    except InputError:
+        return accelerator
 
 
 def _are_relatives(one: Accelerator, other: Accelerator) -> bool:
