@@ -52,10 +52,37 @@ def test_wrapped_commands_are_read(wrapped: str, capsys: pytest.CaptureFixture[s
     assert answer["inputs"]["model"]["parameters"] == 8_030_261_248
 
 
-def test_unknown_flag_is_named_and_not_fatal(capsys: pytest.CaptureFixture[str]) -> None:
-    code, answer = check(capsys, "h100-sxm", "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-modle-len 4096")
-    assert code == 0
-    assert any("--max-modle-len" in warning["message"] for warning in answer["warnings"])
+@pytest.mark.parametrize(
+    ("command", "nearest"),
+    [
+        ("vllm serve Qwen/Qwen3-8B --tensor-paralel-size 2", "--tensor-parallel-size"),
+        ("vllm serve Qwen/Qwen3-8B --max-modle-len 4096", "--max-model-len"),
+        ("sglang serve --model-path Qwen/Qwen3-8B --mem_fraction_static 0.8", "--mem-fraction-static"),
+        ("trtllm-serve Qwen/Qwen3-8B --tp_sise 2", "--tp-size"),
+        ("llama-server -hf Qwen/Qwen3-8B-GGUF:Q8_0 --ctx-sise 4096", "--ctx-size"),
+    ],
+)
+def test_slip_of_a_flag_is_refused_as_the_engine_would(
+    command: str, nearest: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, answer = check(capsys, "h100-sxm", command)
+    assert (code, answer["fits"], answer["verdict"]["stage"]) == (1, False, "ok")
+    assert nearest in answer["refused"][0]
+    assert main(["check", "--gpu", "h100-sxm", "--", *shlex.split(command)]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "THE ENGINE REFUSES THIS COMMAND" in shown
+    assert shown.count(nearest) == 1
+
+
+@pytest.mark.parametrize(("version", "code"), [("", 0), ("vllm/vllm-openai:v0.19.0", 1)])
+def test_flag_unlike_any_other_is_refused_only_by_a_version_whose_flags_are_known(
+    version: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a version the engine may be newer than the flags read."""
+    program = f"docker run {version} --model" if version else "vllm serve"
+    found, answer = check(capsys, "h100-sxm", f"{program} Qwen/Qwen3-8B --brand-new yes")
+    assert found == code
+    assert any("--brand-new" in warning["message"] for warning in answer["warnings"])
 
 
 def test_shared_card_leaves_less(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,6 +27,8 @@ _LETTERS = {
 _COUNT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)([kKmMgGtT])")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 _LINE = re.compile(r'^("([^"]+)" = \{.*)$', re.MULTILINE)
+#: Shortest and longest flags in which a slip is looked for; below, other flags are as near as the one that was meant.
+_SLIP_FROM, _SLIP_TO = 5, 64
 _TRUE, _FALSE = frozenset(("true", "1", "yes", "on")), frozenset(("false", "0", "no", "off"))
 
 
@@ -125,6 +127,16 @@ class FlagTable:
         flag = self._abbreviated(name) if self.abbreviated else None
         return Given(flag=flag, keys=keys, append=append) if flag else None
 
+    def meant_by(self, word: str) -> str | None:
+        """The known flag of which ``word`` is a slip of the hand: a letter or two off, in words long enough for that."""
+        name = word.lstrip("-").partition(".")[0].replace("_", "-")
+        if not _SLIP_FROM <= len(name) <= _SLIP_TO:
+            return None
+        most = 2 if len(name) >= 2 * _SLIP_FROM else 1
+        near = [(edits(name, known), known) for known in self.flags if abs(len(known) - len(name)) <= most]
+        best = min(near, default=(most + 1, ""))
+        return best[1] if best[0] <= most else None
+
     def _opposite(self, name: str) -> Flag | None:
         pairs = (("no-", ""), ("disable-", "enable-"), ("enable-", "disable-")) if self.opposites else (("no-", ""),)
         for prefix, opposite in pairs:
@@ -140,6 +152,20 @@ class FlagTable:
         found = [self.flags[known] for known in self.flags if known.startswith(name)]
         living = [flag for flag in found if not flag.gone_at(newest)] or found
         return living[0] if len(living) == 1 else None
+
+
+def edits(one: str, other: str) -> int:
+    """Letters to add, drop, replace or swap with their neighbour to make ``one`` into ``other`` (optimal string alignment)."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for at, letter in enumerate(one, 1):
+        older, before, row = before, row, [at]
+        for to, wanted in enumerate(other, 1):
+            cost = min(before[to] + 1, row[to - 1] + 1, before[to - 1] + (letter != wanted))
+            if at > 1 and to > 1 and letter == other[to - 2] and one[at - 2] == wanted:
+                cost = min(cost, older[to - 2] + 1)
+            row.append(cost)
+    return row[-1]
 
 
 class Rows(Mapping[str, Flag]):

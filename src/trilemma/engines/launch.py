@@ -21,6 +21,8 @@ _KEPT = re.compile(
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 #: Value of the fact ``gpus`` of a command that takes every card it finds.
 EVERY_CARD = "every"
+#: Codes of cautions by which a version refuses a command before it loads anything.
+REFUSED = ("refused-flag", "stray-word", "removed-flag", "newer-flag")
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 
 
@@ -75,11 +77,7 @@ def flag_cautions(settings: Settings, table: FlagTable, version: str | None) -> 
     """What the reader of a plan must know of its flags: unknown, gone, not there yet, without effect."""
     at = table.at(version)
     engine = f"{table.engine} {version or '.'.join(map(str, at))}"
-    cautions = []
-    for word in dict.fromkeys(settings.unknown):
-        near = nearest(word.lstrip("-").replace("_", "-"), table.flags, most=2)
-        hint = f"; did you mean {' or '.join('--' + name for name in near)}?" if near else ""
-        cautions.append(Caution(code="unknown-flag", message=f"{engine} is not known to have {word}{hint}"))
+    cautions = [_unknown(word, table, engine, version) for word in dict.fromkeys(settings.unknown)]
     for name in settings.replaced:
         message = f"{table.engine} takes the dotted keys of --{name} alone and drops the whole value given beside them"
         cautions.append(Caution(code="replaced-value", message=message))
@@ -97,6 +95,27 @@ def flag_cautions(settings: Settings, table: FlagTable, version: str | None) -> 
         elif flag.note and at >= table.versions[-1]:
             cautions.append(Caution(code="deprecated-flag", message=f"--{flag.name}: {flag.note}"))
     return cautions
+
+
+def _unknown(word: str, table: FlagTable, engine: str, version: str | None) -> Caution:
+    """A slip of a known flag, or a flag of a version whose flags were all read, is refused; another may be newer than they."""
+    meant = table.meant_by(word)
+    if meant is not None:
+        return Caution(
+            code="refused-flag", message=f"{engine} knows no {word}; the nearest flag that it knows is --{meant}"
+        )
+    near = nearest(word.lstrip("-").replace("_", "-"), table.flags, most=2)
+    hint = f"; did you mean {' or '.join('--' + name for name in near)}?" if near else ""
+    if version is not None and table.at(version) in table.versions:
+        return Caution(code="refused-flag", message=f"{engine} knows no {word}{hint}")
+    return Caution(code="unknown-flag", message=f"{engine} is not known to have {word}{hint}")
+
+
+def refusals(command: EngineCommand) -> tuple[str, ...]:
+    """Why the engine's own parser refuses a command, in words; without a stated version a flag that is gone or new is not
+    held against it."""
+    codes = REFUSED if command.plan.engine.version is not None else ("refused-flag", "stray-word")
+    return tuple(caution.message for caution in command.cautions if caution.code in codes)
 
 
 def uncounted(extra: Mapping[str, Any], table: FlagTable) -> list[Caution]:

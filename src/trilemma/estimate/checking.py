@@ -7,6 +7,7 @@ from typing import Any
 
 from trilemma import engines
 from trilemma.engines.base import EngineCommand, KvPool, StartUp
+from trilemma.engines.launch import refusals
 from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Estimate, Verdict
 from trilemma.estimate.layouts import check_context, check_layout
@@ -33,6 +34,8 @@ def check_command(
 ) -> Estimate:
     """Will ``command`` start on ``cluster``, and if not, where does it die?
 
+    ``extras["refused"]`` says why the engine's parser would refuse it, where it would; the rest is then of the command
+    without the words refused.
     ``workload`` is the load whose speed is told as well. With ``log``, lines that the engine measured replace ours for the
     stages after them, each figure is listed predicted
     beside measured, and the first that lies outside our interval is named. Raises `InputError`.
@@ -40,13 +43,12 @@ def check_command(
     load = workload or Serving()
     if log is None:
         answer = estimate(model=model, cluster=cluster, workload=load, plan=command.plan, free_bytes=free_bytes)
+        refused = refusals(command)
+        if refused:
+            answer = replace(answer, extras={**answer.extras, "refused": list(refused)})
     else:
         answer = _with_log(command, model=model, cluster=cluster, workload=load, free_bytes=free_bytes, path=log)
-    return replace(answer, warnings=(*_flag_cautions(command), *answer.warnings))
-
-
-def _flag_cautions(command: EngineCommand) -> tuple[Caution, ...]:
-    return command.cautions
+    return replace(answer, warnings=(*command.cautions, *answer.warnings))
 
 
 def _with_log(

@@ -156,4 +156,5 @@ class Estimate:
 
     @property
     def fits(self) -> bool:
-        return self.verdict.stage == "ok"
+        """Whether it starts: the memory holds, and the engine's parser takes the command (``extras["refused"]`` is absent)."""
+        return self.verdict.stage == "ok" and not self.extras.get("refused")

@@ -19,7 +19,7 @@ from trilemma.models.architecture import Model
 from trilemma.workloads import Serving
 
 #: Codes of cautions by which a version refuses a flag.
-REFUSED = ("removed-flag", "newer-flag", "unknown-flag")
+REFUSED = ("removed-flag", "newer-flag", "refused-flag", "unknown-flag")
 #: Options in force that are told when they change: field of a start-up → words.
 _OPTIONS = {
     "memory_fraction": "memory fraction", "context": "longest request", "max_seqs": "most sequences",

@@ -176,6 +176,7 @@ class EstimateDocument(TypedDict):
     fits: bool
     verdict: VerdictDocument
     reason: str
+    refused: NotRequired[list[str]]
     memory: MemoryDocument
     kv_cache: NotRequired[CacheDocument]
     speed: NotRequired[SpeedDocument]

@@ -30,7 +30,7 @@ LEDGER_NAMES = {
 
 def render_estimate(estimate: Estimate, *, explain: bool = False, width: int = 100) -> str:
     """The whole answer: verdict, ledger, cache, speed, cost, remedies, cautions."""
-    parts = [*_headline(estimate), "", *_ledger(estimate)]
+    parts = [*_headline(estimate, width), "", *_ledger(estimate)]
     if explain:
         parts += ["", *_explained(estimate, width)]
     operators = list(operator_table(estimate.speed, full=explain, width=width)) if estimate.speed else []
@@ -44,17 +44,22 @@ def render_estimate(estimate: Estimate, *, explain: bool = False, width: int = 1
         parts += ["", "run both pools (trilemma export writes the files that join them)", *told]
     if estimate.remedies:
         parts += ["", *_remedies(estimate, width)]
-    if estimate.warnings:
-        parts += ["", *_cautions(estimate, width)]
+    cautions = list(_cautions(estimate, width))
+    if cautions:
+        parts += ["", "assumed and uncertain", *cautions]
     return "\n".join(line.rstrip() for line in parts)
 
 
-def _headline(estimate: Estimate) -> list[str]:
-    verdict = "FITS" if estimate.fits else f"DOES NOT FIT ({estimate.verdict.stage})"
-    return [
-        title_of(estimate),
-        f"{verdict}, {_sure(estimate.verdict.probability)}: {estimate.verdict.reason}",
-    ]
+def _headline(estimate: Estimate, width: int) -> list[str]:
+    verdict = "FITS" if estimate.verdict.stage == "ok" else f"DOES NOT FIT ({estimate.verdict.stage})"
+    said = f"{verdict}, {_sure(estimate.verdict.probability)}: {estimate.verdict.reason}"
+    refused = estimate.extras.get("refused", ())
+    if not refused:
+        return [title_of(estimate), said]
+    lines = [title_of(estimate)]
+    for why in refused:
+        lines += textwrap.wrap(f"THE ENGINE REFUSES THIS COMMAND: {why}", width, subsequent_indent="  ")
+    return [*lines, f"without that it {said}"]
 
 
 def title_of(estimate: Estimate) -> str:
@@ -238,6 +243,8 @@ def _remedies(estimate: Estimate, width: int) -> Iterator[str]:
 
 
 def _cautions(estimate: Estimate, width: int) -> Iterator[str]:
-    yield "assumed and uncertain"
-    for caution in estimate.warnings:
-        yield from textwrap.wrap(caution.message, width, initial_indent="  - ", subsequent_indent="    ")
+    """What must be known, without what the headline said already."""
+    said = estimate.extras.get("refused", ())
+    for message in (caution.message for caution in estimate.warnings):
+        if message not in said:
+            yield from textwrap.wrap(message, width, initial_indent="  - ", subsequent_indent="    ")

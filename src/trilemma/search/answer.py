@@ -25,7 +25,7 @@ def with_remedies(
 ) -> Estimate:
     """``answer`` with up to three verified remedies where its plan does not start; ``gpus`` are at hand. Pools apart have
     none of their own: each is a plan to ask about."""
-    if answer.fits or len(plan.pools) > 1:
+    if answer.verdict.stage == "ok" or len(plan.pools) > 1:
         return answer
     from trilemma.search.remedies import remedies  # a plan that fits needs none
 
