@@ -135,7 +135,7 @@ def start_up(
     lines["state_cache"], lines["kv_cache"] = states, np.maximum(pool_bytes, 0)
     return StartUp(
         ledger=ledger_of(
-            lines, half, formulas=_FORMULAS, outside=OUTSIDE, out=plans.out,
+            lines, {**half, "kv_cache": spread * scale}, formulas=_FORMULAS, outside=OUTSIDE, out=plans.out,
             inputs={"version": facts.version, "kv": force.kv.name, "context": force.context, "page": force.page,
                     "chunk": force.chunk, "fraction": plans.out(fraction)},
         ),

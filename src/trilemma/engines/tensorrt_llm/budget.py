@@ -130,7 +130,7 @@ def start_up(
         cautions.append(Caution(code="pool-below-context", message=message))
     return StartUp(
         ledger=ledger_of(
-            lines, half, formulas=_FORMULAS, outside=("context",), out=plans.out,
+            lines, {**half, "kv_cache": spread}, formulas=_FORMULAS, outside=("context",), out=plans.out,
             inputs={"version": facts.version, "backend": facts.backend, "kv": kv.name, "context": context, "block": block,
                     "max_batch_size": plans.out(plans.seqs), "max_num_tokens": plans.out(plans.tokens)},
         ),
