@@ -137,9 +137,9 @@ def _ask_theirs(deployments: Sequence[Deployment], other: Aiconfigurator, answer
 
 
 def _jobs(one: Deployment) -> list[dict[str, Any]]:
-    """Arguments of their estimate, best first.
-
-    Precision is left to the checkpoint where it is published in the row's; else the modes that the table's notes state.
+    """Arguments of their estimate, best first: the modes that the table's notes state, which are those of the other tool's own
+    regression data, then those that it infers from the checkpoint. The notes call MXFP4 checkpoints NVFP4: there the
+    checkpoint comes first.
     """
     question, cells = one.question, one.cells
     layout = question.layout
@@ -154,15 +154,18 @@ def _jobs(one: Deployment) -> list[dict[str, Any]]:
         "pp_size": int(layout.pp),
         "attention_dp_size": int(layout.dp),
     }
-    modes = re.search(r"gemm=(\w+),moe=(\w+)", cells.get("notes", ""))
+    stated: dict[str, Any] = {}
+    if (modes := re.search(r"gemm=(\w+),moe=(\w+)", cells.get("notes", ""))) is not None:
+        stated["gemm_quant_mode"] = modes[1]
     if one.family == "mixture":
         ep = int(layout.ep)
         asked |= {"moe_ep_size": ep, "moe_tp_size": int(layout.tp * layout.dp) // ep}
-    if any("said by the row" in note for note in question.assumed) and modes is not None:
-        asked |= {"gemm_quant_mode": modes[1]} | ({"moe_quant_mode": modes[2]} if one.family == "mixture" else {})
-    if kv_format_of(question.model).bits <= 8:
-        return [{**asked, "kvcache_quant_mode": "fp8"}, asked]
-    return [asked]
+        stated |= {"moe_quant_mode": modes[2]} if modes is not None else {}
+    ways = [{**asked, **stated}, asked]
+    if question.precision.startswith("mxfp4"):
+        ways.reverse()
+    cache = [{"kvcache_quant_mode": "fp8"}] if kv_format_of(question.model).bits <= 8 else []
+    return [{**way, **extra} for way in ways for extra in [*cache, {}]]
 
 
 def error_rows(drawn: Sequence[Deployment]) -> list[list[str]]:

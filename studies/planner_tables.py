@@ -24,8 +24,8 @@ def their_plans(answer: Answer, gpus: int) -> list[list[str]]:
     found = []
     for row in answer.document["plans"]:
         replicas = gpus // int(row["num_total_gpus"])
-        layout = [f"TP{row['tp']}"] + [f"DP{row['dp']}"] * (row["dp"] != "1") + [f"PP{row['pp']}"] * (row["pp"] != "1")
-        layout += [f"EP{row['moe_ep']}"] * (row["moe_ep"] not in ("1", ""))
+        degrees = (("TP", row["tp"]), ("DP", row["dp"]), ("PP", row["pp"]), ("EP", row["moe_ep"] or "1"))
+        layout = [f"{name}{degree}" for name, degree in degrees if degree != "1"] or ["TP1"]
         name = (f"{replicas} × " if replicas > 1 else "") + " ".join(layout)
         figures = [f"{float(row[key]):,.1f}" for key in ("ttft", "tpot", "tokens/s/gpu")]
         found.append([name, str(replicas * int(float(row["concurrency"]))), *figures])
