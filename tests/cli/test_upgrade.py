@@ -83,3 +83,9 @@ def test_bad_questions(capsys: pytest.CaptureFixture[str], line: str, says: str)
     assert code == 2
     assert says in err
     assert err.count("\n") == 1
+
+
+def test_a_command_that_fails_under_both_versions_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "upgrade --from 0.19 --to 0.21 --gpu l4 -- vllm serve meta-llama/Llama-3.1-70B"
+    assert main(words.split()) == 1
+    assert "nor does it under 0.19" in capsys.readouterr().out

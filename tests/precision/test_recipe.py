@@ -13,6 +13,7 @@ from trilemma.cli.main import main
 from trilemma.errors import InputError, UnknownName
 from trilemma.hardware.catalogue import find
 from trilemma.models.resolve import load_model
+from trilemma.plans.recipes import recipe as training_recipe
 from trilemma.precision.recipe import choose, exponent_limits, frameworks, misaligned, recipes
 
 
@@ -103,3 +104,11 @@ def test_torchao_snippet_runs_on_cpu() -> None:
     exec(snippet, {"model": model})
     assert type(model["body"]).__name__ == "Float8Linear"
     assert type(model["lm_head"]) is torch.nn.Linear
+
+
+def test_recipes_go_by_the_names_of_both_commands() -> None:
+    """``fit --precision`` knows the state that trains, ``precision recipe`` the way scales are taken: each takes both."""
+    hopper = find("h100-sxm")
+    assert choose(hopper, "te", "fp8").name == "fp8-current"
+    assert choose(hopper, "te", "fp8-delayed").name == "fp8-delayed"
+    assert training_recipe("fp8-current") == training_recipe("fp8-delayed") == training_recipe("fp8")

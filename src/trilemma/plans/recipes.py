@@ -13,8 +13,9 @@ from trilemma.plans.training import Optimizer, TrainingRecipe
 def recipe(name: str) -> TrainingRecipe:
     """The recipe called ``name``: bf16, bf16-bf16-grads, amp, fsdp, pure-bf16, fp8-… Raises `UnknownName`."""
     found = _document()["recipe"]
+    name = _document()["alias"].get(name, name)
     if name not in found:
-        raise UnknownName("training recipe", name, found)
+        raise UnknownName("training recipe", name, (*found, *_document()["alias"]))
     return TrainingRecipe(name=name, **_fields(found[name]))
 
 

@@ -132,13 +132,14 @@ def choose(accelerator: Accelerator, framework: str, wanted: str | None = None) 
     """
     if framework not in frameworks():
         raise UnknownName("framework", framework, frameworks())
-    known = {recipe.name: recipe for recipe in recipes()}
+    # What trainings call by their state ("fp8") is the first recipe of it.
+    known = {name for recipe in recipes() for name in (recipe.name, recipe.state)}
     if wanted is not None and wanted not in known:
         raise UnknownName("recipe", wanted, known)
     runs = [recipe for recipe in recipes() if recipe.runs_on(accelerator)]
     spoken = [recipe for recipe in runs if framework in recipe.snippets]
     for recipe in spoken:
-        if wanted in (None, recipe.name):
+        if wanted in (None, recipe.name, recipe.state):
             return recipe
     capability = accelerator.compute_capability
     device = f"{accelerator.name} (compute capability {capability})" if capability else accelerator.name

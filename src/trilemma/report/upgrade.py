@@ -70,7 +70,10 @@ def render_upgrade(found: Upgrade, *, width: int) -> str:
 
 def _headline(found: Upgrade) -> str:
     stage = found.after.verdict.stage
-    ends = "it starts" if found.after.fits else f"it does not start ({stage}): {found.after.verdict.reason}"
+    already = "" if found.before.fits else f", nor does it under {found.old}"
+    ends = f"it does not start ({stage}){already}: {found.after.verdict.reason}"
+    if found.after.fits:
+        ends = "it starts" if found.before.fits else f"it starts, which it does not under {found.old}"
     if found.refused:
         number = len(found.refused)
         return (
