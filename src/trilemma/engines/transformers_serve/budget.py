@@ -131,7 +131,8 @@ def start_up(
         cautions.append(Caution(code="draft-not-counted", message="the assistant's weights and cache are not counted"))
     return StartUp(
         ledger=ledger_of(
-            lines, {**half, "kv_cache": np.where(used < available, 0.0, spread)}, formulas=_FORMULAS, outside=("context",), out=plans.out,
+            lines, {**half, "kv_cache": np.where(used < available, 0.0, spread)}, formulas=_FORMULAS, outside=("context",),
+            out=plans.out,
             inputs={"version": facts.version, "dtype": dtype.name, "context": context, "sequences": plans.out(plans.seqs)},
         ),
         capacity_bytes=capacity,
