@@ -11,6 +11,20 @@ from trilemma.errors import TrilemmaError
 NINETY = 1.645
 
 
+def student_t_95(freedom: float) -> float:
+    """The 95 % point of Student's t, one-sided: exact for 1 and 2 degrees of ``freedom``, else Cornish and Fisher's expansion
+    (Abramowitz and Stegun 26.7.5). Degrees between those are as those below them. Raises `TrilemmaError` below 1."""
+    if not freedom >= 1:
+        raise TrilemmaError(f"Student's t of {freedom} degrees of freedom")
+    if freedom < 3:
+        return 6.313752 if freedom < 2 else 2.919986
+    z = 1.644854
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / freedom + second / freedom**2 + third / freedom**3
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interval:
     """``value`` with the bounds of its central 90 % interval; an exact number has three equal figures."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,49 @@ def test_points_that_agree_already_make_no_profile():
     assert not serving_profile.calibrate(bench(points), serving_terms.shipped(), name="same", points=points).better
 
 
+def test_error_bars_of_a_profile_hold_points_that_it_has_not_seen():
+    """Noise of 5 % on TPOT and 10 % on TTFT: nine of ten further points lie inside, and the bars are no wider than double."""
+    draw, inside, ends = np.random.default_rng(7), [], []
+    quiet = points_under({"kernel": 1.6, "step": 2.0, "prefill_matmul": 0.8})
+    for _ in range(6):
+        noisy = [
+            replace(
+                one, tpot_ms=(one.tpot_ms or 0) * np.exp(draw.normal(0, 0.05)),
+                ttft_ms=(one.ttft_ms or 0) * np.exp(draw.normal(0, 0.1)),
+            )
+            for one in quiet
+        ]  # fmt: skip
+        order = draw.permutation(len(noisy))
+        seen, later = [noisy[at] for at in order[:6]], bench([noisy[at] for at in order[6:]])
+        profile = serving_profile.calibrate(bench(seen), serving_terms.shipped(), name="bars", points=seen).profile
+        said = serving_profile.predicted(later, serving_terms.shipped(), profile.offsets)
+        bounds = [profile.own.bounds[str(figure)] for figure in later.quantity]
+        ratios = zip(later.measured / said, bounds, strict=True)
+        inside += [low <= ratio <= high for ratio, (low, high) in ratios]
+        ends.append(profile.own.bounds["tpot"][1])
+    assert np.mean(inside) >= 0.85
+    assert np.median(ends) < np.exp(2 * 1.645 * 0.05)
+
+
+@pytest.mark.parametrize("points", [2, 3, 5, 30])
+def test_fewer_points_widen_the_error_bar(points: int):
+    def high(count: int) -> float:
+        loads = [Point(isl=1024 + at, osl=256, concurrency=4, tpot_ms=10.0) for at in range(count)]
+        one = bench(loads)
+        off = one.measured * np.exp(np.where(np.arange(count) % 2 == 0, 0.05, -0.05))
+        return serving_profile.own_spread(one, off).bounds["tpot"][1]
+
+    assert high(points) > high(2 * points) > np.exp(1.645 * 0.05)
+
+
+@pytest.mark.parametrize(("figure", "value"), [("tpot_ms", 0.0115), ("ttft_ms", 0.2)])
+def test_seconds_given_as_milliseconds_are_refused_with_their_row(figure: str, value: float):
+    points = points_under({})
+    points[4] = replace(points[4], **{figure: value})
+    with pytest.raises(InputError, match=f"point 5 of 8 .8192/1024 tokens, 1 at once.: {figure} {value:g} cannot be"):
+        bench(points)
+
+
 def test_four_loads_are_too_few():
     points = points_under({})[:4]
     with pytest.raises(InputError, match="at least 5"):
@@ -96,7 +140,15 @@ def test_names_stay_inside_the_folder(name: str):
 
 
 @pytest.mark.parametrize(
-    "change", [{"schema": "other"}, {"offsets": {"kernel": 50.0}}, {"offsets": {"x": 1}}, {"a": 1}]
+    "change",
+    [
+        {"own": {"served": "x", "bounds": {"tpot": [1.2, 1.1]}, "loads": {}}},
+        {"own": 3},
+        {"schema": "other"},
+        {"offsets": {"kernel": 50.0}},
+        {"offsets": {"x": 1}},
+        {"a": 1},
+    ],
 )
 def test_a_broken_profile_is_refused(change: dict[str, object]):
     points = points_under({"kernel": 1.5})
@@ -108,10 +160,12 @@ def test_a_broken_profile_is_refused(change: dict[str, object]):
         serving_profile.load("bad")
 
 
-def fit_tpot(capsys: pytest.CaptureFixture[str], *more: str) -> float:
-    words = ["fit", "llama-3.1-70b-fp8", "--gpu", "h200-sxm:4", "--isl", "1024", "--osl", "1024", "--concurrency", "16"]
+def fit_tpot(capsys: pytest.CaptureFixture[str], *more: str, load: str = "16") -> tuple[float, float]:
+    """TPOT, and how wide its error bar is."""
+    words = ["fit", "llama-3.1-70b-fp8", "--gpu", "h200-sxm:4", "--isl", "1024", "--osl", "1024", "--concurrency", load]
     assert main([*words, "--json", *more]) == 0
-    return float(json.loads(capsys.readouterr().out)["speed"]["tpot_ms"]["value"])
+    tpot = json.loads(capsys.readouterr().out)["speed"]["tpot_ms"]
+    return tpot["value"], tpot["high"] / tpot["low"]
 
 
 def test_calibrate_then_fit_with_the_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -133,8 +187,12 @@ def test_calibrate_then_fit_with_the_profile(tmp_path: Path, capsys: pytest.Capt
     assert main(words) == 0
     assert "after" in capsys.readouterr().out
     measured = next(p.tpot_ms for p in points if (p.isl, p.concurrency) == (1024, 16))
-    before, after = fit_tpot(capsys), fit_tpot(capsys, "--profile", "mine")
+    (before, wide), (after, narrow) = fit_tpot(capsys), fit_tpot(capsys, "--profile", "mine")
     assert abs(after / measured - 1) < 0.05 < abs(before / measured - 1)
+    assert narrow < wide
+    assert fit_tpot(capsys, "--profile", "mine", load="200")[1] == pytest.approx(
+        fit_tpot(capsys, load="200")[1], rel=1e-3
+    )
 
 
 def test_an_exported_plan_is_settled_by_its_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -22,8 +22,9 @@ from trilemma.calibrate.serving_fit import Bench, fit, predict
 from trilemma.engines.bounded_yaml import read_text
 from trilemma.errors import InputError, shorten
 from trilemma.hardware.catalogue import find
+from trilemma.intervals import student_t_95
 from trilemma.quantities import Array
-from trilemma.timing.serving_terms import LEVELS, Priors, ServingTerms, keys_of
+from trilemma.timing.serving_terms import LEVELS, OwnSpread, Priors, ServingTerms, keys_of, served_as
 
 SCHEMA = "trilemma/profile@1"
 FEWEST_POINTS = 5
@@ -45,13 +46,16 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _MOST_FOLDS = 10
 _MOST_BYTES = 2**20
 _MOST_OFFSET = 3.0
+#: No error bar is narrower than what runs of one deployment differ by among themselves (logarithm).
+_LEAST_SPREAD = 0.02
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
     """Logarithms of multipliers on top of the shipped terms for one deployment (engine, card, precision).
 
-    ``before`` and ``after`` are median errors on points left out; ``points`` are what it was fitted to.
+    ``before`` and ``after`` are median errors on points left out; ``points`` are what it was fitted to. ``own`` are the error
+    bars that points left out say of the model and layout measured; None in profiles that were not fitted.
     """
 
     name: str
@@ -62,6 +66,7 @@ class Profile:
     before: float
     after: float
     points: tuple[Point, ...] = ()
+    own: OwnSpread | None = None
 
     @property
     def key(self) -> str:
@@ -78,16 +83,19 @@ class Profile:
             )
             own[term] = math.log(factor) - above + self.offsets.get(term, 0.0)
         return replace(
-            terms, offsets=(*terms.offsets[:-1], {**terms.offsets[-1], self.key: own}), profile=(self.name, self.key)
-        )
+            terms, offsets=(*terms.offsets[:-1], {**terms.offsets[-1], self.key: own}), profile=(self.name, self.key),
+            own=self.own,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Calibration:
-    """A profile and whether it is worth keeping."""
+    """A profile and whether it is worth keeping; ``errors`` are the median errors of each figure before and after, on points
+    left out."""
 
     profile: Profile
     better: bool
+    errors: Mapping[str, tuple[float, float]]
 
 
 def profile_offsets(bench: Bench, terms: ServingTerms) -> dict[str, float]:
@@ -133,11 +141,11 @@ def calibrate(bench: Bench, terms: ServingTerms, *, name: str, points: Sequence[
     folds = np.array(
         [fold_of[float(a), float(b), float(c)] for a, b, c in zip(bench.isl, bench.osl, bench.concurrency, strict=True)]
     )
-    after = np.zeros(len(folds))
+    said = np.zeros(len(folds))
     for fold in sorted(set(folds.tolist())):
         seen, left_out = bench.take(folds != fold), bench.take(folds == fold)
-        after[folds == fold] = _errors(left_out, predicted(left_out, terms, profile_offsets(seen, terms)))
-    before = _errors(bench, predicted(bench, terms, {}))
+        said[folds == fold] = predicted(left_out, terms, profile_offsets(seen, terms))
+    before, after = _errors(bench, predicted(bench, terms, {})), _errors(bench, said)
     profile = Profile(
         name=name,
         engine=bench.engine,
@@ -147,12 +155,54 @@ def calibrate(bench: Bench, terms: ServingTerms, *, name: str, points: Sequence[
         before=float(np.median(before)),
         after=float(np.median(after)),
         points=tuple(points),
+        own=own_spread(bench, said),
     )
-    return Calibration(profile=profile, better=profile.after < profile.before)
+    figures = {
+        str(figure): (
+            float(np.median(before[bench.quantity == figure])),
+            float(np.median(after[bench.quantity == figure])),
+        )
+        for figure in dict.fromkeys(bench.quantity.tolist())
+    }
+    return Calibration(profile=profile, better=profile.after < profile.before, errors=figures)
+
+
+def own_spread(bench: Bench, said: Array) -> OwnSpread:
+    """Error bars from what points left out were off by: 90 % of a further point of this deployment, errors being log-normal
+    about none. Few points widen them as Student's t does; a figure of a single point has none."""
+    bounds = {}
+    for figure in dict.fromkeys(bench.quantity.tolist()):
+        errors = np.log(bench.measured / said)[bench.quantity == figure]
+        freedom = len(errors) - 1
+        if freedom < 1:
+            continue
+        off = math.sqrt(float(np.mean(errors**2)) * (1 + 1 / len(errors)))
+        half = min(max(student_t_95(freedom) * off, _LEAST_SPREAD), _MOST_OFFSET)
+        bounds[str(figure)] = (math.exp(-half), math.exp(half))
+    loads = {name: getattr(bench, name) for name in ("isl", "osl", "concurrency")}
+    return OwnSpread(
+        served=served_as(bench.work, bench.layout), bounds=bounds,
+        loads={name: (float(np.min(of)), float(np.max(of))) for name, of in loads.items()},
+    )  # fmt: skip
 
 
 def _errors(bench: Bench, said: Array) -> Array:
     return np.asarray(np.abs(said / bench.measured - 1.0), dtype=float)
+
+
+def _own(document: Any) -> OwnSpread | None:
+    """Error bars as saved. Raises `ValueError`, `TypeError` or `KeyError` where they are not bounds."""
+    if document is None:
+        return None
+    bounds, loads = (
+        {str(name): (float(low), float(high)) for name, (low, high) in document[part].items()}
+        for part in ("bounds", "loads")
+    )
+    if not set(bounds) <= {"tpot", "ttft"} or set(loads) != {"isl", "osl", "concurrency"}:
+        raise ValueError("own")
+    if not all(math.exp(-_MOST_OFFSET) <= low <= 1 <= high <= math.exp(_MOST_OFFSET) for low, high in bounds.values()):
+        raise ValueError("bounds")
+    return OwnSpread(served=str(document["served"]), bounds=bounds, loads=loads)
 
 
 def check_name(name: str) -> None:
@@ -198,7 +248,8 @@ def load(name: str) -> Profile:
         if document.pop("schema") != SCHEMA:
             raise ValueError("schema")
         points = tuple(Point(**point) for point in document.pop("points"))
-        profile = Profile(**document, points=points)
+        own = _own(document.pop("own", None))
+        profile = Profile(**document, points=points, own=own)
         offsets = {str(term): float(value) for term, value in profile.offsets.items()}
         if not set(offsets) <= set(_WIDTHS) or not all(abs(value) <= _MOST_OFFSET for value in offsets.values()):
             raise ValueError("offsets")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from trilemma.cli.arguments import (
     add_cluster_arguments,
@@ -14,6 +15,9 @@ from trilemma.cli.arguments import (
     read_weights,
     whole_number,
 )
+
+if TYPE_CHECKING:
+    from trilemma.calibrate.serving_profile import Profile
 
 _YES, _NO = 0, 1
 
@@ -41,6 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     from trilemma.calibrate import serving_profile
     from trilemma.calibrate.bench_files import read_points
     from trilemma.calibrate.serving_points import bench_of
+    from trilemma.quantities import counted
     from trilemma.report.document import dumps
     from trilemma.timing import serving_terms
 
@@ -59,14 +64,28 @@ def run(arguments: argparse.Namespace) -> int:
         document = {
             "schema": serving_profile.SCHEMA, "name": profile.name, "deployment": profile.key, "points": len(points),
             "median_error_before": profile.before, "median_error_after": profile.after, "saved": str(path) if path else None,
+            "figures": {
+                f"{figure}_ms": {"median_error_before": before, "median_error_after": after, "error_bar": _bar(profile, figure)}
+                for figure, (before, after) in found.errors.items()
+            },
         }  # fmt: skip
         print(dumps(document))
         return _YES if found.better else _NO
-    print(
-        f"{len(points)} points of {profile.key}\nmedian error on points left out: {profile.before:.1%} before,"
-        f" {profile.after:.1%} after"
-    )
+    print(f"{counted(len(points), 'point')} of {profile.key}\nmedian error on points left out, before and after")
+    for figure, (before, after) in found.errors.items():
+        bar = _bar(profile, figure)
+        words = (
+            "one point gives no error bar"
+            if bar is None
+            else f"90 % of a measured figure over ours: {bar[0]:.2f} – {bar[1]:.2f}"
+        )
+        print(f"  {figure.upper():<6}{before:7.1%} {after:7.1%}   {words}")
+    print(f"  {'both':<6}{profile.before:7.1%} {profile.after:7.1%}")
     print(
         f"saved as {path}; use it with --profile {profile.name}" if path else "not saved: it would not predict better"
     )
     return _YES if found.better else _NO
+
+
+def _bar(profile: Profile, figure: str) -> tuple[float, float] | None:
+    return profile.own.bounds.get(figure) if profile.own is not None else None

@@ -23,7 +23,7 @@ from trilemma.plans import Plan
 from trilemma.quantities import show_count
 from trilemma.timing import Machine, ServingSpeed, concurrency_for_rate, model_work, serving_speed, serving_terms
 from trilemma.timing.host_weights import split_work
-from trilemma.timing.intervals import speed_spread
+from trilemma.timing.intervals import profile_spread, speed_spread
 from trilemma.timing.mixed_cards import work_of_cards
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.speculation import Speculation
@@ -67,7 +67,11 @@ def plan_speed(start: StartUp, *, model: Model, cluster: Cluster, workload: Serv
     )  # fmt: skip
     speed = asked(work, machine, layout)
     lines = operators(speed, asked(work, machine.at_datasheet(), layout), machine)
-    spread = with_host(_spread(machine, model, work), speed, start=start, cluster=cluster)
+    spread = profile_spread(
+        _spread(machine, model, work), machine, work, layout, isl=isl, osl=osl,
+        concurrency=float(np.asarray(concurrency or ASSUMED_CONCURRENCY)),
+    )  # fmt: skip
+    spread = with_host(spread, speed, start=start, cluster=cluster)
     figures = speed_figures(speed, spread, lines)
     return Speed(
         figures=replace(figures, mfu=None) if cluster.cards else figures,  # no one peak to compare with

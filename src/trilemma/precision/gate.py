@@ -18,12 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trilemma.errors import InputError
+from trilemma.intervals import student_t_95
 
 Array = NDArray[np.float64]
 Outcome = Literal["pass", "fail", "not enough data"]
 
-#: Student's t, 95 % one-sided, for few degrees of freedom; beyond the table by Cornish and Fisher's expansion.
-_T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895)
 _Z95 = 1.645
 _BLOCKS = 20
 _MOST_CORRELATION = 0.95
@@ -134,7 +133,7 @@ def gate(reference: Sequence[Curve], candidate: Sequence[Curve], rules: GateRule
     ours = np.array([[curve[step] for step in tail] for curve in candidate])
     theirs = np.array([[curve[step] for step in tail] for curve in reference])
     gap, error, freedom = _gap(theirs, ours, rules)
-    return _judged(gap, _t95(freedom) * error, error, rules, steps, len(tail), runs)
+    return _judged(gap, student_t_95(max(freedom, 1.0)) * error, error, rules, steps, len(tail), runs)
 
 
 def _gap(reference: Array, candidate: Array, rules: GateRules) -> tuple[float, float, float]:
@@ -230,10 +229,3 @@ def _common_steps(curves: Sequence[Curve]) -> list[int]:
 def _first_broken(curve: Curve) -> int | None:
     """The first step whose loss is not finite, or so large that it might as well not be."""
     return next((step for step in sorted(curve) if not curve[step] < _LARGEST_LOSS), None)
-
-
-def _t95(freedom: float) -> float:
-    at = max(int(min(freedom, len(_T95) + 1)), 1) - 1
-    if at < len(_T95):
-        return _T95[at]
-    return _Z95 + (_Z95**3 + _Z95) / (4 * freedom) + (5 * _Z95**5 + 16 * _Z95**3 + 3 * _Z95) / (96 * freedom**2)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trilemma.models.architecture import ExpertFfn, Model
+from trilemma.plans import Layout
 from trilemma.timing.coefficients import spec_sheet
 from trilemma.timing.forward_pass import Machine
-from trilemma.timing.serving_terms import current
+from trilemma.timing.operators import ModelWork
+from trilemma.timing.serving_terms import current, served_as
 
 
 def speed_spread(machine: Machine, model: Model) -> Mapping[str, tuple[float, float]]:
@@ -25,6 +27,22 @@ def speed_spread(machine: Machine, model: Model) -> Mapping[str, tuple[float, fl
         found |= _fitted(machine, "mixture" if mixture else "dense")
     low, high = found["tpot"]
     return {"output": (1 / high, 1 / low)} | found
+
+
+def profile_spread(
+    spread: Mapping[str, tuple[float, float]], machine: Machine, work: ModelWork, layout: Layout, **load: float
+) -> Mapping[str, tuple[float, float]]:
+    """``spread``, or that of the profile in use where it was made of this deployment under loads like this one (``isl``,
+    ``osl``, ``concurrency``)."""
+    terms = current()
+    own, deployment = terms.own, f"{machine.engine} {machine.accelerator.id} {machine.precision}"
+    if own is None or terms.profile is None or terms.profile[1] != deployment:
+        return spread
+    if not own.holds(served_as(work, layout), **load):
+        return spread
+    found = {**spread, **own.bounds}
+    low, high = found["tpot"]
+    return found | {"output": (1 / high, 1 / low)}
 
 
 def pools_spread(machine: Machine, model: Model) -> Mapping[str, tuple[float, float]]:

@@ -19,6 +19,7 @@ from trilemma.data.plain_toml import read_data
 from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.catalogue import find
+from trilemma.plans import Layout
 from trilemma.timing.coefficients import SCALED_BY
 from trilemma.timing.operators import ModelWork
 
@@ -69,17 +70,46 @@ class Spread:
     rows: int
 
 
+#: Loads count as like those measured up to this factor beyond them.
+_LIKE = 1.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnSpread:
+    """Error bars of one deployment from its own points: ``bounds`` are factors by figure ("tpot", "ttft").
+
+    They hold for ``served`` (model and layout as `served_as` says) under loads like those of ``loads``: (fewest, most) of
+    "isl", "osl" and "concurrency".
+    """
+
+    served: str
+    bounds: Mapping[str, tuple[float, float]]
+    loads: Mapping[str, tuple[float, float]]
+
+    def holds(self, served: str, **load: float) -> bool:
+        """Whether a load on ``served`` is like one that was measured."""
+        inside = (self.loads[name][0] / _LIKE <= value <= self.loads[name][1] * _LIKE for name, value in load.items())
+        return served == self.served and all(inside)
+
+
+def served_as(work: ModelWork, layout: Layout) -> str:
+    """What a model and its layout are to the cards: two models of the same sizes are one."""
+    degrees = " ".join(f"{name.upper()}{int(np.max(getattr(layout, name)))}" for name in ("tp", "pp", "dp", "ep"))
+    return f"{work.layers} layers of {work.hidden}, {work.flops_per_token() / 1e9:.2f} GFLOP a token, {degrees}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServingTerms:
     """Logarithms of multipliers: ``offsets[level][key][term]``; and how far measured figures lie from predicted ones.
 
-    ``profile`` names a user's profile put on top and the deployment that it is for.
+    ``profile`` names a user's profile put on top and the deployment that it is for; ``own`` are its error bars.
     """
 
     offsets: tuple[Mapping[str, Mapping[str, float]], ...]
     spreads: tuple[Spread, ...] = ()
     source: str = ""
     profile: tuple[str, str] | None = None
+    own: OwnSpread | None = None
 
     def factors(self, engine: str, accelerator: Accelerator, precision: str) -> dict[str, float]:
         """The multiplier of every term for one deployment; one that was not measured has those of its nearest relative."""
