@@ -18,6 +18,9 @@ from trilemma.timing.speculation import Speculation
 
 #: Short prompts are prefilled together; beyond so many tokens a pass is compute bound and nothing is saved.
 _PREFILL_TOKENS = 2048
+#: Prompt tokens that engines put into one step beside the decoding sequences, by default on data-centre cards: vLLM
+#: max_num_batched_tokens, SGLang chunked_prefill_size, TensorRT-LLM max_num_tokens.
+_STEP_TOKENS = 8192
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +90,11 @@ def serving_speed(
     OSL tokens each of the other ``B − 1`` is prefilled once. With ``pp`` stages a prefill holds each for its share only.
     ``TTFT = request + prefill + steps waited · step + (B − 1) · (queue · prefill + per request) + waiting for a slot``;
     where requests wait, a slot that is free is filled at once. ``speculation`` lets a step verify drafted tokens.
+
+    Short outputs leave few steps to prefill in. A step takes no more prompt tokens than the engine's budget, so prefills
+    beyond that are waited for before the first token; and between two answers to one user all ``B`` prompts are prefilled
+    and all tokens made, so a cycle takes ``B · prefill + (OSL − 1) · step`` at least, what is missing passes before the
+    first token too. Prompts alone (OSL 1): ``TTFT = B · prefill``.
     """
     load = _load(layout, concurrency=concurrency, isl=isl, osl=osl, slots=slots, prefix_hit=prefix_hit)
     host = machine.coefficients
@@ -106,23 +114,29 @@ def serving_speed(
     prompt = prefill_pass(work, machine, layout, **passes)
     shared = prefill_pass(work, machine, layout, prompts=load.together, **passes)
     each_s = shared.total_s / load.together / load.pp
-    prefill_s = (load.running - 1) / load.osl * each_s * host.interference
     bare_s = (step.total_s + drafting_s) * per_token
-    tpot_s = bare_s + prefill_s
-    queue_s = (load.running - 1) * (host.queue_share * each_s + host.queued_request_s)
+    mixed_s = each_s * host.interference  # what a prefill adds to the step that it is mixed into
+    a_token = _prefills_a_token(load)
+    tpot_s = bare_s + a_token * mixed_s
+    decode_s = (load.osl - 1) * tpot_s
     begun_s = prompt.total_s + host.steps_waited * step.total_s
+    bunched_s = (load.running - 1) * (host.queue_share * each_s + host.queued_request_s)
+    at_once_s = np.where(load.saturated, begun_s, host.request_s + begun_s + bunched_s)
+    outside_s = (load.osl - 1) * ((load.running - 1) / load.osl - a_token) * mixed_s
+    work_s = each_s / load.osl + (1 - 1 / load.osl) * mixed_s  # a prefill is mixed as far as there are steps
+    least_s = load.running * work_s + (load.osl - 1) * bare_s
+    cycle_s = np.maximum(at_once_s + outside_s + decode_s, least_s)
+    crowded_s = cycle_s - at_once_s - decode_s  # prefills of others that no step had room for
+    queue_s = bunched_s + crowded_s
     first_s = host.request_s + begun_s + queue_s
-    lines, resources = _parts(step, shared, drafting_s, per_token, prefill_s)
-    cycle_s = np.where(load.saturated, begun_s, first_s) + (load.osl - 1) * tpot_s
+    lines, resources = _parts(step, shared, drafting_s, per_token, a_token * mixed_s)
     output_per_s = load.running * load.dp * load.osl / cycle_s
     if rate is not None:
         output_per_s = np.minimum(output_per_s, np.asarray(rate) * load.osl)
     waited_s = waiting_s(load.offered, load.running, cycle_s)
     ttft_s = first_s + waited_s
-    ttft_p50_s, ttft_p99_s = percentiles_s(first_s - queue_s, queue_s + waited_s)
-    gap_p50_s, gap_p99_s = token_gap_percentiles_s(
-        bare_s, each_s * load.together * host.interference, (load.running - 1) / load.osl / load.together
-    )
+    ttft_p50_s, ttft_p99_s = percentiles_s(first_s - bunched_s, bunched_s + waited_s)
+    gap_p50_s, gap_p99_s = token_gap_percentiles_s(bare_s, mixed_s * load.together, a_token / load.together)
     per_gpu = output_per_s / layout.gpus
     bf16 = machine.accelerator.peak_flops.get("bf16") or machine.accelerator.peak_flops.get("fp16")
     useful = work.flops_per_token() * (load.fresh + load.osl) / load.osl * per_gpu
@@ -141,9 +155,9 @@ def serving_speed(
         ttft_p99_s=ttft_p99_s,
         gap_p50_s=gap_p50_s,
         gap_p99_s=gap_p99_s,
-        request_s=ttft_s + (load.osl - 1) * tpot_s,
-        request_p50_s=ttft_p50_s + (load.osl - 1) * tpot_s,
-        request_p99_s=ttft_p99_s + (load.osl - 1) * tpot_s,
+        request_s=ttft_s + decode_s,
+        request_p50_s=ttft_p50_s + decode_s,
+        request_p99_s=ttft_p99_s + decode_s,
         lines=lines,
         resources=resources,
         first_lines={
@@ -156,7 +170,7 @@ def serving_speed(
         step=step,
         steps_per_token=per_token,
         prefill=shared,
-        prefills_per_token=(load.running - 1) / load.osl / load.together / load.pp,
+        prefills_per_token=a_token / load.together / load.pp,
     )
 
 
@@ -201,6 +215,13 @@ def _load(
 def prompts_together(fresh: Numbers, *, waiting: Numbers = np.inf) -> Any:
     """How many prompts of ``fresh`` tokens run in one pass where ``waiting`` are there to be run."""
     return np.clip(np.floor(_PREFILL_TOKENS / np.asarray(fresh, dtype=float)), 1.0, waiting)
+
+
+def _prefills_a_token(load: _Load) -> Any:
+    """Prompts of others that are prefilled between two tokens of a request: all of them over its output, as far as the steps
+    have room."""
+    room = np.maximum(load.together, _STEP_TOKENS / load.fresh)
+    return np.minimum((load.running - 1) / load.osl, room)
 
 
 def concurrency_for_rate(
