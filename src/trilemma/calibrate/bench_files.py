@@ -24,6 +24,7 @@ _BOUNDS = {
     "isl": (1.0, 1e7),
     "osl": (2.0, 1e7),
     "concurrency": (1.0, 1e5),
+    "rate": (1e-6, 1e6),
     "ttft_ms": (1e-2, 1e7),
     "tpot_ms": (1e-3, 1e5),
 }
@@ -31,7 +32,10 @@ _BOUNDS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """One load and what was measured under it: mean lengths in tokens, requests in flight, mean latencies in milliseconds."""
+    """One load and what was measured under it: mean lengths in tokens, requests in flight, mean latencies in milliseconds.
+
+    ``rate`` is set where requests were sent at so many a second; those in flight are then a result and not a choice.
+    """
 
     isl: float
     osl: float
@@ -39,6 +43,7 @@ class Point:
     ttft_ms: float | None = None
     tpot_ms: float | None = None
     model: str | None = None
+    rate: float | None = None
 
 
 def read_points(paths: Sequence[str | Path]) -> list[Point]:
@@ -75,6 +80,7 @@ def _point(values: Mapping[str, Any], name: str) -> Point:
     return Point(
         isl=numbers["isl"] or 0.0, osl=numbers["osl"] or 0.0, concurrency=numbers["concurrency"] or 0.0,
         ttft_ms=ttft, tpot_ms=tpot, model=model[:300] if isinstance(model, str) else None,
+        rate=numbers["rate"],
     )  # fmt: skip
 
 
@@ -139,16 +145,35 @@ def _bench(result: Mapping[str, Any], name: str) -> dict[str, Any]:
     done = _number_above_zero(result.get("completed"), "completed", name)
     concurrency = result.get("max_concurrency") or result.get("concurrency")
     requests = result.get("num_prompts") or result.get("completed")
-    if concurrency is None and str(result.get("request_rate")) in ("inf", "Infinity"):
-        concurrency = requests  # all sent at once
+    osl = _number_above_zero(result.get("total_output_tokens"), "total_output_tokens", name) / done
+    rate = result.get("request_rate")
+    if str(rate) in ("inf", "Infinity", "None") or result.get("max_concurrency"):
+        # All sent at once, or as many in flight as were asked for, however fast they were sent.
+        concurrency = concurrency or (requests if rate is not None else None)
+        rate = None
+    elif concurrency is None:
+        ttft, tpot = (_plain(result.get(key)) for key in ("mean_ttft_ms", "mean_tpot_ms"))
+        stays = None if ttft is None or tpot is None else ttft + (osl - 1) * tpot
+        concurrency = _stayed(result.get("request_throughput"), stays)
     return {
+        "rate": rate,
         "isl": _number_above_zero(result.get("total_input_tokens"), "total_input_tokens", name) / done,
-        "osl": _number_above_zero(result.get("total_output_tokens"), "total_output_tokens", name) / done,
+        "osl": osl,
         "concurrency": concurrency,
         "ttft_ms": result.get("mean_ttft_ms"),
         "tpot_ms": result.get("mean_tpot_ms", result.get("mean_itl_ms")),
         "model": result.get("model_id"),
     }
+
+
+def _stayed(per_s: Any, stays_ms: Any) -> float | None:
+    """Mean requests in flight of a run that sent them at a rate: those answered a second times how long each stayed."""
+    answered, stays = _plain(per_s), _plain(stays_ms)
+    return None if answered is None or stays is None else max(answered * stays / 1e3, 1.0)
+
+
+def _plain(value: Any) -> float | None:
+    return None if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
 
 
 def _number_above_zero(value: Any, what: str, name: str) -> float:
@@ -181,10 +206,16 @@ def _aiperf(result: Mapping[str, Any]) -> dict[str, Any]:
     def average(*names: str) -> Any:
         return next((found for name in names if (found := _inside(records, name, "avg")) is not None), None)
 
+    at_once, rate = (_inside(result, "input_config", "loadgen", key) for key in ("concurrency", "request_rate"))
+    if not at_once and rate:
+        at_once = _stayed(average("request_throughput"), average("request_latency"))
+    else:
+        rate = None
     return {
         "isl": average("input_sequence_length", "isl"),
         "osl": average("output_sequence_length", "osl"),
-        "concurrency": _inside(result, "input_config", "loadgen", "concurrency"),
+        "concurrency": at_once,
+        "rate": rate,
         "ttft_ms": average("time_to_first_token", "ttft"),
         "tpot_ms": average("inter_token_latency", "itl"),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from trilemma.engines import DEPLOYED, canonical
 from trilemma.engines.bounded_yaml import read_text
 from trilemma.engines.deployment.facts import of_engine
 from trilemma.errors import InputError, shorten
+from trilemma.models.architecture import Model
 from trilemma.plans import Plan
 from trilemma.plans.document import plan_from_document, plan_to_document
 
@@ -22,34 +24,39 @@ _MOST_BYTES = 2**20
 _FIGURES = ("ttft_ms", "tpot_ms")
 #: Requests of a benchmark for each one in flight: enough that the first and last rounds weigh little.
 _ROUNDS = 10
-#: Bench of each engine, and the file that it writes; AIPerf loads the others, at the port that they listen on.
+#: Bench of each engine, and the file that it writes; AIPerf loads the others, at the port that they listen on. ``load`` is
+#: the word of so many at once, or of so many that arrive a second.
 _BENCHES: Mapping[str, tuple[str, str]] = {
     "vllm": (
         "vllm bench serve --model {model} --dataset-name random --random-input-len {isl} --random-output-len {osl}"
-        " --ignore-eos --max-concurrency {concurrency} --num-prompts {prompts} --save-result --result-filename bench.json",
+        " --ignore-eos {load} --num-prompts {prompts} --save-result --result-filename bench.json",
         "bench.json",
     ),
     "sglang": (
         "python3 -m sglang.bench_serving --backend sglang --model {model} --dataset-name random --random-input-len {isl}"
-        " --random-output-len {osl} --random-range-ratio 1 --max-concurrency {concurrency} --num-prompts {prompts}"
+        " --random-output-len {osl} --random-range-ratio 1 {load} --num-prompts {prompts}"
         " --output-file bench.jsonl",
         "bench.jsonl",
     ),
 }
 _OTHER_BENCH = (
     "aiperf profile --model {model} --url http://localhost:{port} --endpoint-type chat --streaming"
-    " --synthetic-input-tokens-mean {isl} --output-tokens-mean {osl} --concurrency {concurrency}"
+    " --synthetic-input-tokens-mean {isl} --output-tokens-mean {osl} {load}"
     " --request-count {prompts} --output-artifact-dir bench",
     "bench/profile_export_aiperf.json",
 )
-#: What a figure may be: lengths in tokens, requests at once, milliseconds.
-_MOST = {"isl": 2**30, "osl": 2**30, "concurrency": 2**20, "ms": 1e9}
+#: What a figure may be: lengths in tokens, requests at once, requests a second, milliseconds.
+_MOST = {"isl": 2**30, "osl": 2**30, "concurrency": 2**20, "rate": 1e6, "ms": 1e9}
 _STATISTICS = ("value", "low", "high", "p50", "p99")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction:
-    """One load of one plan: (value, low, high) of each figure in milliseconds, and how to measure it."""
+    """One load of one plan: (value, low, high) of each figure in milliseconds, and how to measure it.
+
+    ``concurrency`` counts requests in flight over all engines of the plan; they arrive at ``rate`` a second where the plan was
+    asked for one. ``served_as`` is the model's word in the commands, ``precision`` the scheme laid over the published weights.
+    """
 
     model: str
     accelerator: str
@@ -61,6 +68,19 @@ class Prediction:
     concurrency: float
     figures: Mapping[str, tuple[float, float, float]]
     benchmark: str
+    rate: float | None = None
+    served_as: str | None = None
+    precision: str | None = None
+
+    def weights(self, models_dir: str | None = None) -> Model:
+        """The model as the plan stores it. Raises `InputError` for models and schemes that are not known."""
+        from trilemma.engines.loading import while_loading
+        from trilemma.models.quantized import requantize
+        from trilemma.models.resolve import load_model
+
+        model = load_model(self.model, models_dir=models_dir)
+        model = requantize(model, self.precision) if self.precision is not None else model
+        return while_loading(model, self.plan.pools[0].options)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,13 +91,17 @@ class Bench:
     results: str
 
 
-def bench_for(engine: str, *, model: str, isl: int, osl: int, concurrency: int) -> Bench:
-    """How an engine is measured under one load. ``model`` is the name that it is asked by."""
+def bench_for(engine: str, *, model: str, isl: int, osl: int, concurrency: int, rate: float | None = None) -> Bench:
+    """How an engine is measured under one load: so many requests at once, or, with ``rate``, arriving at so many a second
+    whatever the answers do. ``model`` is the name that it is asked by."""
     name = canonical(engine)
     text, results = _BENCHES.get(name, _OTHER_BENCH)
     port = of_engine(name)["port"] if name in DEPLOYED else 8000
-    numbers = {"isl": isl, "osl": osl, "concurrency": concurrency, "prompts": concurrency * _ROUNDS, "port": port}
-    return Bench(words=tuple(word.format(model=model, **numbers) for word in text.split()), results=results)
+    at_once = "--max-concurrency" if name in _BENCHES else "--concurrency"
+    load = f"{at_once} {concurrency}" if rate is None else f"--request-rate {rate:g}"
+    numbers = {"isl": isl, "osl": osl, "prompts": concurrency * _ROUNDS, "port": port}
+    words = [word.format(model=model, **numbers) for word in text.replace("{load}", load).split()]
+    return Bench(words=tuple(words), results=results)
 
 
 def prediction_document(estimate: Mapping[str, Any], *, served_as: str) -> dict[str, Any] | None:
@@ -90,24 +114,51 @@ def prediction_document(estimate: Mapping[str, Any], *, served_as: str) -> dict[
     load = inputs.get("workload") if isinstance(inputs, Mapping) else None
     if not isinstance(inputs, Mapping) or not isinstance(speed, Mapping) or not isinstance(load, Mapping):
         return None
+    plan = plan_from_document(inputs["plan"])
+    rate = None if load.get("rate") is None else _figure(load["rate"], "workload rate", _MOST["rate"])
     stated = {
         "isl": load.get("isl"),
         "osl": load.get("osl"),
-        "concurrency": load.get("concurrency") or speed.get("batch"),
+        "concurrency": in_flight(load, speed, plan),
     }
     if any(value is None for value in stated.values()):
         return None
-    numbers = {name: int(_figure(value, f"workload {name}", _MOST[name], least=1)) for name, value in stated.items()}
-    plan = plan_from_document(inputs["plan"])
+    numbers: dict[str, Any] = {
+        name: int(_figure(value, f"workload {name}", _MOST[name], least=1)) for name, value in stated.items()
+    }
+    numbers |= {"rate": rate} if rate is not None else {}
+    precision = inputs["model"].get("precision")
     return {
         "schema": SCHEMA,
         "model": str(inputs["model"]["name"]),
+        "served_as": served_as,
+        **({"precision": precision[:200]} if isinstance(precision, str) else {}),
         "cluster": _cluster(inputs.get("cluster"), plan),
         "plan": plan_to_document(plan),
         "workload": numbers,
         "predicted": {name: _statistics(speed[name], name) for name in _FIGURES if name in speed},
         "benchmark": shlex.join(bench_for(plan.engine.name, model=served_as, **numbers).words),
     }
+
+
+def in_flight(load: Mapping[str, Any], speed: Mapping[str, Any], plan: Plan) -> float | None:
+    """Requests in flight over all engines of ``plan``: those stated, else what arrives a second times how long it stays
+    (Little's law), else the batch of one attention replica times the replicas that answer. None where nothing tells.
+
+    ``load`` and ``speed`` are those of an estimate. Raises `InputError` for figures that cannot be.
+    """
+    if load.get("concurrency") is not None:
+        return _figure(load["concurrency"], "workload concurrency", _MOST["concurrency"], least=1)
+    stays = speed.get("request_ms")
+    if load.get("rate") is not None and isinstance(stays, Mapping) and stays.get("value") is not None:
+        rate = _figure(load["rate"], "workload rate", _MOST["rate"])
+        held = _figure(stays["value"], "speed.request_ms.value", _MOST["ms"]) / 1e3
+        return float(max(math.ceil(rate * held), 1))
+    if speed.get("batch") is None:
+        return None
+    answering = next((pool for pool in plan.pools if pool.role == "decode"), plan.pools[0])
+    batch = _figure(speed["batch"], "speed.batch", _MOST["concurrency"])
+    return float(max(math.ceil(batch * float(answering.layout.dp) * answering.replicas), 1))
 
 
 def _figure(value: Any, name: str, most: float, *, least: float = 0.0) -> float:
@@ -166,6 +217,13 @@ def read_prediction(path: str | Path) -> Prediction:
             concurrency=float(load["concurrency"]),
             figures=figures,  # type: ignore[arg-type]
             benchmark=str(document["benchmark"]),
+            rate=None if load.get("rate") is None else float(load["rate"]),
+            served_as=_word(document, "served_as"),
+            precision=_word(document, "precision"),
         )
-    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         raise InputError(f"{name} is not a prediction; give the {FILE} that trilemma export wrote") from None
+
+
+def _word(document: Mapping[str, Any], key: str) -> str | None:
+    return None if document.get(key) is None else str(document[key])[:4096]

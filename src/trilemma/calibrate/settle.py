@@ -15,16 +15,16 @@ from trilemma.calibrate.serving_profile import FEWEST_POINTS, Profile, predicted
 from trilemma.errors import InputError
 from trilemma.hardware.catalogue import find
 from trilemma.hardware.cluster import Cluster
-from trilemma.models.resolve import load_model
 from trilemma.timing.serving_terms import ServingTerms
 
-#: A run counts as the predicted load where lengths and requests in flight are this near to it.
+#: A run counts as the predicted load where lengths and requests in flight, or the rate asked for, are this near to it.
 _NEAR = 0.15
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Score:
-    """One figure of one run. ``low`` and ``high`` bound the prediction where the run is of the very load predicted."""
+    """One figure of one run. ``low`` and ``high`` bound the prediction where the run is of the very load predicted;
+    ``unjudged`` says why it has no bounds otherwise."""
 
     figure: str
     isl: float
@@ -34,6 +34,7 @@ class Score:
     measured: float
     low: float | None = None
     high: float | None = None
+    unjudged: str | None = None
 
     @property
     def error(self) -> float:
@@ -70,13 +71,12 @@ def settle(
     if len(prediction.plan.pools) > 1:
         return Settlement(scores=_of_pools(prediction, points), profile=None, fitted=False)
     replicas = prediction.plan.pool.replicas
-    points = [replace(point, concurrency=max(point.concurrency / replicas, 1.0)) for point in points]
-    prediction = replace(prediction, concurrency=max(prediction.concurrency / replicas, 1.0))
+    shared = [replace(point, concurrency=max(point.concurrency / replicas, 1.0)) for point in points]
     cluster = Cluster(
         accelerator=find(prediction.accelerator), gpus=prediction.gpus, gpus_per_node=prediction.gpus_per_node
     )
-    model = load_model(prediction.model, models_dir=models_dir)
-    bench = bench_of(points, model=model, cluster=cluster, plan=prediction.plan)
+    model = prediction.weights(models_dir)
+    bench = bench_of(shared, model=model, cluster=cluster, plan=prediction.plan)
     known = _known(name)
     key = f"{bench.engine} {cluster.accelerator.id} {bench.precision}"
     if known is not None and known.key != key:
@@ -84,15 +84,10 @@ def settle(
     offsets = dict(known.offsets) if known is not None else {}
     said = predicted(bench, terms, offsets)
     scores = tuple(
-        replace(
-            _score(prediction, figure, isl, osl, load, float(value) * 1e3, float(measured) * 1e3),
-            concurrency=float(load) * replicas,
-        )
-        for figure, isl, osl, load, value, measured in zip(
-            bench.quantity, bench.isl, bench.osl, bench.concurrency, said, bench.measured, strict=True
-        )
+        _stated(prediction, point, _score(prediction, point, quantity, float(value) * 1e3, measured))
+        for (point, quantity, measured), value in zip(_rows(points), said, strict=True)
     )
-    every = [*(known.points if known is not None else ()), *points]
+    every = [*(known.points if known is not None else ()), *shared]
     error = float(np.median([abs(score.error) for score in scores]))
     kept = known or Profile(
         name=name, engine=bench.engine, accelerator=cluster.accelerator.id, precision=bench.precision, offsets={},
@@ -111,16 +106,13 @@ def _of_pools(prediction: Prediction, points: Sequence[Point]) -> tuple[Score, .
     """Runs of the load that was predicted, against what was said of it."""
     scores = [
         replace(score, predicted=prediction.figures[score.figure][0])
-        for point in points
-        for quantity, value in (("tpot", point.tpot_ms), ("ttft", point.ttft_ms))
-        if value is not None
-        for score in (_score(prediction, quantity, point.isl, point.osl, point.concurrency, value, value),)
+        for point, quantity, value in _rows(points)
+        for score in (_score(prediction, point, quantity, value, value),)
         if score.low is not None
     ]
     if not scores:
         raise InputError(
-            f"no run is of the load predicted for the two pools ({prediction.isl:.0f}/{prediction.osl:.0f} tokens,"
-            f" {prediction.concurrency:.0f} at once); run benchmark.sh beside the prediction"
+            f"no run is of the load predicted for the two pools ({load_of(prediction)}); run benchmark.sh beside the prediction"
         )
     return tuple(scores)
 
@@ -130,15 +122,52 @@ def _known(name: str) -> Profile | None:
     return serving_profile.load(name) if (serving_profile.folder() / f"{name}.json").is_file() else None
 
 
-def _score(
-    prediction: Prediction, quantity: str, isl: float, osl: float, load: float, value: float, measured: float
-) -> Score:
+def load_of(prediction: Prediction) -> str:
+    """The load predicted, in a few words."""
+    if prediction.rate is not None:
+        busy = f"{prediction.rate:g} requests a second"
+    else:
+        busy = f"{prediction.concurrency:.0f} at once"
+    return f"{prediction.isl:.0f}/{prediction.osl:.0f} tokens, {busy}"
+
+
+def _rows(points: Sequence[Point]) -> list[tuple[Point, str, float]]:
+    """(run, quantity, milliseconds) of every figure measured, in the order of a bench."""
+    return [
+        (point, quantity, value)
+        for point in points
+        for quantity, value in (("tpot", point.tpot_ms), ("ttft", point.ttft_ms))
+        if value is not None
+    ]
+
+
+def _score(prediction: Prediction, point: Point, quantity: str, value: float, measured: float) -> Score:
     figure = f"{quantity}_ms"
-    pairs = ((isl, prediction.isl), (osl, prediction.osl), (load, prediction.concurrency))
-    same = all(abs(one / other - 1.0) <= _NEAR for one, other in pairs)
-    bounds = prediction.figures.get(figure) if same else None
-    low, high = (bounds[1], bounds[2]) if bounds is not None else (None, None)
+    other = _other_load(prediction, point)
+    bounds = prediction.figures.get(figure)
+    why = other or (f"the prediction states no {figure}" if bounds is None else None)
     return Score(
-        figure=figure, isl=float(isl), osl=float(osl), concurrency=float(load), predicted=value, measured=measured,
-        low=low, high=high,
+        figure=figure, isl=point.isl, osl=point.osl, concurrency=point.concurrency, predicted=value, measured=measured,
+        low=bounds[1] if bounds is not None and why is None else None,
+        high=bounds[2] if bounds is not None and why is None else None,
+        unjudged=why,
     )  # fmt: skip
+
+
+def _stated(prediction: Prediction, point: Point, score: Score) -> Score:
+    """Requests that arrive at the predicted rate are held against what was said of it: how many are in flight is a result."""
+    at_rate = prediction.rate is not None and point.rate is not None and score.unjudged is None
+    return replace(score, predicted=prediction.figures[score.figure][0]) if at_rate else score
+
+
+def _other_load(prediction: Prediction, point: Point) -> str | None:
+    """What makes a run one of another load than predicted; None where it is of that load."""
+    pairs = [("prompts", point.isl, prediction.isl, "tokens"), ("outputs", point.osl, prediction.osl, "tokens")]
+    if prediction.rate is not None and point.rate is not None:
+        pairs.append(("arrivals", point.rate, prediction.rate, "a second"))
+    else:
+        pairs.append(("requests", point.concurrency, prediction.concurrency, "at once"))
+    for what, found, said, unit in pairs:
+        if abs(found / said - 1.0) > _NEAR:
+            return f"another load: {what} of {found:.4g} {unit}, predicted for {said:.4g}"
+    return None

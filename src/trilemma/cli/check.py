@@ -48,8 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from trilemma import engines
-    from trilemma.cli.check_exported import expected_load
+    from trilemma.cli.check_exported import expected_load, exported_weights, prediction_beside
     from trilemma.engines.commands import extract
+    from trilemma.engines.loading import while_loading
     from trilemma.engines.training import trainable
     from trilemma.estimate.checking import check_command
     from trilemma.quantities import GIB
@@ -66,13 +67,14 @@ def run(arguments: argparse.Namespace) -> int:
 
         return check(arguments, engine, own_words)
     command = engines.get(engine).read(own_words)
-    model, elsewhere = model_of(command, arguments.models)
+    beside = prediction_beside(words)
+    model, elsewhere = exported_weights(beside, command, arguments.models) or model_of(command, arguments.models)
     command = on_cards(arguments.gpu, command)
     cluster, named, cautions = cluster_of(arguments.gpu, command)
     cluster = replace(cluster, host=read_host(arguments))
-    model = served_model(model, command)
+    model = while_loading(model, command.plan.pool.options)
     free_bytes = None if arguments.free_gib is None else arguments.free_gib * GIB
-    workload, expected = expected_load(words, command.plan)
+    workload, expected = expected_load(beside, command.plan)
     answer = check_command(
         command, model=model, cluster=cluster, workload=workload, free_bytes=free_bytes, log=arguments.log
     )
@@ -152,18 +154,3 @@ def cluster_of(gpu: str | None, command: EngineCommand) -> tuple[Cluster, int, t
         accelerator=accelerator, gpus=needed, gpus_per_node=min(accelerator.gpus_per_node, needed), cards=used
     )
     return cluster, max(named, needed), cautions
-
-
-def served_model(model: Model, command: EngineCommand) -> Model:
-    """The model as the command loads it: a 16-bit checkpoint that ``--quantization`` quantises while loading."""
-    from trilemma.models.quantized import requantize
-
-    wanted = command.plan.pool.options.quantization
-    if wanted is None or model.quantization is not None:
-        return model
-    if wanted in ("fp8", "bitsandbytes"):
-        return requantize(model, "nf4" if wanted == "bitsandbytes" else wanted)
-    raise InputError(
-        f"--quantization {wanted} needs a checkpoint in that format, and {model.name} is not; name the quantised one, or"
-        " use fp8, which quantises while loading"
-    )

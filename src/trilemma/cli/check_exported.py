@@ -1,37 +1,70 @@
-"""The load that an exported plan was judged for: of ``prediction.json`` beside the script or manifest that is checked."""
+"""What an exported plan was judged for, load and weights: of ``prediction.json`` beside the script or manifest that is
+checked."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from trilemma.errors import Caution, InputError
 from trilemma.workloads import Serving
 
 if TYPE_CHECKING:
+    from trilemma.calibrate.prediction import Prediction
+    from trilemma.engines.base import EngineCommand
+    from trilemma.models.architecture import Model
     from trilemma.plans import Plan
 
 _SUFFIXES = (".sh", ".yaml", ".yml")
 _CODE = "load-of-prediction"
 
 
-def expected_load(words: Sequence[str], plan: Plan) -> tuple[Serving, tuple[Caution, ...]]:
-    """The load to check ``plan`` for, and what to say of it; an empty load where no prediction lies beside the file named.
-
-    ``words`` are what the reader pasted, ``plan`` what they start. Engines that share a load get their part of it.
-    """
+def prediction_beside(words: Sequence[str]) -> Prediction | str | None:
+    """The prediction beside the file that ``words`` name; what is wrong with it, or None where none lies there."""
     from trilemma.calibrate.prediction import FILE, read_prediction
-    from trilemma.engines import canonical
-    from trilemma.estimate.serving import one_of
 
     path = next((Path(word).parent / FILE for word in words if word.endswith(_SUFFIXES) and _is_file(word)), None)
     if path is None or not _is_file(str(path)):
-        return Serving(), ()
+        return None
     try:
-        found = read_prediction(path)
+        return read_prediction(path)
     except InputError:
-        return Serving(), _said(f"{FILE} beside it is no prediction of export and was left out")
+        return f"{FILE} beside it is no prediction of export and was left out"
+
+
+def exported_weights(
+    found: Prediction | str | None, command: EngineCommand, models_dir: str | None
+) -> tuple[Model, tuple[Caution, ...]] | None:
+    """The model of a command whose checkpoint has still to be made, as the plan stores it; None where the command says it.
+
+    The prediction names the published model and the scheme. A checkpoint that is here is read instead.
+    """
+    if found is None or isinstance(found, str) or found.precision is None or found.served_as is None:
+        return None
+    name = command.model
+    if PurePosixPath(name).name != PurePosixPath(found.served_as).name or _exists(name):
+        return None
+    model = found.weights(models_dir)
+    message = (
+        f"{name} is not on this machine; taken as {model.name} in {found.precision}, as the prediction beside it says"
+    )
+    return model, (Caution(code="model-elsewhere", message=message),)
+
+
+def expected_load(found: Prediction | str | None, plan: Plan) -> tuple[Serving, tuple[Caution, ...]]:
+    """The load to check ``plan`` for, and what to say of it; an empty load where no prediction lies beside the file named.
+
+    Engines that share a load get their part of it.
+    """
+    from trilemma.calibrate.prediction import FILE
+    from trilemma.engines import canonical
+    from trilemma.estimate.serving import one_of
+
+    if found is None:
+        return Serving(), ()
+    if isinstance(found, str):
+        return Serving(), _said(found)
     if canonical(found.plan.engine.name) != canonical(plan.engine.name):
         return Serving(), _said(f"{FILE} beside it is of {found.plan.engine.name} and was left out")
     if len(found.plan.pools) > 1:
@@ -40,11 +73,20 @@ def expected_load(words: Sequence[str], plan: Plan) -> tuple[Serving, tuple[Caut
         )
     if plan.pool.options.context is None:
         return Serving(), _said(f"the command states no context, so the load of {FILE} beside it was left out")
-    load = Serving(isl=int(found.isl), osl=int(found.osl), concurrency=int(found.concurrency))
+    at_once = int(found.concurrency) if found.rate is None else None
+    load = Serving(isl=int(found.isl), osl=int(found.osl), concurrency=at_once, rate=found.rate)
     replicas = found.plan.pool.replicas
     share = f" shared by {replicas} engines" if replicas > 1 else ""
-    said = f"judged for the load of {FILE} beside it: {load.isl}/{load.osl} tokens, {load.concurrency} at once{share}"
+    busy = f"{found.rate:g} requests a second" if found.rate is not None else f"{at_once} at once"
+    said = f"judged for the load of {FILE} beside it: {load.isl}/{load.osl} tokens, {busy}{share}"
     return one_of(load, replicas), _said(said)
+
+
+def _exists(text: str) -> bool:
+    try:
+        return Path(text).expanduser().exists()
+    except (OSError, ValueError, RuntimeError):
+        return False
 
 
 def _is_file(text: str) -> bool:

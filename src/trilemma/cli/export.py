@@ -6,13 +6,15 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from trilemma.errors import InputError, UnknownName, shorten
 
 if TYPE_CHECKING:
     from trilemma.engines.deployment import Fleet
+    from trilemma.plans import Plan
 
 _MOST_BYTES = 64 * 2**20
 #: Where a plan is written for the engine that it was judged for.
@@ -98,26 +100,59 @@ def _chosen(document: Mapping[str, Any], number: int, path: str) -> Mapping[str,
     return chosen
 
 
-def _fleet(estimate: Mapping[str, Any], path: str, target: str) -> tuple[Fleet, str | None]:
-    """The plan as processes of the engine that ``target`` names, and the engine it was made for where that is another one."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Weights:
+    """The model's word in the commands, and which checkpoint has to be made for it: the published one where None."""
+
+    word: str
+    published: str
+    checkpoint: str | None = None
+
+    @property
+    def in_containers(self) -> str:
+        """A checkpoint of one's own lies in a folder of every node, which containers mount."""
+        from trilemma.engines.deployment.facts import facts
+
+        if self.checkpoint is None:
+            return self.word
+        return f"{facts()['kubernetes']['checkpoints']}/{PurePosixPath(self.word).name}"
+
+
+def _weights(inputs: Mapping[str, Any], path: str) -> _Weights:
+    model = _object(inputs.get("model"), "inputs.model", path)
+    name = model.get("name")
+    if not isinstance(name, str):
+        raise InputError(f"{shorten(path)}: inputs.model.name is not a model's name")
+    named, checkpoint = (model.get(key) for key in ("served_as", "checkpoint"))
+    if not isinstance(named, str | None) or not isinstance(checkpoint, str | None):
+        raise InputError(f"{shorten(path)}: inputs.model.served_as and checkpoint are not words")
+    published = _served_name(name)
+    return _Weights(word=named or published, published=published, checkpoint=checkpoint)
+
+
+def _fleet(estimate: Mapping[str, Any], path: str, target: str, *, contained: bool = False) -> tuple[Fleet, str | None]:
+    """The plan as processes of the engine that ``target`` names, and the engine it was made for where that is another one.
+
+    ``contained`` fleets run in containers, which see other folders than this machine.
+    """
     from trilemma.engines import canonical, deployer
     from trilemma.engines.translation import for_engine
     from trilemma.plans.document import plan_from_document
 
     inputs = _object(estimate.get("inputs"), "inputs", path)
-    name = _object(inputs.get("model"), "inputs.model", path).get("name")
-    if not isinstance(name, str):
-        raise InputError(f"{shorten(path)}: inputs.model.name is not a model's name")
+    weights = _weights(inputs, path)
     plan = plan_from_document(_object(inputs.get("plan"), "inputs.plan", path))
     own = canonical(plan.engine.name)
     engine = own if target in _MANAGED else target
+    if engine != own:
+        _check_loads(engine, weights)
     version = _object(inputs.get("engine", {}), "inputs.engine", path).get("version")
     cluster = _object(inputs.get("cluster", {}), "inputs.cluster", path)
     per_node = cluster.get("gpus_per_node")
     whole = isinstance(per_node, int) and not isinstance(per_node, bool) and 0 < per_node <= 2**16
     fleet = deployer(engine)(
-        model=_served_name(name),
-        plan=for_engine(plan, engine),
+        model=weights.in_containers if contained else weights.word,
+        plan=for_engine(plan, engine, **_for(estimate, plan)),
         version=version if isinstance(version, str) and own == engine else None,
         maker=_maker(cluster),
         per_node=per_node if whole else None,
@@ -129,7 +164,7 @@ def _serving(estimate: Mapping[str, Any], path: str, target: str) -> dict[str, s
     """All files of a serving plan for ``target``; what the reader must know goes to stderr."""
     from trilemma.engines.deployment import kubernetes, llm_d, llm_d_chart, scripts
 
-    fleet, translated = _fleet(estimate, path, target)
+    fleet, translated = _fleet(estimate, path, target, contained=target in _MANAGED)
     card = _card(estimate["inputs"].get("cluster", {}))
     contents: dict[str, str] = {}
     notes = list(fleet.notes)
@@ -140,7 +175,9 @@ def _serving(estimate: Mapping[str, Any], path: str, target: str) -> dict[str, s
     else:
         contents = scripts.host_files(fleet)
         try:
-            contents |= kubernetes.manifests(fleet, card=card)
+            contained, _ = _fleet(estimate, path, target, contained=True)
+            contents |= scripts.docker_files(contained)
+            contents |= kubernetes.manifests(contained, card=card)
         except InputError as error:
             notes.append(str(error))
         engines = sum(group.replicas for group in fleet.groups)
@@ -152,9 +189,37 @@ def _serving(estimate: Mapping[str, Any], path: str, target: str) -> dict[str, s
         contents |= _prediction(estimate, fleet, target)
     else:
         notes.append(f"the plan was judged for {translated}; judge what is written with trilemma check")
+    weights = _weights(estimate["inputs"], path)
+    if weights.checkpoint is not None:
+        notes.append(
+            f"the plan needs {shorten(weights.checkpoint, most=100)} of {shorten(weights.published)}: make or fetch it and put it"
+            f" at {weights.word} for the scripts, at {weights.in_containers} of every node for containers"
+        )
     for note in notes:
         print(f"trilemma: {note}", file=sys.stderr)
     return contents
+
+
+def _check_loads(engine: str, weights: _Weights) -> None:
+    """Raises `InputError` where another engine than the plan's does not load the weights that it was judged with."""
+
+    gguf = weights.word.endswith(".gguf")
+    if weights.checkpoint is not None and gguf != (engine == "llama.cpp"):
+        raise InputError(
+            f"{engine} does not load {shorten(weights.checkpoint, most=100)} ({shorten(weights.word)}); plan for it with"
+            f" --engine {engine}"
+        )
+
+
+def _for(estimate: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+    """What a translation has to know of load and model."""
+    from trilemma.calibrate.prediction import in_flight
+
+    inputs = estimate["inputs"]
+    load, speed = inputs.get("workload"), estimate.get("speed")
+    at_once = in_flight(load if isinstance(load, Mapping) else {}, speed if isinstance(speed, Mapping) else {}, plan)
+    total, active = (inputs["model"].get(key) for key in ("parameters", "active_parameters"))
+    return {"requests": at_once, "mixture": total != active}
 
 
 def _prediction(estimate: Mapping[str, Any], fleet: Fleet, target: str) -> dict[str, str]:

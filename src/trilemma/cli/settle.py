@@ -21,13 +21,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the scores; exit 0 where every figure of the predicted load lies inside its bounds, else 1."""
+    """Prints the scores; exit 0 where every figure of the predicted load lies inside its bounds, 1 where one lies outside, 2
+    where no run is of that load."""
+    import sys
     from dataclasses import asdict
 
     from trilemma.calibrate.bench_files import read_points
     from trilemma.calibrate.prediction import read_prediction
     from trilemma.calibrate.serving_profile import save
-    from trilemma.calibrate.settle import settle
+    from trilemma.calibrate.settle import load_of, settle
     from trilemma.report.document import dumps
     from trilemma.report.tables import render_table
     from trilemma.timing import serving_terms
@@ -56,4 +58,13 @@ def run(arguments: argparse.Namespace) -> int:
             print("\nno profile: one is of a single engine, and these are pools apart")
         else:
             print(f"\nprofile {name}: {len(found.profile.points)} runs, {state} ({path})")
+        for why in dict.fromkeys(score.unjudged for score in found.scores if score.unjudged is not None):
+            print(f"- not judged: {why}")
+    if all(score.inside is None for score in found.scores):
+        print(
+            f"trilemma: no run is of the load predicted ({load_of(prediction)}), so none was judged; run benchmark.sh beside"
+            " the prediction",
+            file=sys.stderr,
+        )
+        return 2
     return 1 if any(score.inside is False for score in found.scores) else 0

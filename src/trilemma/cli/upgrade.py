@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from trilemma.cli.arguments import add_free_argument, add_models_dir
-from trilemma.cli.check import cluster_of, model_of, on_cards, served_model
+from trilemma.cli.check import cluster_of, model_of, on_cards
 from trilemma.cli.output import NO, YES, screen_width
 from trilemma.errors import InputError
 
@@ -26,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0 when the command goes on as it stands, 1 when a flag is refused or the plan does not start."""
     from trilemma import engines
+    from trilemma.cli.check_exported import exported_weights, prediction_beside
     from trilemma.engines.commands import extract
+    from trilemma.engines.loading import while_loading
     from trilemma.estimate.upgrade import upgrade
     from trilemma.quantities import GIB
 
@@ -39,7 +41,9 @@ def run(arguments: argparse.Namespace) -> int:
     if engine not in engines.readable():
         raise InputError(f"{engine} trains models; upgrade compares versions of {', '.join(engines.readable())}")
     command = on_cards(arguments.gpu, engines.get(engine).read(own))
-    model, _ = model_of(command, arguments.models)
+    model, _ = exported_weights(prediction_beside(words), command, arguments.models) or model_of(
+        command, arguments.models
+    )
     cluster, _, _ = cluster_of(arguments.gpu, command)
     if cluster.cards:
         raise InputError(
@@ -50,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         engine=engine,
         old=arguments.old,
         new=arguments.new,
-        model=served_model(model, command),
+        model=while_loading(model, command.plan.pool.options),
         cluster=cluster,
         free_bytes=None if arguments.free_gib is None else arguments.free_gib * GIB,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from trilemma.errors import Caution
+from trilemma.errors import Caution, InputError
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.models.architecture import LatentAttention, Model, Tensor
@@ -28,6 +28,22 @@ def as_stored(
         message = f"--quantization {method} needs a checkpoint stored so; {model.name} is counted in {model.dtype.name}"
         return model, (Caution(code="quantization-not-counted", message=message),)
     return requantize(model, scheme), ()
+
+
+def while_loading(model: Model, options: ServeOptions) -> Model:
+    """A 16-bit checkpoint as ``--quantization`` stores it; one that is quantised already as it is.
+
+    Raises `InputError` for methods that need a checkpoint in their own format.
+    """
+    wanted = options.quantization
+    if wanted is None or model.quantization is not None:
+        return model
+    if wanted in ("fp8", "bitsandbytes"):
+        return requantize(model, "nf4" if wanted == "bitsandbytes" else wanted)
+    raise InputError(
+        f"--quantization {wanted} needs a checkpoint in that format, and {model.name} is not; name the quantised one, or"
+        " use fp8, which quantises while loading"
+    )
 
 
 def in_dtype(model: Model, dtype: Format) -> Model:

@@ -15,12 +15,13 @@ VALUES = "llm-d-values.yaml"
 
 
 def values(fleet: Fleet) -> dict[str, str]:
-    """File name → content; none for engines other than vLLM, and none over several nodes.
+    """File name → content; none for engines other than vLLM, none over several nodes or for weights in a folder.
 
     The chart probes the pods of other nodes as if they answered requests. Pods of its role ``decode`` also serve plans of
     one pool, without its sidecar.
     """
-    if fleet.engine != "vllm" or any(group.nodes > 1 for group in fleet.groups):
+    local = fleet.weights.startswith("/")
+    if fleet.engine != "vllm" or local or any(group.nodes > 1 for group in fleet.groups):
         return {}
     named = facts()["llm_d"]
     found = {group.role: group for group in fleet.groups}

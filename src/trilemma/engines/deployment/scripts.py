@@ -43,9 +43,7 @@ def host_files(fleet: Fleet) -> dict[str, str]:
     group = fleet.groups[0]
     if not fleet.apart and group.replicas == 1:
         contents["serve.sh"] = _one(fleet, group)
-        if fleet.single is not None and fleet.image is not None and not fleet.on_this_machine:
-            contents["docker-run.sh"] = docker_run(fleet, group, fleet.image)
-        return contents
+        return contents | docker_files(fleet)
     if sum(one.replicas for one in fleet.groups) > _MOST_SCRIPTS:
         raise InputError(
             f"{sum(one.replicas for one in fleet.groups)} engines are too many to start by hand (at most {_MOST_SCRIPTS});"
@@ -58,6 +56,13 @@ def host_files(fleet: Fleet) -> dict[str, str]:
     if fleet.router is not None:
         contents |= _router(fleet, fleet.router, places, several=several)
     return contents
+
+
+def docker_files(fleet: Fleet) -> dict[str, str]:
+    """``docker-run.sh`` of one engine on one node whose image and weights a container finds; else nothing."""
+    if fleet.single is None or fleet.image is None or fleet.on_this_machine:
+        return {}
+    return {"docker-run.sh": docker_run(fleet, fleet.single, fleet.image)}
 
 
 def placed(fleet: Fleet) -> Iterator[Place]:
