@@ -37,6 +37,7 @@ from trilemma.quantities import show_count
 from trilemma.timing import Machine, model_work
 from trilemma.timing.intervals import pools_spread
 from trilemma.timing.pools import Pools, PoolsSpeed
+from trilemma.timing.serving_step import MOST_REQUESTS
 from trilemma.workloads import Serving
 
 #: Engines that hand a cache from a prefill to a decode instance: vLLM's KV connectors, SGLang's --disaggregation-mode,
@@ -186,7 +187,12 @@ def _speed(
     found = pools.speed(concurrency=concurrency, rate=load.rate)
     serving = found.serving
     lines = operators(serving, pools.at_datasheet().at_batch(serving.running), machine)
-    figures = speed_figures(serving, pools_spread(machine, model), lines)
+    able = None
+    if load.rate is not None:
+        able = pools.speed(concurrency=MOST_REQUESTS).serving.output_tokens_per_s
+    figures = speed_figures(
+        serving, pools_spread(machine, model), lines, able_per_s=able, arriving_per_s=(load.rate or np.inf) * osl
+    )
     idle = cluster.gpus / float(pools.gpus)
     figures = replace(
         figures, tokens_per_s_per_gpu=_over(figures.tokens_per_s_per_gpu, idle), mfu=_over(figures.mfu, idle)

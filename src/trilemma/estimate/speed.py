@@ -20,17 +20,20 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import Interval
 from trilemma.models.architecture import Model
 from trilemma.plans import Plan
-from trilemma.quantities import show_count
+from trilemma.quantities import Numbers, show_count
 from trilemma.timing import Machine, ServingSpeed, concurrency_for_rate, model_work, serving_speed, serving_terms
 from trilemma.timing.host_weights import split_work
 from trilemma.timing.intervals import profile_spread, speed_spread
 from trilemma.timing.mixed_cards import work_of_cards
 from trilemma.timing.operators import ModelWork
+from trilemma.timing.serving_step import MOST_REQUESTS
 from trilemma.timing.speculation import Speculation
 from trilemma.workloads import Serving
 
 #: The load that is assumed, and said to be, where none is stated: chat lengths, a few dozen readers.
 ASSUMED_ISL, ASSUMED_OSL, ASSUMED_CONCURRENCY = 1024, 1024, 32
+#: Engines for one reader, unless slots for several are asked for.
+_ONE_READER = ("llama.cpp",)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +48,7 @@ class Speed:
 
 def plan_speed(start: StartUp, *, model: Model, cluster: Cluster, workload: Serving, plan: Plan) -> Speed:
     """Latency and throughput of one plan under its load; a load that is not stated is assumed and listed."""
-    load, cautions = stated(workload, start)
+    load, cautions = stated(workload, start, readers=_readers(plan))
     isl, osl = load.isl or ASSUMED_ISL, load.osl or ASSUMED_OSL
     layout, kv_format = plan.pool.layout, catalogue.get(start.kv_format)
     whole = model_work(model, cluster.accelerator)
@@ -66,13 +69,16 @@ def plan_speed(start: StartUp, *, model: Model, cluster: Cluster, workload: Serv
         slots=held, prefix_hit=load.prefix_hit, rate=load.rate, speculation=speculation,
     )  # fmt: skip
     speed = asked(work, machine, layout)
+    able = None
+    if load.rate is not None:
+        able = asked(work, machine, layout, concurrency=MOST_REQUESTS, rate=None).output_tokens_per_s
     lines = operators(speed, asked(work, machine.at_datasheet(), layout), machine)
     spread = profile_spread(
         _spread(machine, model, work), machine, work, layout, isl=isl, osl=osl,
         concurrency=float(np.asarray(concurrency or ASSUMED_CONCURRENCY)),
     )  # fmt: skip
     spread = with_host(spread, speed, start=start, cluster=cluster)
-    figures = speed_figures(speed, spread, lines)
+    figures = speed_figures(speed, spread, lines, able_per_s=able, arriving_per_s=(load.rate or np.inf) * osl)
     return Speed(
         figures=replace(figures, mfu=None) if cluster.cards else figures,  # no one peak to compare with
         bottleneck=_bottleneck(speed, held),
@@ -97,8 +103,17 @@ def slots(start: StartUp, *, length: int) -> np.ndarray:
     return np.minimum(np.floor(by_cache), start.max_seqs)
 
 
-def stated(workload: Serving, start: StartUp) -> tuple[Serving, tuple[Caution, ...]]:
-    """The load with gaps filled, and a caution for what was filled."""
+def _readers(plan: Plan) -> int:
+    """How many requests at once are assumed: one where the engine serves one reader, or as many as it was given slots for."""
+    if engines.canonical(plan.engine.name) not in _ONE_READER:
+        return ASSUMED_CONCURRENCY
+    return min(int(plan.pool.options.max_seqs or 1), ASSUMED_CONCURRENCY)
+
+
+def stated(
+    workload: Serving, start: StartUp, *, readers: int = ASSUMED_CONCURRENCY
+) -> tuple[Serving, tuple[Caution, ...]]:
+    """The load with gaps filled, of requests at once ``readers`` or what the cache holds, and a caution for what was filled."""
     assumed = []
     load = workload
     if load.isl is None:
@@ -110,17 +125,26 @@ def stated(workload: Serving, start: StartUp) -> tuple[Serving, tuple[Caution, .
         assumed.append(f"outputs of {show_count(load.osl or 0)} tokens")
     if load.concurrency is None and load.rate is None:
         held = int(slots(start, length=(load.isl or 0) + (load.osl or 0)))
-        load = replace(load, concurrency=max(1, min(ASSUMED_CONCURRENCY, held)))
-        assumed.append(f"{load.concurrency} requests at once")
+        load = replace(load, concurrency=max(1, min(readers, held)))
+        assumed.append("one request at once" if load.concurrency == 1 else f"{load.concurrency} requests at once")
     if not assumed:
         return load, ()
     return load, (Caution(code="assumed-load", message=f"speed assumes {' and '.join(assumed)}"),)
 
 
 def speed_figures(
-    speed: ServingSpeed, spread: Mapping[str, tuple[float, float]], lines: tuple[OperatorTime, ...]
+    speed: ServingSpeed,
+    spread: Mapping[str, tuple[float, float]],
+    lines: tuple[OperatorTime, ...],
+    *,
+    able_per_s: Numbers | None = None,
+    arriving_per_s: float = np.inf,
 ) -> SpeedEstimate:
-    """The figures of ``speed`` with the bounds of ``spread`` (see `speed_spread`)."""
+    """The figures of ``speed`` with the bounds of ``spread`` (see `speed_spread`).
+
+    Where requests arrive at a rate they ask for ``arriving_per_s`` output tokens a second, and ``able_per_s`` are the most that
+    the plan can make: its bounds count, none above what arrives.
+    """
 
     def latency(seconds: object, name: str, p50: object = None, p99: object = None) -> Latency:
         low, high = spread[name]
@@ -134,7 +158,11 @@ def speed_figures(
     def rate(per_s: object) -> Interval:
         low, high = spread["output"]
         value = float(np.asarray(per_s))
-        return Interval(value=value, low=value * low, high=value * high)
+        if able_per_s is None:
+            return Interval(value=value, low=value * low, high=value * high)
+        part = value / float(np.asarray(speed.output_tokens_per_s))
+        able, most = part * float(np.asarray(able_per_s)), part * arriving_per_s
+        return Interval(value=value, low=min(value, able * low), high=max(value, min(most, able * high)))
 
     mfu = float(np.asarray(speed.mfu))
     return SpeedEstimate(

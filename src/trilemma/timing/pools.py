@@ -23,11 +23,9 @@ from trilemma.timing.disaggregation import (
 from trilemma.timing.forward_pass import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.queueing import percentiles_s
-from trilemma.timing.serving_step import ServingSpeed
+from trilemma.timing.serving_step import MOST_REQUESTS, ServingSpeed
 from trilemma.timing.speculation import Speculation
 
-#: Requests in flight with which a rate that cannot be kept up with is priced.
-MOST_REQUESTS = 2**14
 #: The smallest mean batch looked at, how exactly (in its logarithm) the one sought is found, in at most how many turns, and
 #: every which turn halves.
 _LEAST_BATCH, _ACCURACY, _TRIES, _HALVE = 2.0**-24, 1e-12, 80, 5

@@ -21,6 +21,8 @@ _PREFILL_TOKENS = 2048
 #: Prompt tokens that engines put into one step beside the decoding sequences, by default on data-centre cards: vLLM
 #: max_num_batched_tokens, SGLang chunked_prefill_size, TensorRT-LLM max_num_tokens.
 _STEP_TOKENS = 8192
+#: Requests in flight with which a rate that cannot be kept up with is priced.
+MOST_REQUESTS = 2**14
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -236,7 +238,7 @@ def concurrency_for_rate(
     slots: Numbers = np.inf,
     prefix_hit: float = 0.0,
     speculation: Speculation | None = None,
-    most: int = 2**14,
+    most: int = MOST_REQUESTS,
 ) -> Any:
     """Requests in flight when ``rate`` requests arrive a second (Little's law): at least 1, or ``most`` where the plan cannot
     keep up.
