@@ -124,11 +124,10 @@ def _known(name: str) -> Profile | None:
 
 def load_of(prediction: Prediction) -> str:
     """The load predicted, in a few words."""
-    if prediction.rate is not None:
-        busy = f"{prediction.rate:g} requests a second"
-    else:
-        busy = f"{prediction.concurrency:.0f} at once"
-    return f"{prediction.isl:.0f}/{prediction.osl:.0f} tokens, {busy}"
+    asked = (
+        f"{prediction.concurrency:.0f} at once" if prediction.rate is None else f"{prediction.rate:g} requests a second"
+    )
+    return f"{prediction.isl:.0f}/{prediction.osl:.0f} tokens, {asked}"
 
 
 def _rows(points: Sequence[Point]) -> list[tuple[Point, str, float]]:

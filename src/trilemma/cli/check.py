@@ -38,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_host_argument(parser)
     add_free_argument(parser)
     parser.add_argument("--log", metavar="FILE", help="log of a real start: measured lines replace predicted ones")
+    parser.add_argument(
+        "--pool",
+        metavar="NAME",
+        help="the engine to check of a manifest that starts several, such as prefill or decode",
+    )
     add_models_dir(parser)
     add_profile_argument(parser)
     add_output_arguments(parser)
@@ -61,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(
             "no engine command given; put it after --, such as trilemma check --gpu h100:8 -- vllm serve MODEL"
         )
-    engine, own_words = extract(words)
+    engine, own_words = extract(words, pool=arguments.pool)
     if engine in trainable():
         from trilemma.cli.check_training import check
 

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from trilemma.engines import flags as known
@@ -104,9 +103,10 @@ def _without_config(words: Sequence[str], settings: Settings) -> list[str]:
 
 def _words_of_config(path: str, table: FlagTable) -> list[str]:
     """A ``--config`` file as words: true → the flag, false → its ``--no-`` form, lists → values, mappings → JSON."""
-    from trilemma.engines.bounded_yaml import load_all, read_text  # reading YAML is rare, its parser slow to import
+    from trilemma.engines.bounded_yaml import load_all  # reading YAML is rare, its parser slow to import
+    from trilemma.engines.named_files import text_of
 
-    documents = load_all(read_text(Path(path)), name=path)
+    documents = load_all(text_of(path), name=path)
     content = documents[0] if documents else {}
     if content is None:
         return []

@@ -76,17 +76,21 @@ IMAGES = (
 )
 
 
-def extract(argv: Sequence[str]) -> tuple[str, list[str]]:
+def extract(argv: Sequence[str], *, pool: str | None = None) -> tuple[str, list[str]]:
     """The engine named in ``argv`` and its own words, wrappers peeled off.
 
     ``argv`` is a command as words, one string holding it, or a path to a manifest (``*.yaml``) or script (``*.sh``).
+    Of several engines in a manifest ``pool`` names the one: its container, its object or the key that holds it.
     The words may begin with ``NAME=value`` and with an image reference in place of the program. Raises `InputError`
     when no engine is found, when it has no reader yet, or when bounds are exceeded.
     """
     words = [str(word) for word in argv]
     if len(words) > MOST_WORDS or sum(map(len, words)) > MOST_CHARACTERS:
         raise InputError(f"a command of more than {MOST_WORDS:,} words or {MOST_CHARACTERS:,} characters is too long")
-    found = _script(words[0], (), 0) if len(words) == 1 and any(map(str.isspace, words[0])) else _first(words)
+    if pool is not None:
+        found = _of_pool(words, pool)
+    else:
+        found = _script(words[0], (), 0) if len(words) == 1 and any(map(str.isspace, words[0])) else _first(words)
     if found is None:
         raise InputError(_not_found(words))
     engine, own = found
@@ -261,22 +265,41 @@ def _manifest(words: list[str], environment: tuple[str, ...], depth: int) -> tup
     path = _file_argument(words)
     if path is None:
         return None
-    from trilemma.engines.bounded_yaml import load_all, read_text  # the parser of YAML is slow to import
+    return _of_file(path, environment, depth)
 
-    text = read_text(Path(path))
+
+def _of_pool(words: list[str], pool: str) -> tuple[str, list[str]] | None:
+    path = next((path for one in _simple_commands(words) if one and (path := _file_argument(one)) is not None), None)
+    if path is None or path.endswith(".sh"):
+        raise InputError(f"--pool {shorten(pool)} chooses an engine of a manifest; name a .yaml file, or leave it out")
+    return _of_file(path, (), 0, pool=pool)
+
+
+def _of_file(
+    path: str, environment: tuple[str, ...], depth: int, *, pool: str | None = None
+) -> tuple[str, list[str]] | None:
+    from trilemma.engines import named_files  # the parser of YAML is slow to import
+    from trilemma.engines.bounded_yaml import load_all, read_text
+
+    text, folder = read_text(Path(path)), Path(path).parent
     if path.endswith(".sh"):
-        return _script(text, environment, depth)
-    runs = [(run, _in_image(run, environment, depth)) for run in containers.runs_in(load_all(text, name=path))]
+        found_here = _script(text, environment, depth)
+        return None if found_here is None else (found_here[0], named_files.beside(found_here[1], folder))
+    documents = load_all(text, name=path)
+    runs = [(run, _in_image(run, environment, depth)) for run in containers.runs_in(documents)]
     runs = [(run, None if one is None else (one[0], _with_dollars(one[1]))) for run, one in runs]
-    found = [(run.name, one) for run, one in runs if one is not None and (run.command or run.entrypoint)]
+    found = [(run, one) for run, one in runs if one is not None and (run.command or run.entrypoint)]
     # A template may name the image alone beside the container that has the command.
-    found = found or [(run.name, one) for run, one in runs if one is not None]
-    if len(found) > 1:
-        names = ", ".join(shorten(name, most=30) for name, _ in found[:5])
-        raise InputError(f"{shorten(path)} starts {len(found)} engines ({names}); keep the one to check in the file")
+    found = found or [(run, one) for run, one in runs if one is not None]
     if not found:
         raise InputError(f"{shorten(path)} names no container that runs an engine; give one with args or command")
-    return found[0][1]
+    chosen = found if pool is None else [(run, one) for run, one in found if run.is_of(pool)]
+    if len(chosen) != 1:
+        names = ", ".join(shorten("/".join((*run.within[-1:], run.name)), most=60) for run, _ in found[:5])
+        many = f"{len(found)} engines" if pool is None else f"{len(chosen)} engines of {shorten(pool)}"
+        raise InputError(f"{shorten(path)} starts {many} ({names}); name one with --pool, or keep one in the file")
+    engine, own = chosen[0][1]
+    return engine, named_files.mounted(own, documents, folder)
 
 
 def _with_dollars(words: Sequence[str]) -> list[str]:

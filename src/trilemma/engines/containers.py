@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -22,12 +22,17 @@ _MOST_DEVICES = 1024
 DOLLAR = "\0"
 
 
+#: Keys of Kubernetes and compose between an object and its containers, which tell none from another.
+_KEYS = frozenset(("spec", "template", "containers", "leaderWorkerTemplate", "leaderTemplate", "services"))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
     """One container: its image, what replaces the image's entry point, its command, its environment as NAME=value.
 
     GPUs granted to it are told as ``NVIDIA_VISIBLE_DEVICES``, the variable by which the container runtime grants them;
-    ``refused`` is a grant that no runtime accepts or that leaves the container without a GPU, as written.
+    ``refused`` is a grant that no runtime accepts or that leaves the container without a GPU, as written. ``within`` are the
+    names and keys around the container in a manifest, the outermost first.
     """
 
     image: str
@@ -36,6 +41,11 @@ class Run:
     environment: tuple[str, ...] = field(default=())
     name: str = ""
     refused: str = ""
+    within: tuple[str, ...] = ()
+
+    def is_of(self, pool: str) -> bool:
+        """Whether ``pool`` names this container, an object or key around it, or the end of such a name (``x-decode``)."""
+        return any(name == pool or name.endswith(f"-{pool}") for name in (self.name, *self.within))
 
 
 def parse_run(words: Sequence[str]) -> Run | None:
@@ -111,18 +121,23 @@ def runs_in(documents: Sequence[Any]) -> Iterator[Run]:
 
     Pods of a LeaderWorkerSet are one engine: where leaders have a template of their own, that of the workers is passed over.
     """
-    pending: list[tuple[str, Any]] = [("", document) for document in reversed(documents)]
+    pending: list[tuple[tuple[str, ...], Any]] = [((), document) for document in reversed(documents)]
     while pending:
-        name, node = pending.pop()
+        within, node = pending.pop()
         if isinstance(node, Mapping):
-            run = _container(node, name)
+            run = _container(node, within[-1] if within else "")
             if run is not None:
-                yield run
+                yield replace(run, within=tuple(name for name in within if name not in _KEYS))
+            named = node.get("metadata")
+            if isinstance(named, Mapping) and isinstance(named.get("name"), str):
+                within = (*within, named["name"])
             led = isinstance(node.get("leaderTemplate"), Mapping)
-            inner = [(str(key), value) for key, value in node.items() if not (led and key == "workerTemplate")]
+            inner = [
+                ((*within, str(key)), value) for key, value in node.items() if not (led and key == "workerTemplate")
+            ]
             pending.extend(reversed(inner))
         elif isinstance(node, list):
-            pending.extend((name, value) for value in reversed(node))
+            pending.extend((within, value) for value in reversed(node))
 
 
 def _container(node: Mapping[Any, Any], key: str) -> Run | None:

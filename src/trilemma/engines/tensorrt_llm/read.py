@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from trilemma.engines.base import EngineCommand
-from trilemma.engines.bounded_yaml import load_all, read_text
+from trilemma.engines.bounded_yaml import load_all
 from trilemma.engines.command_line import Setting, Settings, read_settings
 from trilemma.engines.flags import parse_value
 from trilemma.engines.launch import check_visible, flag_cautions, named_model, share_of_card, take_apart
+from trilemma.engines.named_files import text_of
 from trilemma.engines.tensorrt_llm.flags import keys, table
 from trilemma.errors import InputError, shorten
 from trilemma.plans import Draft, EngineRef, Layout, Plan, Pool, ServeOptions
@@ -57,7 +57,7 @@ def _version_of(image: str | None) -> str | None:
 
 
 def _content(path: str) -> Mapping[str, Any]:
-    documents = load_all(read_text(Path(path)), name=path)
+    documents = load_all(text_of(path), name=path)
     content = documents[0] if documents else {}
     if content is None:
         return {}
