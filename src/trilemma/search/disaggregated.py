@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from trilemma.search.aggregated import QUEUED
 from trilemma.search.pareto import front_of_two
+from trilemma.search.pool_rules import sides_refused
 from trilemma.search.pool_sides import OTHERS_BETTER, Joins, Sides, best_of_each
 from trilemma.search.question import DEGREES, Choice, Columns, Question, Start, Started, Tally, started
 from trilemma.search.space import Layouts, take
@@ -34,10 +35,10 @@ _MORE_GPUS = "more GPUs than a plan shown"
 def disaggregated_rows(choice: Choice, start: Start, layouts: Layouts, question: Question, tally: Tally) -> Columns:
     """The rows of one choice; none for outputs of a single token, which leave decode nothing to do."""
     tally.unlawful(layouts, 1)
-    running = started(choice, start, layouts, question, tally, each=1)
+    running = _joinable(started(choice, start, layouts, question, tally, each=1), question, tally)
     if (question.workload.osl or 0) < 2 or not len(running):
         return _priced(running, question, tally, Joins.none())
-    sides = Sides(running, question, tally)
+    sides = Sides(running, choice.precision.model, question, tally)
     if not question.stated:
         joins = _matched(sides, question, tally)
     elif question.free:
@@ -45,6 +46,17 @@ def disaggregated_rows(choice: Choice, start: Start, layouts: Layouts, question:
     else:
         joins = _stated(sides, question, tally)
     return _priced(running, question, tally, joins)
+
+
+def _joinable(running: Started, question: Question, tally: Tally) -> Started:
+    """The engines that may be one of two pools; the others are counted."""
+    left = np.ones(len(running), dtype=bool)
+    for why, refused in sides_refused(question.engine, running.layout).items():
+        newly = left & refused
+        tally.lawful(int(newly.sum()))
+        tally.lost(why, int(newly.sum()))
+        left &= ~newly
+    return running if left.all() else running.only(left)
 
 
 def _all_joins(sides: Sides, question: Question, *, loads: bool) -> Joins:
@@ -56,7 +68,7 @@ def _all_joins(sides: Sides, question: Question, *, loads: bool) -> Joins:
     if not loads:
         _, rows = np.unique(sides.decode_at, return_index=True)
     left = most - sides.prefill_gpus[:, None] * engines
-    workers = left[:, None, :] // sides.decode_gpus[rows][None, :, None]
+    workers = left[:, None, :] // sides.decode_gpus[rows][None, :, None] * sides.allowed[:, rows, None]
     prefill, decode, at = np.nonzero(workers >= 1)
     full = Joins(prefill=prefill, decode=rows[decode], engines=engines[at], workers=workers[prefill, decode, at])
     if not question.free:
@@ -145,7 +157,7 @@ def _enough(sides: Sides, question: Question, tally: Tally) -> Joins:
     for them; so more load never takes fewer GPUs.
     """
     workload = question.workload
-    prefill, decode = (one.ravel() for one in np.indices((len(sides.prefill_at), len(sides.decode_at))))
+    prefill, decode = np.nonzero(sides.allowed)
     ones = np.ones(len(prefill), dtype=np.int64)
     pairs = Joins(prefill=prefill, decode=decode, engines=ones, workers=ones)
     tally.lawful(len(pairs))

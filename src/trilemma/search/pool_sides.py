@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trilemma.models.architecture import Model
 from trilemma.search.aggregated import QUEUED
 from trilemma.search.pareto import front_of_two, pareto_front
+from trilemma.search.pool_rules import equal_ranks, pairs_refused
 from trilemma.search.question import Question, Started, Tally
 from trilemma.search.space import take
 from trilemma.timing.disaggregation import (
@@ -59,9 +61,9 @@ class Joins:
 
 class Sides:
     """Both sides of one choice after thinning: ``prefill`` with its engines ``prefill_at``, ``decode`` with engines
-    ``decode_at`` at each batch, indices into the engines that start."""
+    ``decode_at`` at each batch, indices into the engines that start. ``allowed`` says which of them the engine joins."""
 
-    def __init__(self, running: Started, question: Question, tally: Tally) -> None:
+    def __init__(self, running: Started, model: Model, question: Question, tally: Tally) -> None:
         workload = question.workload
         isl, osl = workload.isl or 0, workload.osl or 0
         work, machine, kv_format = running.work, running.machine, running.kv_format
@@ -69,7 +71,9 @@ class Sides:
         prefill = prefill_worker(
             work, machine, running.layout, isl=isl, kv_format=kv_format, prefix_hit=workload.prefix_hit
         )
-        at = _prefill_front(prefill, gpus)
+        # engines that only join their like are thinned among their like
+        alike = np.asarray(running.layout.tp) if equal_ranks(question.engine, model) else np.zeros(len(running))
+        at = _prefill_front(prefill, gpus, alike)
         rows = np.repeat(np.arange(len(running)), len(question.batches))
         batch = np.tile(np.array(question.batches, dtype=float), len(running))
         layout = take(running.layout, rows)
@@ -81,7 +85,7 @@ class Sides:
         slow = fits & (np.asarray(decode.token_s) * 1e3 > (workload.tpot_ms or np.inf))
         if np.all(slow | ~fits):
             slow = fits & (batch > 1)  # the nearest misses are those of a single request
-        kept = _decode_front(decode, gpus[rows], fits & ~slow)
+        kept = _decode_front(decode, gpus[rows], fits & ~slow, alike[rows])
         if question.stated:
             thinned = len(running) - len(np.unique(rows[kept]))
             kept = np.flatnonzero(fits & ~slow & np.isin(rows, rows[kept]))  # every batch of what may be joined
@@ -97,6 +101,21 @@ class Sides:
         self.prefill, self.prefill_at = prefill.take(at), at
         self.decode, self.decode_at = decode.take(kept), rows[kept]
         self.prefill_gpus, self.decode_gpus = gpus[at], gpus[rows[kept]]
+        self.allowed = self._allowed(model, question, tally)
+
+    def _allowed(self, model: Model, question: Question, tally: Tally) -> NDArray[np.bool_]:
+        """Which decode engines (columns) take the cache of which prefill engines (rows); pairs of layouts refused are counted."""
+        prefill = take(self.running.layout, self.prefill_at[:, None])
+        decode = take(self.running.layout, self.decode_at[None, :])
+        allowed = np.ones((len(self.prefill_at), len(self.decode_at)), dtype=bool)
+        first = np.unique(self.decode_at, return_index=True)[1]
+        for why, refused in pairs_refused(question.engine, model, prefill, decode).items():
+            newly = allowed & refused
+            count = int(newly[:, first].sum())
+            tally.lawful(count)
+            tally.lost(why, count)
+            allowed &= ~newly
+        return allowed
 
     def joined(self, joins: Joins, *, offered: NDArray[np.float64] | None = None) -> Flow:
         """What runs through ``joins`` while every decode engine runs its batch, or ``offered`` of them do."""
@@ -119,21 +138,35 @@ class Sides:
         return np.asarray(self.prefill_at[joins.prefill] * len(self.running) + self.decode_at[joins.decode])
 
 
-def _prefill_front(worker: PrefillWorker, gpus: NDArray[Any]) -> NDArray[np.int64]:
+def _prefill_front(worker: PrefillWorker, gpus: NDArray[Any], alike: NDArray[Any]) -> NDArray[np.int64]:
     """Engines that no other beats in prompts a second for each GPU, time of one prompt and ranks that send, among those whose
-    number of GPUs divides theirs."""
+    number of GPUs divides theirs, each value of ``alike`` for itself."""
     rate = np.asarray(worker.servers) / worker.each_s / gpus
     points = np.column_stack([rate, -np.asarray(worker.alone_s), np.asarray(worker.ranks)])
-    kept = [_own_front(points, gpus, size, pareto_front) for size in np.unique(gpus)]
+    kept = [
+        rows[_own_front(points[rows], gpus[rows], size, pareto_front)]
+        for rows in _groups(alike)
+        for size in np.unique(gpus[rows])
+    ]
     return np.sort(np.concatenate(kept))
 
 
-def _decode_front(worker: DecodeWorker, gpus: NDArray[Any], among: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _decode_front(
+    worker: DecodeWorker, gpus: NDArray[Any], among: NDArray[np.bool_], alike: NDArray[Any]
+) -> NDArray[np.int64]:
     """Likewise by requests a second for each GPU and time per token."""
     rows = np.flatnonzero(among)
     points = np.column_stack([np.asarray(worker.rate)[rows] / gpus[rows], -np.asarray(worker.token_s)[rows]])
-    kept = [_own_front(points, gpus[rows], size, front_of_two) for size in np.unique(gpus[rows])]
+    kept = [
+        group[_own_front(points[group], gpus[rows][group], size, front_of_two)]
+        for group in _groups(alike[rows])
+        for size in np.unique(gpus[rows][group])
+    ]
     return rows[np.sort(np.concatenate(kept))] if kept else rows
+
+
+def _groups(alike: NDArray[Any]) -> list[NDArray[np.int64]]:
+    return [np.flatnonzero(alike == value) for value in np.unique(alike)]
 
 
 def _own_front(points: NDArray[np.float64], gpus: NDArray[Any], size: int, front: Any) -> NDArray[np.int64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -114,6 +114,11 @@ class Started:
 
     def __len__(self) -> int:
         return len(self.held)
+
+    def only(self, chosen: NDArray[Any]) -> Started:
+        """The engines that a mask or index array names."""
+        layout, replicas, held, used = self.take(chosen)
+        return replace(self, layout=layout, replicas=replicas, held=held, used=used)
 
     def take(self, chosen: NDArray[Any]) -> tuple[Layout, NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         return take(self.layout, chosen), self.replicas[chosen], self.held[chosen], self.used[chosen]

@@ -1,0 +1,64 @@
+"""Which pools an engine can join: what its documents and code say of handing a cache from prefill to decode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trilemma.engines import canonical
+from trilemma.engines.deployment.facts import of_engine
+from trilemma.engines.versions import padded, parse_version
+from trilemma.models.architecture import Model, RecurrentState
+from trilemma.plans import EngineRef, Layout
+
+
+def sides_refused(engine: EngineRef, layout: Layout) -> Mapping[str, NDArray[np.bool_]]:
+    """Layouts that are neither a prefill nor a decode engine, by why: stages that the engine does not say it hands over."""
+    if _told(engine).get("stages", True):
+        return {}
+    why = f"pipeline stages in pools: {engine.name} does not state that they hand a cache over"
+    return {why: np.asarray(layout.pp) > 1}
+
+
+def pairs_refused(engine: EngineRef, model: Model, prefill: Layout, decode: Layout) -> Mapping[str, NDArray[np.bool_]]:
+    """Pairs of a prefill and a decode layout (arrays that broadcast) that the engine does not join, by why."""
+    told, found = _told(engine), {}
+    tp, other = np.asarray(prefill.tp), np.asarray(decode.tp)
+    if equal_ranks(engine, model):
+        why = f"{engine.name} hands states or windows over between equal tensor parallel degrees only"
+        found[why] = tp != other
+    heads = _kv_heads(model)
+    if not told.get("narrows_below_heads", True) and heads is not None:
+        why = f"{engine.name}: prefill of more ranks than decode and than the {heads} KV heads"
+        found[why] = (tp > other) & (tp > heads)
+    if "decode_stages_since" in told:
+        stages = np.asarray(decode.pp) > 1
+        late = engine.version is None or padded(parse_version(engine.version)) >= padded(
+            parse_version(told["decode_stages_since"])
+        )
+        equal = np.asarray(decode.pp) == np.asarray(prefill.pp)
+        found[f"{engine.name} takes caches into other pipeline stages in one stage only"] = stages & ~(equal & late)
+    return found
+
+
+def equal_ranks(engine: EngineRef, model: Model) -> bool:
+    """Whether both pools need one tensor parallel degree, for what the layers of ``model`` keep."""
+    kept = set()
+    if any(isinstance(mixer, RecurrentState) for mixer in model.mixers):
+        kept.add("state")
+    if any(getattr(mixer, "window", None) and hasattr(mixer, "kv_heads") for mixer in model.mixers):
+        kept.add("window")
+    return bool(kept & set(_told(engine).get("equal_ranks", ())))
+
+
+def _told(engine: EngineRef) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = of_engine(canonical(engine.name)).get("disaggregated", {})
+    return found
+
+
+def _kv_heads(model: Model) -> int | None:
+    """The fewest KV heads of a layer; None for latent attention, whose cache is no heads."""
+    return min((mixer.kv_heads for mixer in model.mixers if hasattr(mixer, "kv_heads")), default=None)
