@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from trilemma.engines import canonical
 from trilemma.engines.deployment.facts import of_engine
 from trilemma.engines.versions import padded, parse_version
-from trilemma.models.architecture import Model, RecurrentState
+from trilemma.models.architecture import Model, RecurrentState, SoftmaxAttention
 from trilemma.plans import EngineRef, Layout
 
 
@@ -30,7 +30,7 @@ def pairs_refused(engine: EngineRef, model: Model, prefill: Layout, decode: Layo
     if equal_ranks(engine, model):
         why = f"{engine.name} hands states or windows over between equal tensor parallel degrees only"
         found[why] = tp != other
-    heads = _kv_heads(model)
+    heads = min((mixer.kv_heads for mixer in model.mixers if isinstance(mixer, SoftmaxAttention)), default=None)
     if not told.get("narrows_below_heads", True) and heads is not None:
         why = f"{engine.name}: prefill of more ranks than decode and than the {heads} KV heads"
         found[why] = (tp > other) & (tp > heads)
@@ -46,19 +46,15 @@ def pairs_refused(engine: EngineRef, model: Model, prefill: Layout, decode: Layo
 
 def equal_ranks(engine: EngineRef, model: Model) -> bool:
     """Whether both pools need one tensor parallel degree, for what the layers of ``model`` keep."""
-    kept = set()
-    if any(isinstance(mixer, RecurrentState) for mixer in model.mixers):
-        kept.add("state")
-    if any(getattr(mixer, "window", None) and hasattr(mixer, "kv_heads") for mixer in model.mixers):
-        kept.add("window")
-    return bool(kept & set(_told(engine).get("equal_ranks", ())))
+    softmax = [mixer for mixer in model.mixers if isinstance(mixer, SoftmaxAttention)]
+    bounded = {mixer.window is not None or mixer.chunk is not None for mixer in softmax}
+    kept = {
+        "states": any(isinstance(mixer, RecurrentState) for mixer in model.mixers),
+        "windows": len(bounded) > 1,
+    }
+    return any(kept[kind] for kind in _told(engine).get("equal_ranks", ()))
 
 
 def _told(engine: EngineRef) -> Mapping[str, Any]:
     found: Mapping[str, Any] = of_engine(canonical(engine.name)).get("disaggregated", {})
     return found
-
-
-def _kv_heads(model: Model) -> int | None:
-    """The fewest KV heads of a layer; None for latent attention, whose cache is no heads."""
-    return min((mixer.kv_heads for mixer in model.mixers if hasattr(mixer, "kv_heads")), default=None)
