@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from trilemma.errors import InputError, UnknownName, shorten
 
 if TYPE_CHECKING:
     from trilemma.engines.deployment import Fleet
+    from trilemma.models.architecture import Model
     from trilemma.plans import Plan
 
 _MOST_BYTES = 64 * 2**20
@@ -137,6 +138,7 @@ def _fleet(estimate: Mapping[str, Any], path: str, target: str, *, contained: bo
     """
     from trilemma.engines import canonical, deployer
     from trilemma.engines.translation import for_engine
+    from trilemma.models.architecture import LatentAttention
     from trilemma.plans.document import plan_from_document
 
     inputs = _object(estimate.get("inputs"), "inputs", path)
@@ -150,13 +152,18 @@ def _fleet(estimate: Mapping[str, Any], path: str, target: str, *, contained: bo
     cluster = _object(inputs.get("cluster", {}), "inputs.cluster", path)
     per_node = cluster.get("gpus_per_node")
     whole = isinstance(per_node, int) and not isinstance(per_node, bool) and 0 < per_node <= 2**16
+    translated = for_engine(plan, engine, **_for(estimate, plan))
+    known = _known(inputs["model"], plan)
     fleet = deployer(engine)(
         model=weights.in_containers if contained else weights.word,
-        plan=for_engine(plan, engine, **_for(estimate, plan)),
+        plan=translated,
         version=version if isinstance(version, str) and own == engine else None,
         maker=_maker(cluster),
         per_node=per_node if whole else None,
+        latent=None if known is None else any(isinstance(mixer, LatentAttention) for mixer in known.mixers),
     )
+    if known is not None:
+        _check_handover(known, translated, engine)
     return fleet, own if own != engine else None
 
 
@@ -198,6 +205,28 @@ def _serving(estimate: Mapping[str, Any], path: str, target: str) -> dict[str, s
     for note in notes:
         print(f"trilemma: {note}", file=sys.stderr)
     return contents
+
+
+def _known(model: Mapping[str, Any], plan: Plan) -> Model | None:
+    """The model of pools apart, which decides how they hand caches over; None for one that is not known here."""
+    from trilemma.models.resolve import load_model
+
+    try:
+        return load_model(model["name"]) if len(plan.pools) > 1 else None
+    except InputError:
+        return None
+
+
+def _check_handover(model: Model, plan: Plan, engine: str) -> None:
+    """Raises `InputError` for pools between which ``engine`` does not hand the caches of ``model`` over."""
+    from trilemma.search.pool_rules import pairs_refused
+
+    layouts = {pool.role: pool.layout for pool in plan.pools}
+    prefill, decode = layouts["prefill"], layouts["decode"]
+    for why, refused in pairs_refused(replace(plan.engine, name=engine), model, prefill, decode).items():
+        if refused.any():
+            sides = f"TP{prefill.tp} PP{prefill.pp} prefill and TP{decode.tp} PP{decode.pp} decode"
+            raise InputError(f"{sides}: {why}; take another plan, or one layout for both pools")
 
 
 def _check_loads(engine: str, weights: _Weights) -> None:

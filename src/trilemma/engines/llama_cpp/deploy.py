@@ -11,7 +11,15 @@ from trilemma.plans import Plan
 _FACTS = facts.of_engine("llama.cpp")
 
 
-def fleet(*, model: str, plan: Plan, version: str | None, maker: str, per_node: int | None) -> Fleet:
+def fleet(
+    *,
+    model: str,
+    plan: Plan,
+    version: str | None,
+    maker: str,
+    per_node: int | None,
+    latent: bool | None = None,  # noqa: ARG001 - one signature for all engines
+) -> Fleet:
     """The engines of ``plan``; arguments as `trilemma.engines.vllm.deploy.fleet`. Raises `InputError` also for pools apart."""
     pools = checked_pools(plan)
     if len(pools) > 1:

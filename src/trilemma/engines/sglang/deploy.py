@@ -38,7 +38,9 @@ _FLEET = (
 _FACTS = facts.of_engine("sglang")
 
 
-def fleet(*, model: str, plan: Plan, version: str | None, maker: str, per_node: int | None) -> Fleet:
+def fleet(
+    *, model: str, plan: Plan, version: str | None, maker: str, per_node: int | None, latent: bool | None = None
+) -> Fleet:
     """The engines of ``plan``; arguments and errors as `trilemma.engines.vllm.deploy.fleet`."""
     newest = ".".join(map(str, table().versions[-1]))
     release = facts.release_text(plan.engine.version or version or newest, engine="SGLang")
@@ -50,11 +52,12 @@ def fleet(*, model: str, plan: Plan, version: str | None, maker: str, per_node: 
         raise InputError(f"SGLang {release} is too old for pools of prefill and decode; take 0.4.6 or newer")
     if apart:
         _check_stages(*(int(pool.layout.pp) for pool in pools), at=at)
+    staged = apart and _staged(pools, latent)
     groups, beside = [], {}
     for pool in pools:
         own = alone(plan, pool, without=_FLEET)
         told = _roles(pool) if apart else {}
-        groups.append(_group(model, own, pool, per_node=per_node, told=told))
+        groups.append(_group(model, own, pool, per_node=per_node, told=told, staged=staged))
         beside[f"sglang-{pool.role}.yaml" if apart else "sglang.yaml"] = _configuration(model, own, told)
     return Fleet(
         engine="sglang",
@@ -69,7 +72,7 @@ def fleet(*, model: str, plan: Plan, version: str | None, maker: str, per_node: 
         per_node=per_node,
         router=_router() if apart or pools[0].replicas > 1 else None,
         beside=beside,
-        notes=_notes(pools) if apart else (),
+        notes=_notes(pools) if apart and latent is None else (),
         metrics=("--enable-metrics",),
     )
 
@@ -84,8 +87,14 @@ def _check_stages(prefill: int, decode: int, *, at: Version) -> None:
         )
 
 
+def _staged(pools: Sequence[Pool], latent: bool | None) -> bool:
+    """Whether heads are gathered on the GPU before they go to ranks that hold others of them; a latent has no heads."""
+    ranks = {int(pool.layout.tp) for pool in pools}
+    return len(ranks) > 1 and latent is False
+
+
 def _notes(pools: Sequence[Pool]) -> tuple[str, ...]:
-    """What hands caches over between ranks that hold other heads; the model decides whether it is wanted."""
+    """What hands caches over between ranks that hold other heads, where the model is not known, which decides it."""
     ranks = [int(pool.layout.tp) for pool in pools]
     if ranks[0] == ranks[1]:
         return ()
@@ -102,7 +111,7 @@ def _roles(pool: Pool) -> dict[str, str]:
     return {"disaggregation-mode": pool.role, "disaggregation-transfer-backend": backend}
 
 
-def _group(model: str, plan: Plan, pool: Pool, *, per_node: int | None, told: dict[str, str]) -> Group:
+def _group(model: str, plan: Plan, pool: Pool, *, per_node: int | None, told: dict[str, str], staged: bool) -> Group:
     command = write(model=model, plan=plan)
     head = command.index("--model-path")
     words = [*command[head:], *(word for name, value in told.items() for word in (f"--{name}", value))]
@@ -110,6 +119,7 @@ def _group(model: str, plan: Plan, pool: Pool, *, per_node: int | None, told: di
     nodes = nodes_for(gpus, per_node)
     extra = pool.options.extra
     port = _FACTS["disaggregated"]["bootstrap_port"]
+    staging = ((_FACTS["disaggregated"]["staging"], "1"),) if staged else ()
     return Group(
         role=pool.role,
         replicas=pool.replicas,
@@ -117,7 +127,7 @@ def _group(model: str, plan: Plan, pool: Pool, *, per_node: int | None, told: di
         program=tuple(command[:head]),
         arguments=tuple(words),
         entry="command",
-        environment=tuple((name, str(extra[name])) for name in VARIABLES if name in extra),
+        environment=(*((name, str(extra[name])) for name in VARIABLES if name in extra), *staging),
         nodes=nodes,
         span=_span(pool, nodes, words) if nodes > 1 else None,
         side=Side(first=port, flag="--disaggregation-bootstrap-port") if pool.role == "prefill" else None,

@@ -21,7 +21,15 @@ _FACTS = facts.of_engine("tensorrt-llm")
 ORCHESTRATOR = "disaggregated.yaml"
 
 
-def fleet(*, model: str, plan: Plan, version: str | None, maker: str, per_node: int | None) -> Fleet:
+def fleet(
+    *,
+    model: str,
+    plan: Plan,
+    version: str | None,
+    maker: str,
+    per_node: int | None,
+    latent: bool | None = None,  # noqa: ARG001 - one signature for all engines
+) -> Fleet:
     """The engines of ``plan``; arguments and errors as `trilemma.engines.vllm.deploy.fleet`. Images for NVIDIA cards only.
 
     Whole replicas (``--dp`` without experts in common) are engines of their own.

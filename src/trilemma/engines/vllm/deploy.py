@@ -41,11 +41,14 @@ _FLEET = (
 _FACTS = facts.of_engine("vllm")
 
 
-def fleet(*, model: str, plan: Plan, version: str | None, maker: str, per_node: int | None) -> Fleet:
+def fleet(
+    *, model: str, plan: Plan, version: str | None, maker: str, per_node: int | None, latent: bool | None = None
+) -> Fleet:
     """The engines of ``plan``. ``version`` is used where the plan names none; a node holds ``per_node`` cards (None: any number).
 
-    Every flag exists in the version. Raises `InputError` for what `trilemma.engines.vllm.write.write` refuses, and for
-    layouts that the version cannot spread over nodes.
+    ``latent`` says whether the model's attention is, None where the model is not known. Every flag exists in the version.
+    Raises `InputError` for what `trilemma.engines.vllm.write.write` refuses, and for layouts that the version cannot spread
+    over nodes.
     """
     newest = ".".join(map(str, table().versions[-1]))
     release = facts.release_text(plan.engine.version or version or newest, engine="vLLM")
@@ -75,7 +78,7 @@ def fleet(*, model: str, plan: Plan, version: str | None, maker: str, per_node: 
         per_node=per_node,
         router=_router() if apart or pools[0].replicas > 1 else None,
         beside=beside,
-        notes=_notes(pools, at) if apart else (),
+        notes=_notes(pools, at, latent) if apart else (),
         metrics=(),
     )
 
@@ -154,12 +157,12 @@ def _router() -> Router:
     return Router(route=route, image=told["image"], package=told["package"])
 
 
-def _notes(pools: Sequence[Pool], at: Version) -> tuple[str, ...]:
+def _notes(pools: Sequence[Pool], at: Version, latent: bool | None) -> tuple[str, ...]:
     """What the connector cannot do with every model, and images that lack it."""
     told = _FACTS["disaggregated"]
     notes = []
     prefill, decode = pools
-    if int(prefill.layout.tp) > int(decode.layout.tp):
+    if latent is None and int(prefill.layout.tp) > int(decode.layout.tp):
         notes.append(
             f"tensor parallel {int(prefill.layout.tp)} for prefill and {int(decode.layout.tp)} for decode: vLLM's"
             f" {told['connector']} refuses this for models with fewer KV heads than prefill ranks (latent attention aside)"
