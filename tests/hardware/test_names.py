@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trilemma.errors import InputError, UnknownName
@@ -221,6 +221,7 @@ def test_absurd_counts_are_refused(text: str):
         parse_gpu_argument(text)
 
 
+@example("~\0")
 @given(st.text(max_size=60))
 def test_no_text_breaks_the_lookup(text: str):
     for ask in (find, find_measured, parse_gpu_argument):

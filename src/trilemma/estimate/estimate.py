@@ -45,7 +45,8 @@ class MemoryEstimate:
 class CacheEstimate:
     """The KV pool: bytes per token of the whole engine and of one GPU, the pool per GPU, tokens and concurrency as printed.
 
-    ``max_context`` is the longest single request that the pool admits; ``max_concurrency`` counts requests of full length.
+    ``max_context`` is the longest single request that the pool has room for, within the model's own limit, whatever length
+    the engine is told to admit (llama.cpp sizes its pool by that length); ``max_concurrency`` counts requests of full length.
     """
 
     bytes_per_token: float

@@ -19,6 +19,7 @@ from trilemma.estimate.estimate import (
 )
 from trilemma.estimate.speed import Speed
 from trilemma.hardware.cluster import Cluster
+from trilemma.hardware.price import price_cautions, price_words
 from trilemma.intervals import Interval
 from trilemma.models.architecture import Model
 from trilemma.models.catalogue import hub_id
@@ -56,7 +57,7 @@ def memory_of(start: StartUp) -> MemoryEstimate:
     spread = outside if float(start.pool.available_bytes) > 0 else float(np.hypot(outside, float(start.spread_bytes)))
     return MemoryEstimate(
         capacity_bytes=int(start.capacity_bytes),
-        usable_bytes=int(start.budget_bytes),
+        usable_bytes=int(min(float(start.budget_bytes), float(start.capacity_bytes))),
         total=Interval(value=total, low=max(total - spread, 0.0), high=total + spread),
         ledger=start.ledger,
     )
@@ -114,6 +115,7 @@ def inputs_of(
             "accelerator": {
                 "id": "+".join(card.id for card in cluster.cards or (cluster.accelerator,)),
                 "name": cluster.name,
+                "price": [price_words(card) for card in {card.id: card for card in cluster.every}.values()],
             },
             "gpus": cluster.gpus,
             "gpus_per_node": cluster.gpus_per_node,
@@ -161,9 +163,7 @@ def cautions_of(start: StartUp, model: Model, cluster: Cluster, more: Iterable[C
         found.append(
             Caution(code="unknown-fields", message=f"fields of the model's configuration not understood: {names}")
         )
-    unpriced = next((card.id for card in cluster.every if card.usd_per_hour is None), None)
-    if unpriced is not None:
-        found.append(Caution(code="no-price", message=f"no public price is known for {unpriced}"))
+    found += price_cautions(cluster.every)
     return tuple(dict.fromkeys((*found, *more)))
 
 

@@ -11,6 +11,7 @@ from trilemma.engines.vendors import check_vendor
 from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Bottleneck, Estimate, Latency, MemoryEstimate, Resource, SpeedEstimate, Verdict
 from trilemma.hardware.cluster import Cluster
+from trilemma.hardware.price import price_cautions, price_words
 from trilemma.intervals import NINETY, Interval
 from trilemma.memory.training import TrainingMemory, training_memory
 from trilemma.models.architecture import ExpertFfn, Model
@@ -71,7 +72,12 @@ def estimate_training(
         usd_per_million_tokens=_per_million(hour, per_s, low, high),
         watts=watts,
         joules_per_token=watts / per_s if watts else None,
-        warnings=(*memory.cautions, *cluster.cautions, *_cautions(model, setting)),
+        warnings=(
+            *memory.cautions,
+            *cluster.cautions,
+            *price_cautions((cluster.accelerator,)),
+            *_cautions(model, setting),
+        ),
         ranks=_ranks(memory),
         extras={
             "training_step": _lines(step),
@@ -268,7 +274,11 @@ def _inputs(model: Model, cluster: Cluster, workload: TrainingWorkload, plan: Tr
             "source": model.source,
         },
         "cluster": {
-            "accelerator": {"id": cluster.accelerator.id, "name": cluster.accelerator.name},
+            "accelerator": {
+                "id": cluster.accelerator.id,
+                "name": cluster.accelerator.name,
+                "price": [price_words(cluster.accelerator)],
+            },
             "gpus": cluster.gpus,
             "gpus_per_node": cluster.gpus_per_node,
             "nodes": cluster.nodes,

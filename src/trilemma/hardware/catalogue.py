@@ -149,6 +149,8 @@ def _read_entry(path: Path) -> _Entry:
 
 def _is_path(name: str) -> bool:
     """Whether ``name`` is a file's: it ends in .toml or starts as a path does ("150 GB/s" holds a slash and does not)."""
+    if "\0" in name:
+        return False
     return name.endswith(".toml") or name.startswith((os.sep, f".{os.sep}", f"..{os.sep}", "~"))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trilemma.hardware.accelerator import Accelerator
+from trilemma.hardware.price import price_words
 from trilemma.intervals import Interval
 from trilemma.quantities import GIB, show_count
 from trilemma.report.document import estimate_document
@@ -198,11 +199,8 @@ def _ranges_said(comparison: Comparison) -> Iterator[str]:
 def _notes(comparison: Comparison, width: int) -> Iterator[str]:
     """What the figures rest on: price sources, energy, and the cautions of the plans, each once with the rows it is of."""
     notes = ["energy counts every GPU at its board power limit, so it is an upper bound"]
-    for card in {c.cluster.accelerator.id: c.cluster.accelerator for c in comparison.candidates}.values():
-        if card.usd_per_hour is not None:
-            notes.append(f"price of {card.name}: {card.price_source}, {card.price_as_of}")
-        else:
-            notes.append(f"price of {card.name}: none known")
+    cards = {one.cluster.accelerator.id: one.cluster.accelerator for one in comparison.candidates}.values()
+    notes += [price_words(card) + (f": {card.price_source}" if card.price_source else "") for card in cards]
     for message, rows in _cautions(comparison).items():
         notes.append(f"{rows}: {message}" if rows else message)
     for note in notes:
@@ -214,7 +212,7 @@ def _cautions(comparison: Comparison) -> dict[str, str]:
     plans = [(candidate, found) for candidate in comparison.candidates for _, found, _ in shown_plans(candidate)]
     told: dict[str, list[tuple[Candidate, Found]]] = {}
     for candidate, found in plans:
-        for message in dict.fromkeys(caution.message for caution in found.estimate.warnings):
+        for message in dict.fromkeys(one.message for one in found.estimate.warnings if "price" not in one.code):
             told.setdefault(message, []).append((candidate, found))
     return {message: "" if len(of) == len(plans) else _rows_words(of) for message, of in told.items()}
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from trilemma.estimate.estimate import Estimate, Latency
 from trilemma.hardware.cluster import Cluster
+from trilemma.hardware.price import price_words
 from trilemma.intervals import Interval
 from trilemma.quantities import counted, show_count
 from trilemma.report.tables import render_table
@@ -180,7 +181,7 @@ def seconds(latency: Latency) -> str:
 
 
 def _range(found: Found) -> Iterator[str]:
-    yield "longest: tokens of the longest single request that the cache pool admits; at once: requests over all GPUs"
+    yield "longest: tokens of a single request that the pool has room for, within the model's limit; at once: over all GPUs"
     speed = found.estimate.speed
     if (
         speed is not None
@@ -271,12 +272,12 @@ def _price(estimate: Estimate, cluster: Cluster, width: int) -> Iterator[str]:
     price, card = estimate.usd_per_hour, cluster.accelerator
     if price is None:
         return
-    words = (
-        f"price: ${price.value:,.2f} an hour for all GPUs (${price.low:,.2f} – ${price.high:,.2f}), {card.price_as_of}:"
-    )
-    yield from textwrap.wrap(f"{words} {card.price_source}", width, subsequent_indent="      ")
+    total = f"price: ${price.value:,.2f} an hour for all GPUs (${price.low:,.2f} – ${price.high:,.2f})"
+    yield from textwrap.wrap(f"{total}; {price_words(card)}: {card.price_source}", width, subsequent_indent="      ")
 
 
 def _cautions(estimate: Estimate, width: int) -> Iterator[str]:
     for caution in estimate.warnings:
+        if caution.code == "price":
+            continue  # told with the price
         yield from textwrap.wrap(caution.message, width, initial_indent="note: ", subsequent_indent="      ")

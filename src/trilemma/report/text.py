@@ -9,7 +9,7 @@ from typing import Any
 from trilemma.estimate.estimate import Estimate, Latency
 from trilemma.intervals import Interval
 from trilemma.memory.ledger import Line
-from trilemma.quantities import GIB, show_count, show_gib, show_usd
+from trilemma.quantities import GIB, counted, show_count, show_gib, show_usd
 from trilemma.report.bars import bar
 from trilemma.report.operators import operator_table
 from trilemma.report.tables import render_table
@@ -34,7 +34,13 @@ def render_estimate(estimate: Estimate, *, explain: bool = False, width: int = 1
     if explain:
         parts += ["", *_explained(estimate, width)]
     operators = list(operator_table(estimate.speed, full=explain, width=width)) if estimate.speed else []
-    for section in (_measured(estimate), _cache(estimate), _speed(estimate), operators, _money(estimate)):
+    for section in (
+        _measured(estimate),
+        _cache(estimate),
+        _speed(estimate),
+        operators,
+        _money(estimate, explain, width),
+    ):
         if section:
             parts += ["", *section]
     if estimate.fits and "command" in estimate.extras:
@@ -168,7 +174,9 @@ def _cache(estimate: Estimate) -> list[str]:
         lines.append(f"           {cache.max_concurrency:,.2f} requests of {show_count(context)} tokens at once")
     if replicas > 1:
         lines.append(f"           in each of {replicas} replicas, which have a pool each")
-    lines.append(f"           longest single request that the pool admits: {show_count(cache.max_context)} tokens")
+    lines.append(
+        f"           room for a single request of {counted(cache.max_context, 'token')}, within the model's own limit"
+    )
     return lines
 
 
@@ -208,7 +216,7 @@ def _ms(latency: Latency) -> str:
     return f"{interval.value * 1e3:,.1f} ms ({interval.low * 1e3:,.1f} – {interval.high * 1e3:,.1f})"
 
 
-def _money(estimate: Estimate) -> list[str]:
+def _money(estimate: Estimate, explain: bool, width: int) -> list[str]:
     if estimate.usd_per_hour is None:
         return []
     hour = estimate.usd_per_hour
@@ -216,6 +224,9 @@ def _money(estimate: Estimate) -> list[str]:
     if estimate.usd_per_million_tokens is not None:
         token = estimate.usd_per_million_tokens
         lines.append(f"           ${show_usd(token.value)} per million {_tokens(estimate)}s ({_usd_range(token)})")
+    if explain:
+        for words in estimate.inputs["cluster"]["accelerator"].get("price", ()):
+            lines += textwrap.wrap(words, width, initial_indent=" " * 11, subsequent_indent=" " * 13)
     if estimate.watts is not None:
         energy = f", {estimate.joules_per_token:,.3g} J per {_tokens(estimate)}" if estimate.joules_per_token else ""
         lines.append(f"power      up to {show_count(estimate.watts)} W{energy}")

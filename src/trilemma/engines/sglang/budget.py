@@ -140,7 +140,8 @@ def start_up(
                     "chunk": force.chunk, "fraction": plans.out(fraction)},
         ),
         capacity_bytes=capacity,
-        budget_bytes=plans.out(np.maximum(before * fraction, held + states + np.maximum(pool_bytes, 0))),
+        # What lies in it never goes beyond it but by whole pages; weights that do are no budget: they end the start.
+        budget_bytes=plans.out(np.where(rest > 0, np.maximum(before * fraction, held + states + pool_bytes), before * fraction)),
         pool=KvPool(
             available_bytes=plans.out(pool_bytes),
             available_low_bytes=plans.out(pool_bytes - spread * scale),
@@ -151,7 +152,7 @@ def start_up(
             concurrency=plans.out(np.minimum(concurrency, requests)),
             need_bytes=plans.out(need + np.zeros(plans.shape)),
             bytes_per_token_per_gpu=plans.out(stored_rate),
-            max_context=plans.out(np.minimum(tokens, force.context).astype(np.int64)),
+            max_context=plans.out(np.minimum(tokens, max(force.context, model.max_positions or 0)).astype(np.int64)),
         ),
         memory_fraction=plans.out(fraction),
         context=force.context,

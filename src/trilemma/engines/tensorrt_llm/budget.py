@@ -146,7 +146,7 @@ def start_up(
             concurrency=plans.out(tokens / context),
             need_bytes=plans.out(need),
             bytes_per_token_per_gpu=plans.out(np.where(rate > 1e-6, rate, 0.0)),
-            max_context=plans.out(np.minimum(tokens, context).astype(np.int64)),
+            max_context=plans.out(np.minimum(tokens, max(context, model.max_positions or 0)).astype(np.int64)),
         ),
         memory_fraction=fraction,
         context=context,

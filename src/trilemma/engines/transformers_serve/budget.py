@@ -147,7 +147,7 @@ def start_up(
             concurrency=plans.out(np.minimum(tokens / context, plans.seqs) if not paged else tokens / context),
             need_bytes=plans.out(need),
             bytes_per_token_per_gpu=plans.out(rate),
-            max_context=plans.out(np.minimum(tokens, context).astype(np.int64)),
+            max_context=plans.out(np.minimum(tokens, max(context, model.max_positions or 0)).astype(np.int64)),
         ),
         memory_fraction=fraction,
         context=context,
