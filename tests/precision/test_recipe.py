@@ -112,3 +112,16 @@ def test_recipes_go_by_the_names_of_both_commands() -> None:
     assert choose(hopper, "te", "fp8").name == "fp8-current"
     assert choose(hopper, "te", "fp8-delayed").name == "fp8-delayed"
     assert training_recipe("fp8-current") == training_recipe("fp8-delayed") == training_recipe("fp8")
+
+
+@pytest.mark.parametrize(("gpu", "code"), [("rtx-5090", 1), ("h100-sxm:8", 0)])
+def test_a_training_that_its_card_cannot_hold_is_said_and_exits_1(
+    gpu: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["precision", "recipe", "llama-3.1-8b", "--gpu", gpu, "--framework", "te", "--zero", "3"]
+    assert main(words) == code
+    assert ("DOES NOT FIT: the card has 31." in capsys.readouterr().out) is bool(code)
+    assert main([*words, "--json"]) == code
+    saved = json.loads(capsys.readouterr().out)["savings"]
+    assert (saved["fits"], saved["bf16_fits"]) == (not code, not code)
+    assert (saved["recipe_bytes"] <= saved["capacity_bytes"]) is not bool(code)

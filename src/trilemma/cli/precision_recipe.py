@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from trilemma.cli.arguments import add_cluster_arguments, add_model_arguments, read_cluster
-from trilemma.cli.output import YES
+from trilemma.cli.output import NO, YES
 from trilemma.cli.training_arguments import (
     add_plan_arguments,
     add_training_arguments,
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     sides = misaligned(model, recipe, tp=arguments.tp or 1)
     document = _document(recipe, frameworks()[arguments.framework], saved, sides, arguments, assumed)
     print(dumps(document) if arguments.json else _text(document))
-    return YES
+    return YES if saved.fits else NO
 
 
 def _savings(arguments: argparse.Namespace, model: Model, cluster: Any, recipe: Recipe) -> Savings:
@@ -96,6 +96,9 @@ def _document(
             "speed_up": saved.speed_up,
             "product_share": saved.product_share,
             "speed_up_bound": saved.bound,
+            "capacity_bytes": saved.capacity_bytes,
+            "bf16_fits": saved.bf16_fits,
+            "fits": saved.fits,
         },
         "workload": {"seq": arguments.train, "global_batch": arguments.global_batch, "assumed": assumed},
     }
@@ -109,6 +112,17 @@ def _document(
     return document
 
 
+def _room(saved: dict[str, Any]) -> list[str]:
+    """Where the state does not fit the card, that first: times of a training that cannot start are no promise."""
+    if saved["fits"]:
+        return []
+    alone = "nor does BF16" if not saved["bf16_fits"] else "in BF16 it would"
+    return [
+        f"         DOES NOT FIT: the card has {saved['capacity_bytes'] / GIB:,.2f} GiB, {alone}; give more GPUs, --zero 3,"
+        " --tp or --recompute full",
+    ]
+
+
 def _text(document: dict[str, Any]) -> str:
     saved, framework = document["savings"], document["framework"]
     lines = [
@@ -120,6 +134,7 @@ def _text(document: dict[str, Any]) -> str:
         "",
         f"memory   {saved['bf16_bytes'] / GIB:,.2f} GiB per GPU in BF16, {saved['recipe_bytes'] / GIB:,.2f} under the recipe,"
         f" of which {saved['weight_copy_bytes'] / GIB:,.2f} are low-precision copies of weights",
+        *_room(saved),
         f"time     {saved['bf16_step_s']:,.3f} s a step in BF16, {saved['recipe_step_s']:,.3f} under the recipe:"
         f" {saved['speed_up']:.2f} x",
         f"bound    products that the recipe casts are {saved['product_share']:.0%} of the BF16 step: never more than"

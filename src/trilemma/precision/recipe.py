@@ -76,7 +76,8 @@ class Savings:
     """One training plan in BF16 and under a recipe: bytes of the worst rank, seconds of a step.
 
     ``product_share`` is the share of the BF16 step that matrix products take; no recipe can gain more than
-    ``1 / (1 − product_share)``.
+    ``1 / (1 − product_share)``. ``fits`` says whether the worst rank has room on its card of ``capacity_bytes`` under the
+    recipe, ``bf16_fits`` whether it has without.
     """
 
     bf16_bytes: float
@@ -85,6 +86,9 @@ class Savings:
     bf16_step_s: float
     recipe_step_s: float
     product_share: float
+    capacity_bytes: float
+    bf16_fits: bool
+    fits: bool
 
     @property
     def speed_up(self) -> float:
@@ -202,6 +206,9 @@ def savings(estimate: Any, plan: Any, state_name: str) -> Savings:
         bf16_step_s=step,
         recipe_step_s=after.speed.step_s.interval.value,
         product_share=min(products / step, 1.0),
+        capacity_bytes=before.memory.capacity_bytes,
+        bf16_fits=before.fits,
+        fits=after.fits,
     )
 
 
