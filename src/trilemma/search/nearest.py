@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trilemma.engines import canonical
 from trilemma.errors import InputError
 from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.serving import estimate
@@ -19,7 +20,9 @@ def nearest_miss(model: Model, cluster: Cluster, workload: Serving, *, fixed: Fi
     Without remedies where that plan does start: then it is the load that no plan carries. Raises `InputError` where no
     layout of the GPUs is legal.
     """
-    space = layouts(model, gpus=cluster.gpus, fixed=fixed, gpus_per_node=cluster.gpus_per_node)
+    space = layouts(
+        model, gpus=cluster.gpus, fixed=fixed, gpus_per_node=cluster.gpus_per_node, engine=canonical(engine.name)
+    )
     if not space.legal:
         why = "; ".join(space.rejected) or "no layout is legal"
         raise InputError(f"{model.name} cannot be laid out on {cluster.gpus} GPUs: {why}; give another number of GPUs")

@@ -29,14 +29,17 @@ PREFILL_DEGREES = tuple(f"prefill_{name}" for name in DEGREES)
 COUNTS = (*DEGREES, "replicas", *PREFILL_DEGREES, "prefill_replicas", "gpus")
 FIGURES = ("requests", "ttft_s", "tpot_s", "per_gpu", "per_user", "used")
 Columns = dict[str, NDArray[Any]]
+#: More layers than any model has.
+_ALL_LAYERS = "999"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """What cannot be an array: a precision of the weights and a format of the cache."""
+    """What cannot be an array: a precision of the weights, a format of the cache, and slots where an engine has such."""
 
     precision: Precision
     kv_dtype: str
+    slots: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,10 +128,12 @@ class Started:
 
 
 def options_for(choice: Choice, *, context: int, fixed: Fixed) -> ServeOptions:
-    """The engine options of every plan of ``choice``."""
+    """The engine options of every plan of ``choice``. With slots all layers are asked onto the card: no spill to the host."""
+    extra = {} if choice.slots is None else {"n-gpu-layers": _ALL_LAYERS}
     return ServeOptions(
+        extra=extra,
         context=context, kv_dtype=None if choice.kv_dtype == "auto" else choice.kv_dtype,
-        quantization=choice.precision.on_load, memory_fraction=fixed.memory_fraction, max_seqs=fixed.max_seqs,
+        quantization=choice.precision.on_load, memory_fraction=fixed.memory_fraction, max_seqs=choice.slots or fixed.max_seqs,
         max_batched_tokens=fixed.max_batched_tokens, eager=fixed.eager,
     )  # fmt: skip
 

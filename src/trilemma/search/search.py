@@ -20,7 +20,7 @@ from trilemma.plans import EngineRef
 from trilemma.search.found import Found, FrontPoint, found_of, point_of, pools_of
 from trilemma.search.pareto import pareto_front
 from trilemma.search.question import Choice, PoolsAsked, Question, Space
-from trilemma.search.space import NODES, Fixed, engine_layouts, kv_dtypes, layouts, precisions
+from trilemma.search.space import NODES, Fixed, engine_layouts, kv_dtypes, layouts, precisions, slots_tried
 from trilemma.search.table import PlanTable, plan_table
 from trilemma.search.targets import misses, overshoot
 from trilemma.timing.coefficients import spec_sheet
@@ -89,11 +89,7 @@ def search_serving(
         cluster=cluster, workload=workload, fixed=fixed or Fixed(), engine=named, free=free,
         pools=pools_possible(pools, named, gpus=cluster.gpus, workload=workload),
     )  # fmt: skip
-    choices = [
-        Choice(precision=one, kv_dtype=kv)
-        for one in precisions(model, cluster.accelerator, precision)
-        for kv in kv_dtypes(one.model, cluster.accelerator, kv_dtype)
-    ]
+    choices = choices_of(model, question, precision=precision, kv_dtype=kv_dtype)
     table = table_of(model, choices, question)
     tally = table.tally
     rejected = Counter(tally.rejected)
@@ -125,6 +121,22 @@ def search_serving(
         free=free,
         cheapest=int(np.argmax(per_gpu > per_gpu.max() * (1 - 1e-9))) if free and meets.any() else None,
     )
+
+
+def choices_of(
+    model: Model, question: Question, *, precision: Sequence[str] | None, kv_dtype: Sequence[str] | None
+) -> list[Choice]:
+    """Every precision with every cache format, in every number of slots where the engine has such."""
+    accelerator, name = question.cluster.accelerator, canonical(question.engine.name)
+    slots = slots_tried(
+        name, gpus=question.cluster.gpus, concurrency=question.workload.concurrency, fixed=question.fixed
+    )
+    return [
+        Choice(precision=one, kv_dtype=kv, slots=each)
+        for one in precisions(model, accelerator, precision, engine=name)
+        for kv in kv_dtypes(one.model, accelerator, kv_dtype, engine=name)
+        for each in slots
+    ]
 
 
 def pools_possible(pools: PoolsAsked, engine: EngineRef, *, gpus: int, workload: Serving) -> PoolsAsked:
@@ -173,7 +185,7 @@ def _space(model: Model, question: Question) -> Space:
     parts = None
     if question.free or question.pools != "aggregated":
         try:
-            parts = engine_layouts(model, sizes=part_sizes, fixed=fixed)
+            parts = engine_layouts(model, sizes=part_sizes, fixed=fixed, engine=canonical(question.engine.name))
         except InputError as error:
             if question.free:
                 raise
@@ -184,7 +196,7 @@ def _space(model: Model, question: Question) -> Space:
                 ) from None
     whole = None
     if not question.free and question.pools != "disaggregated":
-        whole = layouts(model, gpus=gpus, fixed=fixed, gpus_per_node=node)
+        whole = layouts(model, gpus=gpus, fixed=fixed, gpus_per_node=node, engine=canonical(question.engine.name))
     space = Space(whole=whole, parts=parts)
     legal = [one.legal for one in (whole, parts) if one is not None]
     if not any(legal):
@@ -222,7 +234,7 @@ def _judged(table: PlanTable, workload: Serving, rejected: Counter[str]) -> NDAr
 
 
 def _best(table: PlanTable, meets: NDArray[np.bool_], question: Question, top: int) -> list[int]:
-    """Rows to show: the best load of each layout, few of each choice, most tokens per GPU first (nearest miss if none).
+    """Rows to show: the best load of each layout, few of each precision, most tokens per GPU first (nearest miss if none).
 
     Where a load is stated and the number of GPUs is free, the fewest GPUs come first.
     """
@@ -238,17 +250,18 @@ def _best(table: PlanTable, meets: NDArray[np.bool_], question: Question, top: i
         score, order = -overshoot(table.tpot_s, table.ttft_s, workload), np.arange(len(table))
     fewest = table.gpus if question.free and question.stated and meets.any() else np.zeros(len(table))
     ranked = [int(row) for row in order[np.lexsort((-score[order], fewest[order]))]]
-    per_choice = -(-top // len({int(choice) for choice in table.choice[ranked]}))
+    kinds = [(choice.precision.name, choice.kv_dtype) for choice in table.choices]
+    per_kind = -(-top // len({kinds[choice] for choice in np.unique(table.choice[ranked])}))
     best: list[int] = []
     seen: set[object] = set()
-    shown: Counter[int] = Counter()
+    shown: Counter[tuple[str, str]] = Counter()
     for row in ranked:
         if len(best) == top:
             break
-        choice = int(table.choice[row])
-        if shown[choice] < per_choice and (key := (choice, *pools_of(table, row))) not in seen:
+        kind = kinds[int(table.choice[row])]
+        if shown[kind] < per_kind and (key := (kind, *pools_of(table, row))) not in seen:
             seen.add(key)
-            shown[choice] += 1
+            shown[kind] += 1
             best.append(row)
     apart = table.prefill_replicas > 0
     published = np.array([_as_published(choice) for choice in table.choices])[table.choice]

@@ -31,6 +31,9 @@ NODES = (1, 2, 4, 8, 16)
 _CLEARLY_FEWER = 0.9
 #: The word for the weights as their publisher stores them.
 AS_PUBLISHED = "as published"
+#: GGUF mixes that are tried, widest first, and slots of an engine that serves them.
+_GGUF_MIXES = ("q8_0", "q6_k", "q5_k_m", "q4_k_m")
+_SLOTS = (1, 2, 4, 8, 16, 32, 64)
 _AS_PUBLISHED_WORDS = {"as-is", "asis", "as_is", "published", "auto", AS_PUBLISHED}
 
 
@@ -93,30 +96,33 @@ class Layouts:
         return len(self.replicas)
 
 
-def layouts(model: Model, *, gpus: int, fixed: Fixed, gpus_per_node: int | None = None) -> Layouts:
+def layouts(
+    model: Model, *, gpus: int, fixed: Fixed, gpus_per_node: int | None = None, engine: str = "vllm"
+) -> Layouts:
     """Every (tp, pp, dp) whose engines take all of ``gpus``, experts split and spread, less what the engine refuses.
 
     ``dp`` of a dense model are independent replicas, of a mixture attention replicas over common experts. Engines may stand
     side by side: those of a mixture may be any part of the whole, and replicas of a dense model are engines of their own
-    beyond ``gpus_per_node`` GPUs. A settled ``dp`` asks for one engine. Raises `InputError` when the degrees given cannot be
-    laid out.
+    beyond ``gpus_per_node`` GPUs, or where the ``engine`` has none of its own. A settled ``dp`` asks for one engine. Raises
+    `InputError` when the degrees given cannot be laid out.
     """
     _check_fixed(fixed, gpus)
-    one_engine = fixed.dp is not None or (_is_dense(model) and gpus <= (gpus_per_node or gpus))
+    inside = gpus <= (gpus_per_node or gpus) and engine != "llama.cpp"
+    one_engine = fixed.dp is not None or (_is_dense(model) and inside)
     sizes = [gpus] if one_engine else _divisors(gpus)
     rows = [row for size in sizes for row in _rows(model, size, fixed, alone=not one_engine)]
     if not rows:
         raise InputError(_no_layout(fixed, gpus))
-    return _lawful(model, rows, gpus=gpus)
+    return _lawful(model, rows, gpus=gpus, engine=engine)
 
 
-def engine_layouts(model: Model, *, sizes: Sequence[int], fixed: Fixed) -> Layouts:
+def engine_layouts(model: Model, *, sizes: Sequence[int], fixed: Fixed, engine: str = "vllm") -> Layouts:
     """Layouts of one engine of each of ``sizes`` GPUs, as in `layouts`: replicas of a dense model are engines of their own.
     Degrees settled hold for each engine; sizes that they do not divide have none."""
     rows = [row for size in sizes for row in _rows(model, size, fixed, alone=fixed.dp is None)]
     if not rows:
         raise InputError(_no_layout(fixed, max(sizes)))
-    return _lawful(model, rows)
+    return _lawful(model, rows, engine=engine)
 
 
 def _rows(model: Model, size: int, fixed: Fixed, *, alone: bool) -> list[tuple[int, int, int, int]]:
@@ -138,12 +144,14 @@ def _is_dense(model: Model) -> bool:
     return not any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers)
 
 
-def _lawful(model: Model, rows: list[tuple[int, int, int, int]], *, gpus: int | None = None) -> Layouts:
-    """The rows that obey the rules of layouts, as many replicas of each as ``gpus`` hold."""
+def _lawful(
+    model: Model, rows: list[tuple[int, int, int, int]], *, gpus: int | None = None, engine: str = "vllm"
+) -> Layouts:
+    """The rows that obey the rules of layouts and of the engine, as many replicas of each as ``gpus`` hold."""
     tp, pp, dp, ep = np.array(rows, dtype=np.int64).T
     everything = Layout(tp=tp, pp=pp, dp=dp, ep=ep)
     good, rejected = np.ones(len(rows), dtype=bool), {}
-    for rule, broken in violations(model, everything).items():
+    for rule, broken in {**violations(model, everything), **_engine_violations(model, everything, engine)}.items():
         newly = good & np.broadcast_to(broken, good.shape)
         if newly.any():
             rejected[rule] = int(newly.sum())
@@ -151,6 +159,18 @@ def _lawful(model: Model, rows: list[tuple[int, int, int, int]], *, gpus: int | 
     legal = take(everything, good)
     replicas = np.ones(int(good.sum()), dtype=np.int64) if gpus is None else gpus // np.asarray(legal.gpus)
     return Layouts(layout=legal, replicas=replicas, searched=len(rows), rejected=rejected)
+
+
+def _engine_violations(model: Model, layout: Layout, engine: str) -> dict[str, NDArray[np.bool_]]:
+    """What an engine lays out no model by: llama.cpp splits by layers or by rows of matrices, and by rows no experts."""
+    if engine != "llama.cpp":
+        return {}
+    tp, pp, dp, ep = (np.asarray(getattr(layout, name)) for name in ("tp", "pp", "dp", "ep"))
+    found = {"llama.cpp splits by layers or by rows, and nothing else": (dp > 1) | (ep > 1) | ((tp > 1) & (pp > 1))}
+    if not _is_dense(model):
+        # ggml-org/llama.cpp ggml-cuda: split buffers hold no experts; the mode is deprecated (pull request 22729)
+        found["llama.cpp splits no experts by rows (--split-mode row)"] = tp > 1
+    return found
 
 
 def take(layout: Layout, chosen: NDArray[Any]) -> Layout:
@@ -169,31 +189,59 @@ def joined(tables: Sequence[Layout]) -> Layout:
     return Layout(**columns)
 
 
-def precisions(model: Model, accelerator: Accelerator, wanted: Sequence[str] | None) -> list[Precision]:
+def precisions(
+    model: Model, accelerator: Accelerator, wanted: Sequence[str] | None, *, engine: str = "vllm"
+) -> list[Precision]:
     """The ways to store ``model``'s weights on ``accelerator``: those ``wanted``, else as published and every narrower
-    scheme that the card runs.
+    scheme that the card and the ``engine`` run.
 
-    vLLM quantises 16-bit checkpoints to FP8 while loading; the other schemes need a converted checkpoint.
+    vLLM quantises 16-bit checkpoints to FP8 while loading; the other schemes need a converted checkpoint. llama.cpp loads
+    GGUF files.
     """
     if wanted:
         return [_precision(model, name) for name in wanted]
     published = weight_bytes(model)
-    narrower = [_precision(model, name) for name in _narrower(model, accelerator)]
+    names = _gguf_mixes(model) if engine == "llama.cpp" else _narrower(model, accelerator)
+    narrower = [_precision(model, name) for name in names]
     return [
         _precision(model, AS_PUBLISHED),
         *(one for one in narrower if weight_bytes(one.model) < _CLEARLY_FEWER * published),
     ]
 
 
-def kv_dtypes(model: Model, accelerator: Accelerator, wanted: Sequence[str] | None) -> list[str]:
-    """Cache formats to try: the checkpoint's own, and FP8 where the card has it and the checkpoint does not already."""
+def kv_dtypes(
+    model: Model, accelerator: Accelerator, wanted: Sequence[str] | None, *, engine: str = "vllm"
+) -> list[str]:
+    """Cache formats to try: the checkpoint's own, and FP8 where the card has it and the checkpoint does not already; Q8_0 in
+    llama.cpp."""
     if wanted:
         return list(wanted)
     asks = model.quantization.kv_format if model.quantization is not None else None
     keeps_tokens = any(not isinstance(mixer, RecurrentState) for mixer in model.mixers)
+    if engine == "llama.cpp":
+        return ["auto", "q8_0"] if keeps_tokens else ["auto"]
     if keeps_tokens and not (asks or "").startswith("fp8") and "fp8" in accelerator.hardware_formats:
         return ["auto", "fp8"]
     return ["auto"]
+
+
+def slots_tried(engine: str, *, gpus: int, concurrency: int | None, fixed: Fixed) -> tuple[int | None, ...]:
+    """Slots of an engine whose cache is cut into them (llama.cpp ``--parallel``): powers of two up to the load, and what
+    engines side by side are left of it. (None,) for engines that admit what their cache holds."""
+    if engine != "llama.cpp" or fixed.max_seqs is not None:
+        return (None,)
+    if concurrency is None:
+        return _SLOTS
+    shares = {-(-concurrency // engines) for engines in _divisors(gpus)}
+    most = max(_SLOTS)
+    return tuple(sorted({slots for slots in (*_SLOTS, *shares) if slots <= min(concurrency, most)}))
+
+
+def _gguf_mixes(model: Model) -> list[str]:
+    """Mixes that a GGUF of ``model`` is usually made in; none where its publisher quantised it to less."""
+    own = model.quantization
+    bits = own.weight_format.bits if own is not None and own.weight_format is not None else model.dtype.bits
+    return list(_GGUF_MIXES) if bits >= 8 else []
 
 
 def _precision(model: Model, name: str) -> Precision:

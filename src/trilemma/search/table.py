@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,8 @@ def plan_table(choices: Sequence[Choice], space: Space, question: Question) -> P
             refusals.append(error)
             continue
         formats[at] = next(iter(starts.values())).kv_format
-        if formats[at] in (formats[other] for other in range(at) if choices[other].precision is choice.precision):
+        same = (other for other in range(at) if replace(choices[other], kv_dtype=choice.kv_dtype) == choice)
+        if formats[at] in (formats[other] for other in same):
             continue
         rows = []
         if question.pools != "disaggregated":
