@@ -301,16 +301,56 @@ def test_what_the_connector_may_refuse_is_said(tmp_path: Path, capsys: Captured)
         Pool(role="prefill", layout=Layout(tp=4), options=OPTIONS),
         Pool(role="decode", layout=Layout(tp=1), options=OPTIONS),
     )
-    export(tmp_path, document(Plan(engine=EngineRef(version="0.12.0"), pools=pools)), "kubernetes")
+    unknown = {"model": "org/Model-1.5_B"}
+    export(tmp_path, document(Plan(engine=EngineRef(version="0.12.0"), pools=pools), **unknown), "kubernetes")
     export(tmp_path, document(apart(prefill={"pp": 2})), "kubernetes", "--force")
     said = capsys.readouterr().err
     assert "pipeline stages: vLLM's own table" in said
     assert "refuses this for models with fewer KV heads than prefill ranks" in said
     assert "images of vLLM before 0.14.0 may lack NIXL" in said
-    export(tmp_path, document(apart("sglang")), "kubernetes", "--force")
+    export(tmp_path, document(apart("sglang"), **unknown), "kubernetes", "--force")
     assert "set SGLANG_DISAGG_STAGING_BUFFER=1 for both" in capsys.readouterr().err
-    export(tmp_path, document(apart("sglang", decode={"tp": 1})), "kubernetes", "--force")
+    export(tmp_path, document(apart("sglang", decode={"tp": 1}), **unknown), "kubernetes", "--force")
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("model", "decode", "staged"), [
+    ("Qwen/Qwen3-32B", 4, True), ("Qwen/Qwen3-32B", 1, False), ("deepseek-ai/DeepSeek-V3", 4, False),
+])  # fmt: skip
+def test_heads_are_staged_between_other_ranks_of_models_that_have_them(
+    tmp_path: Path, capsys: Captured, model: str, decode: int, staged: bool
+) -> None:
+    out = export(tmp_path, document(apart("sglang", decode={"tp": decode}), model=model), "sglang")
+    assert capsys.readouterr().err == ""
+    for role in ("prefill", "decode"):
+        _, env = spied(tmp_path, "python3", out / f"serve-{role}-1.sh")
+        assert env.get("SGLANG_DISAGG_STAGING_BUFFER") == ("1" if staged else None)
+        container = containers(loaded(out / f"kubernetes-{role}.yaml"))[0][2]
+        assert ({"name": "SGLANG_DISAGG_STAGING_BUFFER", "value": "1"} in container["env"]) == staged
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "prefill", "decode", "good"),
+    [
+        ("vllm", "nemotron-h-56b", 1, 4, False),
+        ("vllm", "nemotron-h-56b", 4, 4, True),
+        ("vllm", "gemma-3-27b", 1, 4, True),
+        ("sglang", "gemma-3-27b", 1, 4, False),
+        ("sglang", "gemma-3-27b", 4, 4, True),
+        ("vllm", "qwen3-235b-a22b", 8, 4, False),
+        ("vllm", "qwen3-235b-a22b", 4, 2, True),
+        ("vllm", "deepseek-v3", 8, 4, True),
+    ],
+)
+def test_pools_that_cannot_hand_the_model_over_are_refused(
+    tmp_path: Path, capsys: Captured, engine: str, model: str, prefill: int, decode: int, good: bool
+) -> None:
+    plan = apart(engine, prefill={"tp": prefill}, decode={"tp": decode})
+    export(tmp_path, document(plan, model=model), engine, code=0 if good else 2)
+    shown = capsys.readouterr().err
+    assert (f"TP{prefill} PP1 prefill and TP{decode} PP1 decode: " in shown) != good
+    if not good:
+        assert shown.count("\n") == 1
 
 
 @pytest.mark.parametrize(("version", "told"), [("1.2.1", False), ("1.3.0rc27", True)])
