@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from trilemma.errors import InputError, shorten
-from trilemma.quantities import parse_count
+from trilemma.quantities import counted, parse_count
 
 if TYPE_CHECKING:
     from trilemma.hardware.accelerator import Accelerator
@@ -224,9 +224,11 @@ def read_cluster(arguments: argparse.Namespace, gpu: str | None = None, *, mixed
     per_node = arguments.gpus_per_node or min(accelerator.gpus_per_node, gpus)
     if arguments.nodes:
         if arguments.gpus_per_node and arguments.nodes * arguments.gpus_per_node != gpus:
-            raise InputError(f"--nodes {arguments.nodes} x --gpus-per-node {per_node} is not the {gpus} GPUs of --gpu")
+            raise InputError(
+                f"--nodes {arguments.nodes} x --gpus-per-node {per_node} is not the {counted(gpus, 'GPU')} of --gpu"
+            )
         if gpus % arguments.nodes:
-            raise InputError(f"--nodes {arguments.nodes} does not divide the {gpus} GPUs of --gpu")
+            raise InputError(f"--nodes {arguments.nodes} does not divide the {counted(gpus, 'GPU')} of --gpu")
         per_node = gpus // arguments.nodes
     return Cluster(
         accelerator=accelerator,
@@ -284,7 +286,7 @@ def read_plan(
     in_turn = canonical(name) == "llama.cpp" and arguments.tp is None and arguments.dp is None
     pp, dp = arguments.pp or (gpus if in_turn else 1), arguments.dp or 1
     if arguments.tp is None and gpus % (pp * dp):
-        raise InputError(f"--pp {pp} x --dp {dp} does not divide the {gpus} GPUs of --gpu")
+        raise InputError(f"--pp {pp} x --dp {dp} does not divide the {counted(gpus, 'GPU')} of --gpu")
     tp = arguments.tp or gpus // (pp * dp)
     if tp * pp * dp != gpus:
         raise InputError(f"--tp {tp} x --pp {pp} x --dp {dp} is {tp * pp * dp} GPUs, but --gpu names {gpus}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from trilemma.cli.arguments import read_cluster, read_plan, whole_number
 from trilemma.errors import InputError, shorten
+from trilemma.quantities import counted
 
 if TYPE_CHECKING:
     from trilemma.hardware.cluster import Cluster
@@ -95,6 +96,6 @@ def _side_by_side(
 ) -> Plan:
     replicas = arguments.replicas or 1
     if cluster.gpus % replicas:
-        raise InputError(f"--replicas {replicas} does not divide the {cluster.gpus} GPUs of --gpu")
+        raise InputError(f"--replicas {replicas} does not divide the {counted(cluster.gpus, 'GPU')} of --gpu")
     plan = read_plan(arguments, gpus=cluster.gpus // replicas, context=context, quantization=quantization)
     return replace(plan, pools=(replace(plan.pool, replicas=replicas),))

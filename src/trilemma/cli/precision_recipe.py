@@ -13,7 +13,7 @@ from trilemma.cli.training_arguments import (
     read_settled,
     read_training_workload,
 )
-from trilemma.quantities import GIB
+from trilemma.quantities import GIB, counted
 
 if TYPE_CHECKING:
     from trilemma.models.architecture import Model
@@ -144,7 +144,7 @@ def _text(document: dict[str, Any]) -> str:
     ]
     load = document["workload"]
     if load["assumed"]:
-        lines.append(f"assumed  sequences of {load['seq']:,} tokens, {load['global_batch']:,} a step")
+        lines.append(f"assumed  sequences of {counted(load['seq'], 'token')}, {load['global_batch']:,} a step")
     if "rlhf" in document:
         limits = document["rlhf"]["exponent_limits"]
         lines += [

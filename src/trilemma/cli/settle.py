@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from trilemma.cli.arguments import add_models_dir
+from trilemma.quantities import counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         if found.profile is None:
             print("\nno profile: one is of a single engine, and these are pools apart")
         else:
-            print(f"\nprofile {name}: {len(found.profile.points)} runs, {state} ({path})")
+            print(f"\nprofile {name}: {counted(len(found.profile.points), 'run')}, {state} ({path})")
         for why in dict.fromkeys(score.unjudged for score in found.scores if score.unjudged is not None):
             print(f"- not judged: {why}")
     if all(score.inside is None for score in found.scores):

@@ -12,6 +12,7 @@ from trilemma.engines.command_line import Settings
 from trilemma.engines.flags import FlagTable, strict_json
 from trilemma.errors import Caution, InputError, nearest, shorten
 from trilemma.plans import Layout
+from trilemma.quantities import counted
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,127})=(.*)", re.DOTALL)
 #: Variables that can change what the engine does; names that sound like a secret are never kept.
@@ -164,7 +165,7 @@ def check_visible(layout: Layout, facts: Mapping[str, Any], cautions: list[Cauti
     """One node that shows fewer GPUs than the layout takes cannot start."""
     visible = facts.get("gpus_visible")
     if visible is not None and layout.gpus > visible:
-        message = f"the layout takes {layout.gpus} GPUs where the command shows {visible}"
+        message = f"the layout takes {counted(layout.gpus, 'GPU')} where the command shows {visible}"
         cautions.append(Caution(code="too-few-visible", message=message))
 
 

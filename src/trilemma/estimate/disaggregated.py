@@ -33,7 +33,7 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.models.catalogue import hub_id
 from trilemma.plans import Plan, Pool
-from trilemma.quantities import show_count
+from trilemma.quantities import counted, show_count
 from trilemma.timing import Machine, model_work
 from trilemma.timing.intervals import pools_spread
 from trilemma.timing.pools import Pools, PoolsSpeed
@@ -128,7 +128,7 @@ def _check(plan: Plan, cluster: Cluster, workload: Serving) -> None:
             "weights in the memory of the host are timed in one pool only; leave --cpu-offload-gb out of prefill and decode"
         )
     if plan.gpus > cluster.gpus:
-        raise InputError(f"the pools take {plan.gpus} GPUs, but --gpu names {cluster.gpus}")
+        raise InputError(f"the pools take {counted(plan.gpus, 'GPU')}, but --gpu names {cluster.gpus}")
     if workload.osl == 1:
         raise InputError("--osl 1 leaves a decode pool nothing to do; use one pool")
 
@@ -248,5 +248,5 @@ def _idle(plan: Plan, cluster: Cluster) -> tuple[Caution, ...]:
     idle = cluster.gpus - int(plan.gpus)
     if not idle:
         return ()
-    message = f"{idle} of the {cluster.gpus} GPUs stay idle; figures per GPU and the price count them"
+    message = f"{idle} of the {counted(cluster.gpus, 'GPU')} stay idle; figures per GPU and the price count them"
     return (Caution(code="idle-gpus", message=message),)

@@ -12,6 +12,7 @@ import numpy as np
 from trilemma.errors import InputError
 from trilemma.models.architecture import ExpertFfn, Model, RecurrentState
 from trilemma.plans import Layout
+from trilemma.quantities import counted
 
 
 def violations(model: Model, layout: Layout) -> Mapping[str, np.ndarray]:
@@ -34,7 +35,7 @@ def violations(model: Model, layout: Layout) -> Mapping[str, np.ndarray]:
     }
     for count in sorted(states):
         broken[f"tp does not divide the {count} linear-attention heads"] = (count % tp != 0) & (tp % count != 0)
-    broken[f"more pipeline stages than the {len(model.layers)} layers"] = pp > len(model.layers)
+    broken[f"more pipeline stages than the {counted(len(model.layers), 'layer')}"] = pp > len(model.layers)
     experts = max((layer.ffn.experts for layer in model.layers if isinstance(layer.ffn, ExpertFfn)), default=0)
     if experts:
         broken[f"more expert-parallel ranks than the {experts} experts"] = ep > experts
@@ -91,7 +92,7 @@ def check_context(model: Model, context: int | None, *, rescaled: bool = False) 
     if context is None or model.max_positions is None or rescaled or context <= model.max_positions:
         return
     raise InputError(
-        f"{context} tokens a request are more than the {model.max_positions} positions of {model.name};"
+        f"{counted(context, 'token')} a request are more than the {model.max_positions} positions of {model.name};"
         f" use at most {model.max_positions}, or give a configuration with rope scaling"
     )
 

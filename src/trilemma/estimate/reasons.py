@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trilemma.engines.base import Stage, StartUp
-from trilemma.quantities import GIB, show_count, show_gib
+from trilemma.quantities import GIB, counted, show_count, show_gib
 
 
 def reason(stage: Stage, start: StartUp) -> str:
@@ -15,8 +15,8 @@ def _ok(start: StartUp) -> str:
     pool = start.pool
     if not pool.bytes_per_token_per_gpu:
         return f"weights take {_weights(start)} of {show_gib(float(start.capacity_bytes))} GiB per GPU"
-    requests = f"{float(pool.concurrency):,.2f} requests of {show_count(start.context)} tokens at once"
-    return f"the cache pool holds {show_count(float(pool.tokens))} tokens, {requests}"
+    requests = f"{float(pool.concurrency):,.2f} requests of {counted(start.context, 'token')} at once"
+    return f"the cache pool holds {counted(float(pool.tokens), 'token')}, {requests}"
 
 
 def _oom_load(start: StartUp) -> str:
@@ -43,12 +43,12 @@ def _kv_too_small(start: StartUp) -> str:
     pool = start.pool
     if float(pool.available_bytes) >= float(pool.need_bytes):
         return (
-            f"{show_count(float(start.max_seqs))} sequences need a state block each and the pool has"
+            f"a state block each is needed for {counted(float(start.max_seqs), 'sequence')} and the pool has"
             f" {show_count(float(pool.blocks))}; lower the most sequences"
         )
     return (
-        f"one request of {show_count(start.context)} tokens needs {show_gib(float(pool.need_bytes))} GiB of KV cache per GPU,"
-        f" {show_gib(float(pool.available_bytes))} GiB are left: enough for {show_count(float(pool.max_context))} tokens"
+        f"one request of {counted(start.context, 'token')} needs {show_gib(float(pool.need_bytes))} GiB of KV cache per GPU,"
+        f" {show_gib(float(pool.available_bytes))} GiB are left: enough for {counted(float(pool.max_context), 'token')}"
     )
 
 

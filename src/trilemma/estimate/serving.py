@@ -18,6 +18,7 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.models.catalogue import hub_id
 from trilemma.plans import Plan, Pool
+from trilemma.quantities import counted
 from trilemma.workloads import Serving
 
 
@@ -119,8 +120,8 @@ def _of_all(speed: Speed, replicas: int) -> Speed:
 def _check_gpus(pool: Pool, cluster: Cluster) -> None:
     layout = pool.layout
     if pool.gpus != cluster.gpus:
-        times = f"{pool.replicas} replicas of " if pool.replicas > 1 else ""
+        times = f"{counted(pool.replicas, 'replica')} of " if pool.replicas > 1 else ""
         raise InputError(
-            f"{times}--tp {layout.tp} x --pp {layout.pp} x --dp {layout.dp} takes {pool.gpus} GPUs,"
+            f"{times}--tp {layout.tp} x --pp {layout.pp} x --dp {layout.dp} takes {counted(pool.gpus, 'GPU')},"
             f" but --gpu names {cluster.gpus}"
         )

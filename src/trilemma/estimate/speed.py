@@ -20,7 +20,7 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import Interval
 from trilemma.models.architecture import Model
 from trilemma.plans import Plan
-from trilemma.quantities import Numbers, show_count
+from trilemma.quantities import Numbers, counted, show_count
 from trilemma.timing import Machine, ServingSpeed, concurrency_for_rate, model_work, serving_speed, serving_terms
 from trilemma.timing.host_weights import split_work
 from trilemma.timing.intervals import profile_spread, speed_spread
@@ -119,10 +119,10 @@ def stated(
     if load.isl is None:
         isl = min(ASSUMED_ISL, max(start.context // 2, 1))
         load = replace(load, isl=isl, osl=load.osl or min(ASSUMED_OSL, isl))
-        assumed.append(f"prompts of {show_count(isl)} and outputs of {show_count(load.osl or 0)} tokens")
+        assumed.append(f"prompts of {show_count(isl)} and outputs of {counted(load.osl or 0, 'token')}")
     elif load.osl is None:
         load = replace(load, osl=min(ASSUMED_OSL, max(start.context - load.isl, 1)))
-        assumed.append(f"outputs of {show_count(load.osl or 0)} tokens")
+        assumed.append(f"outputs of {counted(load.osl or 0, 'token')}")
     if load.concurrency is None and load.rate is None:
         held = int(slots(start, length=(load.isl or 0) + (load.osl or 0)))
         load = replace(load, concurrency=max(1, min(readers, held)))

@@ -9,7 +9,7 @@ from typing import Any
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.price import price_words
 from trilemma.intervals import Interval
-from trilemma.quantities import GIB, show_count
+from trilemma.quantities import GIB, counted, show_count
 from trilemma.report.document import estimate_document
 from trilemma.report.plans import load_words, memory_bar, money, seconds, weights_words
 from trilemma.report.tables import render_table
@@ -117,7 +117,7 @@ def missing_words(candidate: Candidate) -> str | None:
     """What does not fit, and how many GPUs would hold it; None where weights and cache as published fit."""
     if candidate.published is not None:
         return None
-    enough = f"fits as published from {candidate.least_gpus} GPUs" if candidate.least_gpus else ""
+    enough = f"fits as published from {counted(candidate.least_gpus, 'GPU')}" if candidate.least_gpus else ""
     why = (candidate.refused or "does not fit") if candidate.best is None else "does not fit as published"
     return f"{why}, {enough}" if enough else why
 

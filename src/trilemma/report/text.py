@@ -167,13 +167,13 @@ def _cache(estimate: Estimate) -> list[str]:
     context = estimate.inputs["plan"].get("context")
     replicas = _replicas(estimate)
     lines = [
-        f"KV cache   {show_count(cache.tokens.value)} tokens"
+        f"KV cache   {counted(cache.tokens.value, 'token')}"
         f" ({show_count(cache.tokens.low)} – {show_count(cache.tokens.high)}), {cache.bytes_per_token_per_gpu:,.0f} B each"
     ]
     if context:
-        lines.append(f"           {cache.max_concurrency:,.2f} requests of {show_count(context)} tokens at once")
+        lines.append(f"           {cache.max_concurrency:,.2f} requests of {counted(context, 'token')} at once")
     if replicas > 1:
-        lines.append(f"           in each of {replicas} replicas, which have a pool each")
+        lines.append(f"           in each of {counted(replicas, 'replica')}, which have a pool each")
     lines.append(
         f"           room for a single request of {counted(cache.max_context, 'token')}, within the model's own limit"
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trilemma.estimate.estimate import Estimate
 from trilemma.intervals import Interval
-from trilemma.quantities import show_count
+from trilemma.quantities import counted, show_count
 from trilemma.report.bars import bar
 
 _CELLS = 24
@@ -63,7 +63,7 @@ def _run(estimate: Estimate) -> Iterator[str]:
     if run is None:
         return
     days = run["days"]
-    yield f"run        {days['value']:,.1f} days ({days['low']:,.1f} – {days['high']:,.1f}), {show_count(run['steps'])} steps"
+    yield f"run        {days['value']:,.1f} days ({days['low']:,.1f} – {days['high']:,.1f}), {counted(run['steps'], 'step')}"
     if not run["checkpoint_every_steps"]:
         return
     every = show_count(run["checkpoint_every_steps"])

@@ -10,7 +10,7 @@ from trilemma.estimate.estimate import Estimate
 from trilemma.hardware.cluster import Cluster
 from trilemma.plans.training import Recompute, TrainingPlan
 from trilemma.plans.training_document import training_plan_to_document
-from trilemma.quantities import GIB, show_count, show_usd
+from trilemma.quantities import GIB, counted, show_count, show_usd
 from trilemma.report.bars import bar
 from trilemma.report.document import estimate_document, plans_document
 from trilemma.report.tables import render_table
@@ -100,7 +100,7 @@ def render_training_plans(
 
 
 def workload_words(workload: TrainingWorkload) -> str:
-    words = f"sequences of {show_count(workload.seq)} tokens, {show_count(workload.global_batch)} to a step"
+    words = f"sequences of {counted(workload.seq, 'token')}, {show_count(workload.global_batch)} to a step"
     if workload.method != "full":
         words += f", {workload.method} of rank {workload.rank}"
     return words + (f", {workload.tokens:,.3g} tokens in all" if workload.tokens else "")
@@ -115,7 +115,7 @@ def layout_words(plan: TrainingPlan) -> str:
 def recompute_words(recompute: Recompute) -> str:
     if recompute.mode == "selective":
         return "+".join(recompute.parts)
-    return recompute.mode if recompute.layers is None else f"full, {recompute.layers} layers"
+    return recompute.mode if recompute.layers is None else f"full, {counted(recompute.layers, 'layer')}"
 
 
 def seconds(value: float) -> str:
@@ -161,7 +161,7 @@ def _notes(estimate: Estimate, search: TrainingSearch, width: int) -> list[str]:
 
 
 def _front(search: TrainingSearch, estimates: Sequence[Estimate]) -> Iterator[str]:
-    yield f"time against memory: {len(search.pareto)} plans that no other beats"
+    yield f"time against memory: {counted(len(search.pareto), 'plan')} that no other beats"
     for at in search.pareto:
         one, estimate = search.plans[at], estimates[at]
         dollars = estimate.usd_per_million_tokens
@@ -221,7 +221,7 @@ def _least(least: LeastGpus | None) -> Iterator[str]:
 
 def _losers(search: TrainingSearch) -> Iterator[str]:
     yield (
-        f"{show_count(search.searched)} plans looked at in {search.seconds:.2f} s, {show_count(search.legal)} legal,"
+        f"{counted(search.searched, 'plan')} looked at in {search.seconds:.2f} s, {show_count(search.legal)} legal,"
         f" {show_count(search.fitting)} fit; the others"
     )
     for why, count in list(search.rejected.items())[:_MOST_REASONS]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from trilemma.quantities import counted
 from trilemma.report.tables import render_table
 from trilemma.validate.metrics import Errors, VerdictScore
 from trilemma.validate.requirements import Outcome
@@ -15,7 +16,11 @@ _MOST_CLASSES = 60
 
 def render_validation(validation: Validation, *, worst: int = 5, width: int = 110) -> str:
     """The whole answer as plain text, without a final newline."""
-    parts = [f"{validation.kind}: {validation.used} of {validation.rows} rows judged", "", _glance(validation, width)]
+    parts = [
+        f"{validation.kind}: {validation.used} of {counted(validation.rows, 'row')} judged",
+        "",
+        _glance(validation, width),
+    ]
     if validation.verdict is not None:
         parts += ["", _verdict_line(validation.verdict)]
     if validation.pair_order is not None:
@@ -81,7 +86,9 @@ def _percent(share: float) -> str:
 
 
 def _verdict_line(verdict: VerdictScore) -> str:
-    text = f"verdict: right on {verdict.accuracy:.1%} of {verdict.n} rows that say whether the engine started"
+    text = (
+        f"verdict: right on {verdict.accuracy:.1%} of {counted(verdict.n, 'row')} that say whether the engine started"
+    )
     if verdict.balanced_accuracy is not None:
         text += f"; balanced {verdict.balanced_accuracy:.1%}"
     if verdict.false_fit is not None:

@@ -9,6 +9,7 @@ from trilemma.estimate.serving import estimate
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
+from trilemma.quantities import counted
 from trilemma.search.answer import with_remedies
 from trilemma.search.space import Fixed, layouts
 from trilemma.workloads import Serving
@@ -25,7 +26,9 @@ def nearest_miss(model: Model, cluster: Cluster, workload: Serving, *, fixed: Fi
     )
     if not space.legal:
         why = "; ".join(space.rejected) or "no layout is legal"
-        raise InputError(f"{model.name} cannot be laid out on {cluster.gpus} GPUs: {why}; give another number of GPUs")
+        raise InputError(
+            f"{model.name} cannot be laid out on {counted(cluster.gpus, 'GPU')}: {why}; give another number of GPUs"
+        )
     table = space.layout
     at = max(range(space.legal), key=lambda row: (int(table.tp[row]), int(table.pp[row])))  # type: ignore[index]
     layout = Layout(tp=int(table.tp[at]), pp=int(table.pp[at]), dp=int(table.dp[at]), ep=int(table.ep[at]))  # type: ignore[index]

@@ -14,7 +14,7 @@ from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import Model
 from trilemma.models.catalogue import hub_id
 from trilemma.plans import Layout, Plan, ServeOptions
-from trilemma.quantities import show_count, show_gib
+from trilemma.quantities import counted, show_count, show_gib
 from trilemma.search.quality import cache_quality
 from trilemma.search.space import kv_dtypes, precisions
 from trilemma.workloads import Serving
@@ -102,11 +102,11 @@ def _option_changes(plan: Plan, model: Model, failing: Estimate) -> Iterator[Cha
         yield _with(plan, model, f"memory fraction {share:g} instead of {now:g}", 1.0, memory_fraction=share)
     for tokens in _BATCHED_TOKENS:
         if options.max_batched_tokens is None or tokens < options.max_batched_tokens:
-            yield _with(plan, model, f"at most {show_count(tokens)} tokens in a step", 2.0, max_batched_tokens=tokens)
+            yield _with(plan, model, f"at most {counted(tokens, 'token')} in a step", 2.0, max_batched_tokens=tokens)
             break
     for sequences in _SEQUENCES:
         if options.max_seqs is None or sequences < options.max_seqs:
-            yield _with(plan, model, f"at most {sequences} sequences at once", 3.0, max_seqs=sequences)
+            yield _with(plan, model, f"at most {counted(sequences, 'sequence')} at once", 3.0, max_seqs=sequences)
             break
     if not options.eager:
         yield _with(plan, model, "no CUDA graphs (slower decode)", 4.0, eager=True)
@@ -134,7 +134,7 @@ def _shorter(plan: Plan, model: Model, workload: Serving, failing: Estimate) -> 
     if cache is None or cache.max_context < needed:
         return
     length = max(cache.max_context // _CONTEXT_STEP * _CONTEXT_STEP, needed)
-    words = f"context of {show_count(length)} tokens instead of {show_count(failing.inputs['plan']['context'])}"
+    words = f"context of {counted(length, 'token')} instead of {show_count(failing.inputs['plan']['context'])}"
     yield _with(plan, model, words, 5.0, context=length)
 
 
@@ -173,12 +173,15 @@ def _more_gpus(plan: Plan, model: Model, gpus: int) -> Iterator[Change]:
     if tp == 1 and total == gpus:
         grown = _layout(plan, pp=pp + 1)
         yield Change(
-            words=f"{int(grown.pool.layout.gpus)} GPUs, {summary(grown.pool.layout)}", plan=grown, model=model, cost=9.0
+            words=f"{counted(int(grown.pool.layout.gpus), 'GPU')}, {summary(grown.pool.layout)}",
+            plan=grown,
+            model=model,
+            cost=9.0,
         )
     for factor in (2, 4, 8):
         for step, grown in enumerate((_layout(plan, tp=tp * factor), _layout(plan, pp=pp * factor))):
             if int(grown.pool.layout.gpus) > gpus:
-                words = f"{int(grown.pool.layout.gpus)} GPUs, {summary(grown.pool.layout)}"
+                words = f"{counted(int(grown.pool.layout.gpus), 'GPU')}, {summary(grown.pool.layout)}"
                 yield Change(words=words, plan=grown, model=model, cost=20.0 + factor + step / 10)
 
 
@@ -239,7 +242,7 @@ def _remedy(change: Change, answer: Estimate) -> Remedy:
     if answer.cache is not None:
         effect = (
             f"fits: {show_gib(answer.cache.available_bytes_per_gpu.value)} GiB of KV cache per GPU,"
-            f" {show_count(answer.cache.tokens.value)} tokens, longest request {show_count(answer.cache.max_context)}"
+            f" {counted(answer.cache.tokens.value, 'token')}, longest request {show_count(answer.cache.max_context)}"
         )
     if answer.speed is not None and answer.speed.tpot_s is not None and answer.speed.lines.get("host_weights"):
         tpot = answer.speed.tpot_s.interval

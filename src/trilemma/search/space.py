@@ -18,6 +18,7 @@ from trilemma.models.catalogue import hub_id
 from trilemma.models.parameters import weight_bytes
 from trilemma.models.quantized import find_scheme, requantize
 from trilemma.plans import Layout
+from trilemma.quantities import counted
 from trilemma.search.quality import weight_quality
 
 #: Requests in flight per attention replica that are tried when no load is given, about an eighth apart.
@@ -292,12 +293,16 @@ def _check_fixed(fixed: Fixed, gpus: int) -> None:
         degree = getattr(fixed, name)
         if degree is not None and (degree < 1 or gpus % degree):
             good = ", ".join(str(d) for d in _divisors(gpus))
-            raise InputError(f"--{name} {degree} does not divide the {gpus} GPUs of --gpu; use one of {good}")
+            raise InputError(
+                f"--{name} {degree} does not divide the {counted(gpus, 'GPU')} of --gpu; use one of {good}"
+            )
 
 
 def _no_layout(fixed: Fixed, gpus: int) -> str:
     given = " x ".join(f"--{n} {getattr(fixed, n)}" for n in ("tp", "pp", "dp") if getattr(fixed, n) is not None)
-    return f"{given} cannot be laid out on the {gpus} GPUs of --gpu; their product with the rest must be {gpus}"
+    return (
+        f"{given} cannot be laid out on the {counted(gpus, 'GPU')} of --gpu; their product with the rest must be {gpus}"
+    )
 
 
 def _divisors(number: int) -> list[int]:

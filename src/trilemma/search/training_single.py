@@ -9,6 +9,7 @@ from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import Model
 from trilemma.plans.plan import Layout
 from trilemma.plans.training import Recompute, TrainingPlan
+from trilemma.quantities import counted
 from trilemma.search.training_rules import check_training_plan
 from trilemma.search.training_space import Settled, usual_plan
 from trilemma.workloads import TrainingWorkload
@@ -26,7 +27,9 @@ def single_training_plan(
     taken = degrees["tp"] * degrees["pp"] * degrees["cp"]
     if settled.dp is None and gpus % taken:
         given = " x ".join(f"--{name} {degrees[name]}" for name in ("tp", "pp", "cp"))
-        raise InputError(f"{given} is {taken}, which does not divide the {gpus} GPUs of --gpu; use degrees that do")
+        raise InputError(
+            f"{given} is {taken}, which does not divide the {counted(gpus, 'GPU')} of --gpu; use degrees that do"
+        )
     layout = Layout(**degrees, dp=settled.dp or gpus // taken)
     plan = replace(
         usual_plan(model, accelerator, workload, settled),

@@ -15,6 +15,7 @@ from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import optimizer, recipe
 from trilemma.plans.training import Attention, Implementation, Loss, Offload, Recompute, Schedule, TrainingPlan
+from trilemma.quantities import counted
 from trilemma.search.training_rules import CUTTING, training_violations
 from trilemma.workloads import TrainingWorkload
 
@@ -355,8 +356,10 @@ def _nothing(settled: Settled, gpus: int, workload: TrainingWorkload) -> str:
     for name in ("tp", "pp", "dp", "cp"):
         product *= getattr(settled, name) or 1
     if gpus % product:
-        return f"{shown}: their product {product} does not divide the {gpus} GPUs of --gpu; use degrees that do"
+        return (
+            f"{shown}: their product {product} does not divide the {counted(gpus, 'GPU')} of --gpu; use degrees that do"
+        )
     return (
-        f"{shown} leaves no layout of {gpus} GPUs whose replicas divide --global-batch {workload.global_batch};"
+        f"{shown} leaves no layout of {counted(gpus, 'GPU')} whose replicas divide --global-batch {workload.global_batch};"
         " use another global batch, or a larger --tp, --pp or --cp"
     )
