@@ -77,3 +77,8 @@ def show_usd(dollars: float, *, like: float | None = None) -> str:
         return f"{dollars:,.0f}"
     digits = 2 if size >= 1 or size == 0 else min(2 - math.floor(math.log10(size)), 8)
     return f"{dollars:,.{digits}f}"
+
+
+def arrivals(rate: float) -> str:
+    """``rate`` of requests in words: ``1 request a second``, ``2.5 requests a second``."""
+    return f"{rate:g} request{'' if rate == 1 else 's'} a second"

@@ -7,7 +7,7 @@ from typing import Any
 
 from trilemma.estimate.estimate import Estimate, OperatorTime, SpeedEstimate
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.quantities import GIB, counted
+from trilemma.quantities import GIB, arrivals, counted
 from trilemma.report.charts.roofline import roofline
 from trilemma.report.charts.theme import BLUE, GREEN, GREY, ORANGE, RESOURCE_COLOURS, Spec, page
 from trilemma.report.charts.waterfall import Mark, Step, waterfall
@@ -72,7 +72,7 @@ def subtitle(estimate: Estimate) -> list[str]:
     if "concurrency" in load:
         words.append(f"{counted(load['concurrency'], 'request')} at once")
     if "rate" in load:
-        words.append(f"{load['rate']:g} requests a second")
+        words.append(arrivals(load["rate"]))
     words += [caution.message for caution in estimate.warnings if caution.code == "assumed-load"]
     verdict = "fits" if estimate.fits else f"does not fit ({estimate.verdict.stage})"
     return (
