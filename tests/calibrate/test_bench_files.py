@@ -102,3 +102,24 @@ def test_what_is_no_result_is_refused_in_one_line(tmp_path: Path, content: str) 
 def test_a_million_rows_are_refused_soon(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"more than {MOST_POINTS:,}"):
         read_points([write(tmp_path, "isl,osl,concurrency,tpot_ms\n" + "128,64,2,9\n" * 1_000_000)])
+
+
+def test_runs_at_a_rate_tell_it_and_how_many_were_in_flight(tmp_path: Path) -> None:
+    at_rate = {**VLLM, "max_concurrency": None, "request_rate": 2.5, "request_throughput": 2.0}
+    (point,) = read_points([write(tmp_path, at_rate)])
+    assert point.rate == 2.5
+    assert point.concurrency == pytest.approx(2.0 * (51.5 + 511 * 9.25) / 1e3)
+    (told,) = read_points([write(tmp_path, {**at_rate, "concurrency": 9.5})])  # SGLang says it itself
+    assert (told.rate, told.concurrency) == (2.5, 9.5)
+    (capped,) = read_points([write(tmp_path, {**at_rate, "max_concurrency": 4})])
+    assert (capped.rate, capped.concurrency) == (None, 4)
+    aiperf = {
+        **AIPERF,
+        "input_config": {"loadgen": {"request_rate": 3.0}},
+        "request_throughput": {"unit": "requests/sec", "avg": 3.0},
+        "request_latency": {"unit": "ms", "avg": 2000.0},
+    }
+    (point,) = read_points([write(tmp_path, aiperf)])
+    assert (point.rate, point.concurrency) == (3.0, 6.0)
+    with pytest.raises(InputError, match="lacks the requests in flight"):
+        read_points([write(tmp_path, {**at_rate, "request_throughput": None})])

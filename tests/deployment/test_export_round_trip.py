@@ -205,6 +205,22 @@ def test_settle_of_a_rate_holds_runs_against_what_was_said_of_it(tmp_path: Path,
     assert "arrivals of 1 a second, predicted for 2" in shown
 
 
+@pytest.mark.parametrize("key", ["isl", "concurrency", "rate"])
+@pytest.mark.parametrize("value", [0, -1, "NaN", "Infinity", "x"])
+def test_a_prediction_of_no_load_is_refused(tmp_path: Path, capsys: Captured, key: str, value: Any) -> None:
+    (tmp_path / "fit.json").write_text(json.dumps(document(served("vllm"))))
+    out = exported(tmp_path, "vllm")
+    prediction = json.loads((out / "prediction.json").read_text())
+    result = run_of(prediction)
+    prediction["workload"][key] = value
+    (out / "prediction.json").write_text(
+        json.dumps(prediction).replace('"NaN"', "NaN").replace('"Infinity"', "Infinity")
+    )
+    code, _, said = settled(tmp_path, out, capsys, result)
+    assert code == 2
+    assert "is not a prediction" in said
+
+
 # Other engines.
 
 

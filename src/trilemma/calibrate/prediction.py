@@ -201,6 +201,8 @@ def read_prediction(path: str | Path) -> Prediction:
         if document["schema"] != SCHEMA:
             raise ValueError("schema")
         cluster, load = document["cluster"], document["workload"]
+        if any(not 0 < float(load.get(name, 1)) < math.inf for name in ("isl", "osl", "concurrency", "rate")):
+            raise ValueError("workload")
         figures = {
             figure: tuple(float(document["predicted"][figure][key]) for key in ("value", "low", "high"))
             for figure in _FIGURES

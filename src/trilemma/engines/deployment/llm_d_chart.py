@@ -15,13 +15,12 @@ VALUES = "llm-d-values.yaml"
 
 
 def values(fleet: Fleet) -> dict[str, str]:
-    """File name → content; none for engines other than vLLM, none over several nodes or for weights in a folder.
+    """File name → content; none for engines other than vLLM, and none over several nodes.
 
     The chart probes the pods of other nodes as if they answered requests. Pods of its role ``decode`` also serve plans of
     one pool, without its sidecar.
     """
-    local = fleet.weights.startswith("/")
-    if fleet.engine != "vllm" or local or any(group.nodes > 1 for group in fleet.groups):
+    if fleet.engine != "vllm" or any(group.nodes > 1 for group in fleet.groups):
         return {}
     named = facts()["llm_d"]
     found = {group.role: group for group in fleet.groups}
@@ -29,7 +28,8 @@ def values(fleet: Fleet) -> dict[str, str]:
     if fleet.apart:
         proxy["targetPort"] = named["target_port"]
     content = {
-        "modelArtifacts": {"name": fleet.model, "uri": f"hf://{fleet.model}", "labels": found_by(fleet)},
+        # No container mounts the chart's volume of the model (mountModelVolume), which is all that it makes of the uri.
+        "modelArtifacts": {"name": fleet.model, "uri": f"hf://{fleet.model.lstrip('/')}", "labels": found_by(fleet)},
         "multinode": False,
         "accelerator": {"type": fleet.maker},
         "routing": {"servicePort": named["service_port"], "proxy": proxy},
