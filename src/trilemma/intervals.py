@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from trilemma.errors import TrilemmaError
 
@@ -52,6 +53,14 @@ class Interval:
     def scaled(self, factor: float) -> Interval:
         low, high = sorted((self.low * factor, self.high * factor))
         return Interval(value=self.value * factor, low=low, high=high)
+
+    def at_chance(self, chance: float) -> float:
+        """The limit below which a positive figure is with the probability ``chance``: the inverse of `chance_below`."""
+        if not 0 < self.low < self.high:
+            return self.value
+        middle = (math.log(self.low) + math.log(self.high)) / 2
+        sigma = (math.log(self.high) - math.log(self.low)) / 2 / NINETY
+        return math.exp(middle + sigma * NormalDist().inv_cdf(chance))
 
     def chance_below(self, limit: float) -> float:
         """The probability that a positive figure is at most ``limit``: log-normal, ``low`` and ``high`` its 5th and 95th

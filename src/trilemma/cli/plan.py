@@ -50,6 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     load.add_argument("--ttft", type=number, metavar="MS", help="target: time to first token")
     load.add_argument("--tpot", type=number, metavar="MS", help="target: time per output token")
+    load.add_argument(
+        "--confidence",
+        type=number,
+        metavar="P",
+        help="chance with which each target has to hold, such as 0.8 (default: the central value holds it)",
+    )
     fixed = parser.add_argument_group("settled by you (default: all are searched)")
     fixed.add_argument(
         "--pools",
@@ -104,6 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
         engine=engine,
         pools=arguments.pools,
         free=free,
+        confidence=arguments.confidence,
     )
     result = search(workload, front=8 if arguments.json else 0)
     if chart is not None:

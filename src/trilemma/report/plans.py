@@ -30,13 +30,14 @@ def render_plans(
 ) -> str:
     """The whole answer. ``explanation`` says where the speed of the best plan comes from."""
     title = search_title(result, model=model, cluster=cluster)
-    parts = [f"{title}: {load_words(result.workload)}", *(f"assumed: {words}" for words in _assumed(result))]
+    sure = "" if result.confidence is None else f", each with a chance of at least {percent(result.confidence)}"
+    parts = [f"{title}: {load_words(result.workload)}{sure}", *(f"assumed: {words}" for words in _assumed(result))]
     best = result.plans[: result.best]
     if not best:
         return "\n".join([*parts, "", nothing_found(result), *_losers(result)])
     if not result.meets_targets:
         parts.append("NO PLAN MEETS THE TARGETS; these come nearest")
-    parts += ["", *_table(result), *_range(best[0]), *_counted(result), "", *_commands(best, width)]
+    parts += ["", *_table(result), *_range(best[0]), *_joint(result), *_counted(result), "", *_commands(best, width)]
     parts += _quality(best, width)
     parts += [
         "",
@@ -88,11 +89,11 @@ def money(dollars: Interval | None) -> str:
 
 
 def load_words(workload: Serving) -> str:
-    words = [f"prompts of {show_count(workload.isl or 0)}, outputs of {show_count(workload.osl or 0)} tokens"]
+    words = [f"prompts of {show_count(workload.isl or 0)}, outputs of {counted(workload.osl or 0, 'token')}"]
     if workload.concurrency is not None:
-        words.append(f"{show_count(workload.concurrency)} requests at once")
+        words.append(f"{counted(workload.concurrency, 'request')} at once")
     if workload.rate is not None:
-        words.append(f"{workload.rate:g} requests a second")
+        words.append(f"{workload.rate:g} request{'' if workload.rate == 1 else 's'} a second")
     for name, target in (("TTFT", workload.ttft_ms), ("TPOT", workload.tpot_ms)):
         if target is not None:
             words.append(f"{name} ≤ {target:g} ms")
@@ -105,8 +106,12 @@ def _assumed(result: SearchResult) -> Iterator[str]:
         yield "engines of up to a node's GPUs, as many side by side as needed (give --gpu G:N for a number of GPUs)"
     if any(found.plan.gpus < found.estimate.inputs["cluster"]["gpus"] for found in result.plans[: result.best]):
         yield "GPUs that a plan leaves idle count in its tokens per GPU and its price"
+    latest = [found.estimate.speed.ttft_s for found in result.plans[: result.best] if found.estimate.speed is not None]
+    if result.workload.ttft_ms is None and any(latest):
+        slowest = max((one for one in latest if one is not None), key=lambda one: one.interval.value)
+        yield f"no --ttft: plans with a time to the first token of up to {seconds(slowest)} are shown"
     if result.workload.context is None and result.plans:
-        yield f"no request longer than {show_count(result.workload.longest_request or 0)} tokens (--context)"
+        yield f"no request longer than {counted(result.workload.longest_request or 0, 'token')} (--context)"
 
 
 def _table(result: SearchResult) -> list[str]:
@@ -133,19 +138,44 @@ def _chance(estimate: Estimate, name: str) -> str:
     return f"{next(told, 0.0):4.0%}".replace("%", " %")
 
 
+def joint_chance(estimate: Estimate) -> float | None:
+    """The chance that every target holds; None without targets.
+
+    The least of their chances: both latencies come from the same passes, so what errs in one errs in the other, and a
+    product would count the same error twice.
+    """
+    return min((one["probability"] for one in estimate.extras.get("targets", ())), default=None)
+
+
+def percent(share: float) -> str:
+    return f"{share:.0%}".replace("%", " %")
+
+
+def _joint(result: SearchResult) -> Iterator[str]:
+    """How sure the best plan is to hold what was asked for."""
+    chance = joint_chance(result.plans[0].estimate)
+    if chance is None:
+        return
+    both = len(result.plans[0].estimate.extras["targets"]) > 1
+    why = " (the least of the chances: errors of TTFT and TPOT go together)" if both else ""
+    ask = "; --confidence 0.8 asks for plans that are surer" if result.confidence is None and chance < 0.8 else ""
+    yield f"#1 holds {'both targets' if both else 'the target'} with a chance of {percent(chance)}{why}{ask}"
+
+
 def _counted(result: SearchResult) -> Iterator[str]:
     """What a search over the number of GPUs found."""
     if not result.free or not result.meets_targets:
         return
     if result.least_gpus is not None:
         asked = result.workload.ttft_ms or result.workload.tpot_ms
-        within = " within the targets" if asked else ""
+        chance = joint_chance(result.plans[0].estimate)
+        within = f" within the targets, with a chance of {percent(chance)}" if asked and chance is not None else ""
         yield f"fewest GPUs that carry this load{within}: {show_count(result.least_gpus)} (#1)"
     if result.cheapest is not None:
         found = result.plans[result.cheapest]
         cost = found.estimate.usd_per_million_tokens
         dollars = f", {money(cost)} per million output tokens" if cost is not None else ""
-        gpus = f"{show_count(found.gpus)} GPUs" if found.gpus > 1 else "one GPU"
+        gpus = counted(found.gpus, "GPU")
         yield f"most tokens for each GPU: #{result.cheapest + 1} with {gpus}{dollars}"
 
 
@@ -157,7 +187,7 @@ def _row(rank: int, found: Found) -> list[str]:
         weights_words(found),
         found.kv_format,
         show_count(answer.cache.max_context) if answer.cache is not None else "–",
-        show_count(found.requests),
+        show_count(found.requests) if found.requests else "<1",
     ]
     if speed is None or speed.tokens_per_s_per_gpu is None or speed.tpot_s is None or speed.ttft_s is None:
         return [*head, "–", "–", "–", "–", "–", memory_bar(answer), answer.verdict.stage]
@@ -251,7 +281,7 @@ def _front(result: SearchResult) -> Iterator[str]:
     rows = [
         [
             show_count(point.tokens_per_s_per_gpu), f"{point.tokens_per_s_per_user:,.1f}", point.layout, point.precision,
-            point.kv_format, show_count(point.requests),
+            point.kv_format, show_count(point.requests) if point.requests else "<1",
         ]
         for point in result.front
     ]  # fmt: skip
@@ -261,7 +291,7 @@ def _front(result: SearchResult) -> Iterator[str]:
 
 def _losers(result: SearchResult) -> Iterator[str]:
     yield (
-        f"searched {show_count(result.searched)} plans in {result.seconds:.2f} s: {show_count(result.legal)} legal,"
+        f"searched {counted(result.searched, 'plan')} in {result.seconds:.2f} s: {show_count(result.legal)} legal,"
         f" {show_count(result.fitting)} fit; why the others lost"
     )
     for why, count in list(result.rejected.items())[:_MOST_REASONS]:

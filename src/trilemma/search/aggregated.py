@@ -53,7 +53,7 @@ def _between(
 ) -> Columns:
     """Loads between the largest of each layout that keeps to the targets and the next that was tried."""
     good = np.ones(len(rows), dtype=bool)
-    for _, missed in misses(grid["tpot_s"], grid["ttft_s"], question.workload):
+    for _, missed in misses(grid["tpot_s"], grid["ttft_s"], question.workload, question.margin):
         good &= ~missed
     most = np.zeros(len(running))
     np.maximum.at(most, rows[good], batch[good])
@@ -105,7 +105,7 @@ def _enough(running: Started, question: Question) -> NDArray[np.int64]:
     layout, _, held, _ = running.take(rows)
     speed = _speed(running, layout, batch * layout.dp, held, question)
     good = ~np.asarray(speed.capacity_limited)
-    for _, missed in misses(np.asarray(speed.tpot_s), np.asarray(speed.ttft_s), workload):
+    for _, missed in misses(np.asarray(speed.tpot_s), np.asarray(speed.ttft_s), workload, question.margin):
         good &= ~missed
     if workload.rate is not None:
         one = np.asarray(speed.output_tokens_per_s) / (workload.osl or 1)

@@ -99,10 +99,10 @@ def _matched(sides: Sides, question: Question, tally: Tally) -> Joins:
     tpot_s, ttft_s = np.asarray(sides.decode.token_s)[joins.decode], np.asarray(found.ttft_s)[rows]
     per_gpu = np.asarray(found.rate)[rows] * (question.workload.osl or 1) / question.owned(sides.gpus(joins))
     good = np.ones(len(rows), dtype=bool)
-    missing = list(misses(tpot_s, ttft_s, question.workload))
+    missing = list(misses(tpot_s, ttft_s, question.workload, question.margin))
     for _, missed in missing:
         good &= ~missed
-    score = np.where(good, per_gpu, -overshoot(tpot_s, ttft_s, question.workload))
+    score = np.where(good, per_gpu, -overshoot(tpot_s, ttft_s, question.workload, question.margin))
     front = np.flatnonzero(good)[front_of_two(np.column_stack([per_gpu[good], -tpot_s[good]]))]
     spread = front[np.unique(np.linspace(0, len(front) - 1, _MOST).astype(np.int64))] if len(front) else front
     chosen = np.union1d(best_of_each(sides.pair(joins), score, most=_MOST), spread)
@@ -183,7 +183,7 @@ def _enough(sides: Sides, question: Question, tally: Tally) -> Joins:
 
 def _with_prefill(sides: Sides, joins: Joins, question: Question) -> tuple[Joins, NDArray[np.bool_]]:
     """(``joins`` with the fewest prefill engines that keep up and hold the target of the first token, whether any do)."""
-    target_s = (question.workload.ttft_ms or np.inf) / 1e3
+    target_s = (question.workload.ttft_ms or np.inf) / 1e3 / question.margin.ttft
     most = np.full(len(joins), _MOST_ENGINES, dtype=np.int64)
     unlimited = _pools(sides.running, replace(joins, engines=most).of_layouts(sides), question)
     rate = question.workload.rate or unlimited.speed(concurrency=question.workload.concurrency).flow.rate

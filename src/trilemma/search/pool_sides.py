@@ -82,7 +82,7 @@ class Sides:
             received_bytes=prompt_cache_bytes(work, layout, tokens=isl, kv_format=kv_format),
         )  # fmt: skip
         fits = batch <= running.held[rows]
-        slow = fits & (np.asarray(decode.token_s) * 1e3 > (workload.tpot_ms or np.inf))
+        slow = fits & (np.asarray(decode.token_s) * 1e3 * question.margin.tpot > (workload.tpot_ms or np.inf))
         if np.all(slow | ~fits):
             slow = fits & (batch > 1)  # the nearest misses are those of a single request
         kept = _decode_front(decode, gpus[rows], fits & ~slow, alike[rows])

@@ -16,9 +16,11 @@ from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.hardware.cluster import Cluster
 from trilemma.plans import EngineRef, Layout, ServeOptions
-from trilemma.quantities import show_count
+from trilemma.quantities import counted
 from trilemma.search.space import BATCHES, Fixed, Layouts, Precision, joined, take
+from trilemma.search.targets import Margin, margin_of
 from trilemma.timing import Machine, ModelWork, model_work
+from trilemma.timing.intervals import pools_spread, speed_spread
 from trilemma.workloads import Serving
 
 #: Whether prefill and decode share engines, have pools of their own, or both are searched.
@@ -29,6 +31,7 @@ PREFILL_DEGREES = tuple(f"prefill_{name}" for name in DEGREES)
 COUNTS = (*DEGREES, "replicas", *PREFILL_DEGREES, "prefill_replicas", "gpus")
 FIGURES = ("requests", "ttft_s", "tpot_s", "per_gpu", "per_user", "used")
 Columns = dict[str, NDArray[Any]]
+_CENTRAL = Margin()
 #: More layers than any model has.
 _ALL_LAYERS = "999"
 
@@ -46,7 +49,8 @@ class Choice:
 class Question:
     """What a search is asked: the cards, the load (lengths stated), what is settled, and the engine.
 
-    ``free`` searches the number of GPUs too: ``cluster`` then is one node of them.
+    ``free`` searches the number of GPUs too: ``cluster`` then is one node of them. A target is met where it holds with
+    ``confidence`` (None: by the central value).
     """
 
     cluster: Cluster
@@ -56,6 +60,19 @@ class Question:
     batches: tuple[int, ...] = BATCHES
     pools: PoolsAsked = "aggregated"
     free: bool = False
+    confidence: float | None = None
+    margin: Margin = _CENTRAL
+
+    def of(self, choice: Choice, *, apart: bool) -> Question:
+        """The question of one choice: with the margin that its plans, of pools ``apart`` or not, need for ``confidence``."""
+        if self.confidence is None:
+            return self
+        model, accelerator = choice.precision.model, self.cluster.accelerator
+        machine = Machine.serving(
+            self.cluster, work=model_work(model, accelerator), engine=engines.canonical(self.engine.name)
+        )
+        spread = pools_spread(machine, model) if apart else speed_spread(machine, model)
+        return replace(self, margin=margin_of(spread, self.confidence))
 
     @property
     def stated(self) -> bool:
@@ -175,7 +192,7 @@ def started(choice: Choice, start: Start, layouts: Layouts, question: Question, 
     words = {
         "oom_load": "weights do not fit the card",
         "oom_profile": "nothing of the budget is left for the KV cache",
-        "kv_too_small": f"KV cache too small for one request of {show_count(question.workload.longest_request or 0)} tokens",
+        "kv_too_small": f"KV cache too small for one request of {counted(question.workload.longest_request or 0, 'token')}",
         "oom_capture": "memory outside the engine's budget exceeds the card",
         "oom_runtime": "too little memory stays free for what serving allocates later",
     }

@@ -17,6 +17,7 @@ from trilemma.estimate.layouts import check_context
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans import EngineRef
+from trilemma.quantities import counted
 from trilemma.search.found import Found, FrontPoint, found_of, point_of, pools_of
 from trilemma.search.pareto import pareto_front
 from trilemma.search.question import Choice, PoolsAsked, Question, Space
@@ -50,6 +51,7 @@ class SearchResult:
     assumed: tuple[str, ...]
     seconds: float
     free: bool = False
+    confidence: float | None = None
     cheapest: int | None = None
 
     @property
@@ -72,13 +74,15 @@ def search_serving(
     engine: EngineRef | None = None,
     pools: PoolsAsked = "aggregated",
     free: bool = False,
+    confidence: float | None = None,
 ) -> SearchResult:
     """Search layouts × precisions × cache formats × loads, with and without prefill and decode apart: most tokens per second
     and GPU under the latency targets first (at a stated rate of arrival the quickest answers).
 
     Without load and without targets a target for the time per output token is assumed and listed. ``top`` plans and up to
     ``front`` more of the Pareto front become full estimates. ``free`` searches the number of GPUs, ``cluster`` being one
-    node: with a load the plan of the fewest GPUs comes first. Raises `InputError` where lengths are missing or the degrees
+    node: with a load the plan of the fewest GPUs comes first. ``confidence`` is the chance with which each target has to hold
+    (None: by the central value). Raises `InputError` where lengths are missing or the degrees
     given cannot be laid out, and for pools that the engine does not have.
     """
     began = time.perf_counter()
@@ -87,6 +91,7 @@ def search_serving(
     named = engine or EngineRef()
     question = Question(
         cluster=cluster, workload=workload, fixed=fixed or Fixed(), engine=named, free=free,
+        confidence=_checked(confidence, workload),
         pools=pools_possible(pools, named, gpus=cluster.gpus, workload=workload),
     )  # fmt: skip
     choices = choices_of(model, question, precision=precision, kv_dtype=kv_dtype)
@@ -119,6 +124,7 @@ def search_serving(
         assumed=assumed,
         seconds=time.perf_counter() - began,
         free=free,
+        confidence=confidence,
         cheapest=int(np.argmax(per_gpu > per_gpu.max() * (1 - 1e-9))) if free and meets.any() else None,
     )
 
@@ -191,7 +197,7 @@ def _space(model: Model, question: Question) -> Space:
                 raise
             if question.pools == "disaggregated":
                 raise InputError(
-                    f"--pools disaggregated: two engines of the degrees given do not go onto {gpus} GPUs ({error});"
+                    f"--pools disaggregated: two engines of the degrees given do not go onto {counted(gpus, 'GPU')} ({error});"
                     " give more GPUs or fewer degrees"
                 ) from None
     whole = None
@@ -202,7 +208,7 @@ def _space(model: Model, question: Question) -> Space:
     if not any(legal):
         why = "; ".join(dict.fromkeys(rule for one in (whole, parts) if one is not None for rule in one.rejected))
         raise InputError(
-            f"{model.name} cannot be laid out on {gpus} GPUs: {why or 'no layout is legal'};"
+            f"{model.name} cannot be laid out on {counted(gpus, 'GPU')}: {why or 'no layout is legal'};"
             " change --gpu or the degrees given"
         )
     return space
@@ -223,10 +229,20 @@ def _with_target(workload: Serving) -> tuple[Serving, tuple[str, ...]]:
     return replace(workload, tpot_ms=float(target["tpot_ms"])), (words,)
 
 
+def _checked(confidence: float | None, workload: Serving) -> float | None:
+    if confidence is None:
+        return None
+    if not 0 < confidence < 1:
+        raise InputError(f"--confidence {confidence:g} is no chance; give one above 0 and below 1, such as 0.8")
+    if workload.ttft_ms is None and workload.tpot_ms is None:
+        raise InputError(f"--confidence {confidence:g} has no target to hold; give --ttft or --tpot")
+    return confidence
+
+
 def _judged(table: PlanTable, workload: Serving, rejected: Counter[str]) -> NDArray[np.bool_]:
     """Which plans meet the targets; the others are counted by the target they miss."""
     meets = np.ones(len(table), dtype=bool)
-    for why, missed in misses(table.tpot_s, table.ttft_s, workload):
+    for why, missed in misses(table.tpot_s, table.ttft_s, workload, table.margin):
         if missed.any():
             rejected[why] += int(missed.sum())
         meets &= ~missed
@@ -247,7 +263,7 @@ def _best(table: PlanTable, meets: NDArray[np.bool_], question: Question, top: i
         score = table.per_gpu if workload.rate is None else -whole_s
         order = np.flatnonzero(meets)
     else:
-        score, order = -overshoot(table.tpot_s, table.ttft_s, workload), np.arange(len(table))
+        score, order = -overshoot(table.tpot_s, table.ttft_s, workload, table.margin), np.arange(len(table))
     fewest = table.gpus if question.free and question.stated and meets.any() else np.zeros(len(table))
     ranked = [int(row) for row in order[np.lexsort((-score[order], fewest[order]))]]
     kinds = [(choice.precision.name, choice.kv_dtype) for choice in table.choices]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +18,15 @@ from trilemma.search.question import (
     FIGURES,
     PREFILL_DEGREES,
     Choice,
+    Columns,
     Question,
     Space,
     Tally,
     start_engines,
 )
+from trilemma.search.targets import Margin
+
+_MARGINS = ("ttft_margin", "tpot_margin")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,10 +52,18 @@ class PlanTable:
     per_gpu: NDArray[np.float64]
     per_user: NDArray[np.float64]
     used: NDArray[np.float64]
+    ttft_margin: NDArray[np.float64]
+    tpot_margin: NDArray[np.float64]
+    confidence: float | None
     tally: Tally
 
     def __len__(self) -> int:
         return len(self.choice)
+
+    @property
+    def margin(self) -> Margin:
+        """The margin of each row."""
+        return Margin(ttft=self.ttft_margin, tpot=self.tpot_margin, confidence=self.confidence)
 
 
 def plan_table(choices: Sequence[Choice], space: Space, question: Question) -> PlanTable:
@@ -60,7 +71,7 @@ def plan_table(choices: Sequence[Choice], space: Space, question: Question) -> P
 
     A choice that the engine refuses is counted with the engine's own words; where it refuses all, `InputError` tells why.
     """
-    parts: list[dict[str, NDArray[Any]]] = []
+    parts: list[Columns] = []
     refusals: list[InputError] = []
     tally = Tally()
     formats = [""] * len(choices)
@@ -81,15 +92,17 @@ def plan_table(choices: Sequence[Choice], space: Space, question: Question) -> P
         rows = []
         if question.pools != "disaggregated":
             name = "parts" if space.whole is None else "whole"
-            rows.append(aggregated_rows(choice, starts[name], named[name], question, tally))
+            asked = question.of(choice, apart=False)
+            rows.append(_told(aggregated_rows(choice, starts[name], named[name], asked, tally), asked, at))
         if question.pools != "aggregated" and space.parts is not None:
-            rows.append(disaggregated_rows(choice, starts["parts"], space.parts, question, tally))
-        parts += [columns | {"choice": np.full(len(columns["tp"]), at, dtype=np.int64)} for columns in rows]
+            asked = question.of(choice, apart=True)
+            rows.append(_told(disaggregated_rows(choice, starts["parts"], space.parts, asked, tally), asked, at))
+        parts += rows
     if refusals and not parts:
         raise refusals[0]
     columns = {
         name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0)
-        for name in ("choice", *COUNTS, *FIGURES)
+        for name in ("choice", *COUNTS, *FIGURES, *_MARGINS)
     }
     whole = {name: columns.pop(name).astype(np.int64) for name in ("choice", *COUNTS)}
     return PlanTable(
@@ -102,5 +115,13 @@ def plan_table(choices: Sequence[Choice], space: Space, question: Question) -> P
         prefill_replicas=whole["prefill_replicas"],
         gpus=whole["gpus"],
         **columns,
+        confidence=question.confidence,
         tally=tally,
     )
+
+
+def _told(columns: Columns, asked: Question, choice: int) -> Columns:
+    """``columns`` with the index of their choice and their margins."""
+    count = len(columns["tp"])
+    margins = {name: np.full(count, getattr(asked.margin, name.removesuffix("_margin"))) for name in _MARGINS}
+    return {**columns, **margins, "choice": np.full(count, choice, dtype=np.int64)}
