@@ -231,7 +231,6 @@ def _check_handover(model: Model, plan: Plan, engine: str) -> None:
 
 def _check_loads(engine: str, weights: _Weights) -> None:
     """Raises `InputError` where another engine than the plan's does not load the weights that it was judged with."""
-
     gguf = weights.word.endswith(".gguf")
     if weights.checkpoint is not None and gguf != (engine == "llama.cpp"):
         raise InputError(
