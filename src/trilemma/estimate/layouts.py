@@ -92,7 +92,7 @@ def check_context(model: Model, context: int | None, *, rescaled: bool = False) 
     if context is None or model.max_positions is None or rescaled or context <= model.max_positions:
         return
     raise InputError(
-        f"{counted(context, 'token')} a request are more than the {model.max_positions} positions of {model.name};"
+        f"{context} tokens a request are more than the {model.max_positions} positions of {model.name};"
         f" use at most {model.max_positions}, or give a configuration with rope scaling"
     )
 

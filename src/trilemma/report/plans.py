@@ -9,7 +9,7 @@ from trilemma.estimate.estimate import Estimate, Latency
 from trilemma.hardware.cluster import Cluster
 from trilemma.hardware.price import price_words
 from trilemma.intervals import Interval
-from trilemma.quantities import counted, show_count
+from trilemma.quantities import arrivals, counted, show_count
 from trilemma.report.tables import render_table
 from trilemma.search.found import Found
 from trilemma.search.quality import cache_quality
@@ -93,7 +93,7 @@ def load_words(workload: Serving) -> str:
     if workload.concurrency is not None:
         words.append(f"{counted(workload.concurrency, 'request')} at once")
     if workload.rate is not None:
-        words.append(f"{workload.rate:g} request{'' if workload.rate == 1 else 's'} a second")
+        words.append(arrivals(workload.rate))
     for name, target in (("TTFT", workload.ttft_ms), ("TPOT", workload.tpot_ms)):
         if target is not None:
             words.append(f"{name} ≤ {target:g} ms")
