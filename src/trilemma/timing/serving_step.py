@@ -11,6 +11,7 @@ import numpy as np
 from trilemma.formats.formats import Format
 from trilemma.plans import Layout
 from trilemma.quantities import Numbers
+from trilemma.timing.coefficients import spec_sheet
 from trilemma.timing.forward_pass import RESOURCES, Machine, PassTime, decode_step, prefill_pass
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.queueing import percentiles_s, token_gap_percentiles_s, waiting_s
@@ -18,9 +19,6 @@ from trilemma.timing.speculation import Speculation
 
 #: Short prompts are prefilled together; beyond so many tokens a pass is compute bound and nothing is saved.
 _PREFILL_TOKENS = 2048
-#: Prompt tokens that engines put into one step beside the decoding sequences, by default on data-centre cards: vLLM
-#: max_num_batched_tokens, SGLang chunked_prefill_size, TensorRT-LLM max_num_tokens.
-_STEP_TOKENS = 8192
 #: Requests in flight with which a rate that cannot be kept up with is priced.
 MOST_REQUESTS = 2**14
 
@@ -222,7 +220,7 @@ def prompts_together(fresh: Numbers, *, waiting: Numbers = np.inf) -> Any:
 def _prefills_a_token(load: _Load) -> Any:
     """Prompts of others that are prefilled between two tokens of a request: all of them over its output, as far as the steps
     have room."""
-    room = np.maximum(load.together, _STEP_TOKENS / load.fresh)
+    room = np.maximum(load.together, spec_sheet()["mixed_step"]["prompt_tokens"] / load.fresh)
     return np.minimum((load.running - 1) / load.osl, room)
 
 
