@@ -32,12 +32,32 @@ ENGINES = {"vllm", "sglang", "tensorrt-llm", "llama.cpp"}
 
 def test_every_term_scales_something_and_has_a_prior():
     assert set(priors().terms) == set(SCALED_BY)
-    doubled = scaled(Machine.of(cluster()).coefficients, dict.fromkeys(SCALED_BY, 2.0))
+    halved = scaled(Machine.of(cluster()).coefficients, dict.fromkeys(SCALED_BY, 0.5))
     plain = Machine.of(cluster()).coefficients
     for names in SCALED_BY.values():
         for name in names:
-            one, two = getattr(plain, name), getattr(doubled, name)
-            assert two == {key: 2 * share for key, share in one.items()} if isinstance(one, dict) else two == 2 * one
+            one, half = getattr(plain, name), getattr(halved, name)
+            assert half == {key: share / 2 for key, share in one.items()} if isinstance(one, dict) else half == one / 2
+
+
+def test_no_share_of_a_bandwidth_exceeds_it_and_routing_is_at_most_even():
+    raised = scaled(Machine.of(cluster()).coefficients, dict.fromkeys(SCALED_BY, 50.0))
+    for name in ("cache_stream", "link_share", "pcie_share", "network_share", "routing_evenness"):
+        assert getattr(raised, name) == 1.0
+    assert raised.step_s == pytest.approx(50 * Machine.of(cluster()).coefficients.step_s)
+
+
+def test_attention_links_and_hosts_do_not_know_how_weights_are_stored():
+    of_weights = {
+        "matmul", "stream", "experts_matmul", "experts_stream", "prefill_matmul", "prefill_experts", "kernel", "experts_kernel",
+    }  # fmt: skip
+    for term, widths in priors().widths.items():
+        by_level = dict(zip(LEVELS, widths, strict=True))
+        assert (by_level["kind"] > 0, by_level["deployment"] > 0) == (term in of_weights,) * 2
+        assert by_level["site"] > 0
+    one, other = (shipped().factors("vllm", find("h100-sxm"), precision) for precision in ("8-bit fp8", "4-bit bf16"))
+    for term in set(SCALED_BY) - of_weights:
+        assert one[term] == pytest.approx(other[term], rel=1e-3)
 
 
 def test_keys_are_engines_cards_and_precisions_never_models():
@@ -48,9 +68,12 @@ def test_keys_are_engines_cards_and_precisions_never_models():
     assert set(shipped().offsets[1]) <= ENGINES
     assert set(shipped().offsets[2]) <= cards
     for key in shipped().offsets[3]:
+        engine, accelerator = key.split(" ")
+        assert (engine in ENGINES, accelerator in cards) == (True,) * 2
+    for key in shipped().offsets[4]:
         engine, kind, bits, computed = key.split(" ")
         assert (engine in ENGINES, kind in kinds, bits.endswith("-bit"), computed.isalnum()) == (True,) * 4
-    for key in shipped().offsets[4]:
+    for key in shipped().offsets[5]:
         engine, accelerator, bits, _ = key.split(" ")
         assert (engine in ENGINES, accelerator in cards, bits.endswith("-bit")) == (True,) * 3
 
@@ -64,7 +87,7 @@ def test_multipliers_stay_within_what_hardware_allows():
 
 def test_a_deployment_that_nobody_measured_has_what_it_shares_and_what_its_nearest_relative_has():
     own = {"vllm nvidia-h100-sxm5-80gb 8-bit fp8": {"step": 1.0}}
-    terms = ServingTerms(offsets=({"all": {"step": 0.1}}, {"vllm": {"step": 0.2}}, {}, {}, own))
+    terms = ServingTerms(offsets=({"all": {"step": 0.1}}, {"vllm": {"step": 0.2}}, {}, {}, {}, own))
     assert terms.factors("vllm", find("h100-sxm5-80gb"), "8-bit fp8")["step"] == pytest.approx(math.exp(1.3))
     assert terms.factors("vllm", find("h200-sxm"), "8-bit fp8")["step"] == pytest.approx(math.exp(1.3))
     assert not terms.measured("vllm", find("h200-sxm"), "8-bit fp8")
@@ -75,6 +98,14 @@ def test_a_deployment_that_nobody_measured_has_what_it_shares_and_what_its_neare
     ):
         assert terms.factors(engine, find(card_name), precision)["step"] == pytest.approx(math.exp(0.3))
     assert terms.factors("other", find("h200-sxm"), "8-bit fp8")["step"] == pytest.approx(math.exp(0.1))
+
+
+def test_another_precision_of_a_card_keeps_what_its_engine_does_there():
+    sites = {f"vllm {find(name).id}": {"sequence": offset} for name, offset in (("h100-sxm", 0.1), ("h200-sxm", 0.2))}
+    runs = {f"vllm {find('h100-sxm').id} 8-bit fp8": {"matmul": 0.5}, f"vllm {find('h200-sxm').id} 16-bit bf16": {}}
+    terms = ServingTerms(offsets=({}, {}, {}, sites, {}, runs))
+    factors = terms.factors("vllm", find("h200-sxm"), "8-bit fp8")
+    assert (factors["sequence"], factors["matmul"]) == (pytest.approx(math.exp(0.2)), pytest.approx(math.exp(0.5)))
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp8", "nvfp4"])
@@ -97,7 +128,8 @@ def test_b300_is_not_slower_than_b200(precision):
 
 def test_levels_of_one_deployment():
     assert keys_of("vllm", find("h200-sxm"), "8-bit fp8") == (
-        "all", "vllm", "nvidia-h200-sxm", "vllm hbm 8-bit fp8", "vllm nvidia-h200-sxm 8-bit fp8",
+        "all", "vllm", "nvidia-h200-sxm", "vllm nvidia-h200-sxm", "vllm hbm 8-bit fp8",
+        "vllm nvidia-h200-sxm 8-bit fp8",
     )  # fmt: skip
     assert memory_class(find("rtx-4090")) == "gddr"
     assert memory_class(find("m2-ultra")) == "apple"

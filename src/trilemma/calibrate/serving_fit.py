@@ -1,6 +1,7 @@
 """Serving terms fitted to measured figures: one multiplier per term, shared by all and drawn towards it level by level.
 
-A figure's multipliers are ``exp(shared + engine + card + (engine, kind of card, precision) + (card, engine, precision))``.
+A figure's multipliers are ``exp`` of the sum of its offsets at every level of `serving_terms.LEVELS`: shared, engine, card,
+(engine, card), and for products of weights also (engine, kind of memory, precision) and (engine, card, precision).
 Every offset has a normal prior about zero, so that a level departs from the one above it only as far as its figures say
 (ridge on log offsets). Errors are logarithmic and large ones pull less than their square (pseudo-Huber).
 """
@@ -29,6 +30,8 @@ _EXPECTED = {"tpot": 0.08, "ttft": 0.40, "output": 0.16, "decode": 0.08, "prefil
 _STEP = 1e-4
 _MOST_MOVE = 0.7
 _MOST_OFFSET = 4.0
+#: Width of a term that a level has not: so narrow that nothing moves it.
+_NONE = 1e-5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,7 +158,7 @@ class _Problem:
             np.tile(np.array([priors.widths[term][level] for term in self.terms]), len(keys))
             for level, keys in enumerate(self.keys)
         ]
-        self.widths = np.concatenate(widths)
+        self.widths = np.maximum(np.concatenate(widths), _NONE)
 
     def from_terms(self, start: ServingTerms | None) -> Array:
         offsets = np.zeros((self.count, len(self.terms)))

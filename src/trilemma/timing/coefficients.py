@@ -95,8 +95,14 @@ SCALED_BY: Mapping[str, tuple[str, ...]] = {
 }
 
 
+#: Shares of a bandwidth, which nothing exceeds; products may exceed the peak that sums in FP32 where they sum in FP16.
+#: Routing is at most even: a token wakes its own experts and no more.
+_AT_MOST_ONE = ("cache_stream", "link_share", "pcie_share", "network_share", "routing_evenness")
+
+
 def scaled(coefficients: Coefficients, factors: Mapping[str, Numbers]) -> Coefficients:
-    """``coefficients`` with each term of `SCALED_BY` multiplied by its factor; terms without one stay."""
+    """``coefficients`` with each term of `SCALED_BY` multiplied by its factor, shares of a bandwidth up to all of it; terms
+    without a factor stay."""
     changed: dict[str, Any] = {}
     for term, factor in factors.items():
         for name in SCALED_BY[term]:
@@ -104,6 +110,9 @@ def scaled(coefficients: Coefficients, factors: Mapping[str, Numbers]) -> Coeffi
             changed[name] = (
                 {key: share * factor for key, share in value.items()} if isinstance(value, Mapping) else value * factor
             )
+    for name in _AT_MOST_ONE:
+        if name in changed:
+            changed[name] = np.minimum(changed[name], 1.0)
     return replace(coefficients, **changed)
 
 

@@ -160,7 +160,7 @@ class _Tally:
             flops_per_s=peak_flops(machine.accelerator, product.computed_in)
             * machine.coefficients.matmul_share(product.computed_in)
             * share,
-            bytes_per_s=machine.bandwidth * machine.coefficients.stream_share(product.bits) * stream,
+            bytes_per_s=machine.bandwidth * np.minimum(machine.coefficients.stream_share(product.bits) * stream, 1.0),
             scale=scale,
         )
 

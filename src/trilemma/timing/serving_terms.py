@@ -23,14 +23,17 @@ from trilemma.plans import Layout
 from trilemma.timing.coefficients import SCALED_BY
 from trilemma.timing.operators import ModelWork
 
-#: Levels of offsets, from what all share to one deployment.
-LEVELS = ("shared", "engine", "card", "kind", "deployment")
+#: Levels of offsets, from what all share to one deployment; a site is an engine on a card, whatever the precision.
+LEVELS = ("shared", "engine", "card", "site", "kind", "deployment")
+#: The first level that knows of a precision.
+_PRECISE = LEVELS.index("kind")
 
 
 def keys_of(engine: str, accelerator: Accelerator, precision: str) -> tuple[str, ...]:
     """The key of a deployment at each of `LEVELS`."""
     kind = memory_class(accelerator)
-    return ("all", engine, accelerator.id, f"{engine} {kind} {precision}", f"{engine} {accelerator.id} {precision}")
+    card = f"{engine} {accelerator.id}"
+    return ("all", engine, accelerator.id, card, f"{engine} {kind} {precision}", f"{card} {precision}")
 
 
 def memory_class(accelerator: Accelerator) -> str:
@@ -112,8 +115,11 @@ class ServingTerms:
     own: OwnSpread | None = None
 
     def factors(self, engine: str, accelerator: Accelerator, precision: str) -> dict[str, float]:
-        """The multiplier of every term for one deployment; one that was not measured has those of its nearest relative."""
-        keys = keys_of(engine, self.stand_in(engine, accelerator, precision) or accelerator, precision)
+        """The multiplier of every term for one deployment; one that was not measured has those of its nearest relative, and
+        keeps its own where its engine was run on its card in another precision."""
+        own = keys_of(engine, accelerator, precision)
+        relative = keys_of(engine, self.stand_in(engine, accelerator, precision) or accelerator, precision)
+        keys = (*own[:_PRECISE], *relative[_PRECISE:]) if own[_PRECISE - 1] in self.offsets[_PRECISE - 1] else relative
         sums = dict.fromkeys(SCALED_BY, 0.0)
         for known, key in zip(self.offsets, keys, strict=True):
             for term, offset in known.get(key, {}).items():
@@ -169,7 +175,7 @@ def _are_relatives(one: Accelerator, other: Accelerator) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Priors:
-    """How far each term may depart at each level: standard deviations of its logarithm."""
+    """How far each term may depart at each level: standard deviations of its logarithm; 0 where a level has no such term."""
 
     widths: Mapping[str, tuple[float, ...]]
 
@@ -182,9 +188,13 @@ class Priors:
 def priors() -> Priors:
     """The priors as shipped (``data/coefficients/serving_priors.toml``)."""
     data = _read("serving_priors.toml")
-    levels = data["levels"]
+    of_weights = data["weights"]
+    levels = {term: of_weights["levels"] if term in of_weights["terms"] else data["levels"] for term in data["terms"]}
     return Priors(
-        widths={term: tuple(width * levels[level] for level in LEVELS) for term, width in data["terms"].items()}
+        widths={
+            term: tuple(width * levels[term].get(level, 0.0) for level in LEVELS)
+            for term, width in data["terms"].items()
+        }
     )
 
 
