@@ -34,6 +34,8 @@ _MOST_ROWS, _LEAST_ROWS, _ELEMENTS = 128, 32, 2**16
 _KEPT_PASSES = 1000
 #: Passes before a judged one whose magnitudes delayed scaling learns, so that its scales are as old as in a real run.
 _LEARNING_PASSES = 2
+#: The method that Lightning calls for a pass, in place of the module itself.
+_STEP = "training_step"
 
 _Hook = Callable[[torch.nn.Module, Any, Any], None]
 
@@ -161,7 +163,7 @@ class Watch:
 
     def _wrap_training_step(self) -> None:
         """Lightning calls ``training_step``, from which parts of the module are called, but seldom the module itself."""
-        step = getattr(self.model, "training_step", None)
+        step = getattr(self.model, _STEP, None)
         if not callable(step):
             return
 
@@ -175,12 +177,12 @@ class Watch:
                 self._running = None
             return output
 
-        own = "training_step" in vars(self.model)
-        self.model.training_step = watched
+        own = _STEP in vars(self.model)
+        setattr(self.model, _STEP, watched)
         self._removers.append(
-            functools.partial(setattr, self.model, "training_step", step)
+            functools.partial(setattr, self.model, _STEP, step)
             if own
-            else functools.partial(delattr, self.model, "training_step")
+            else functools.partial(delattr, self.model, _STEP)
         )
 
     def _begin(self, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
