@@ -148,6 +148,9 @@ def test_manifests_that_grant_gpus(
         ("fit {m} --gpu h100-sxm --free-gib -4", "--free-gib: -4"),
         ("fit {m} --gpu h100-sxm --draft mtp:0", "mtp:0"),
         ("fit {m} --gpu h100-sxm --rate 1e30", "1e30 is out of range"),
+        ("fit {m} --gpu h100-sxm:8 --train 4096 --global-batch 8 --tokens T", "--tokens 'T'"),
+        ("fit {m} --gpu h100-sxm:8 --train 4096 --global-batch 8 --tokens nanB", "--tokens 'nanB'"),
+        ("fit {m} --gpu h100-sxm:8 --train 4096 --global-batch 8 --tokens ' '", "--tokens ''"),
         ("validate nothing.csv --worst -5", "--worst"),
     ],
 )

@@ -115,3 +115,37 @@ def test_log_replaces_our_lines_and_names_the_first_divergence(
     assert message.startswith("first divergence from the log: weights measured 17.99 GiB")
     assert f"{log}:2" in message
     assert differing["memory"]["items"][0]["bytes"] == pytest.approx(17.99 * 2**30, rel=1e-6)
+
+
+def test_blocks_of_an_early_log_are_the_pool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """vllm-project/vllm issue 2418: 229 blocks of 16 tokens admit 3,664 tokens and not 4,096."""
+    log = tmp_path / "start.log"
+    log.write_text("INFO 01-11 10:00:00 llm_engine.py:275] # GPU blocks: 229, # CPU blocks: 512\n")
+    command = "vllm serve meta-llama/Llama-2-7b-hf --dtype float16"
+    code, answer = check(capsys, "v100-sxm2-16gb", command, "--log", str(log))
+    assert code == 1
+    assert answer["verdict"]["stage"] == "kv_too_small"
+    assert answer["kv_cache"]["tokens"] == 229 * 16
+
+
+def test_a_log_of_more_cache_than_the_card_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "start.log"
+    log.write_text("INFO # GPU blocks: 99999999999999999999, # CPU blocks: 512\n")
+    words = ["--", "vllm", "serve", "meta-llama/Llama-2-7b-hf", "--dtype", "float16"]
+    assert main(["check", "--gpu", "v100-sxm2-16gb", "--log", str(log), *words]) == 2
+    shown = capsys.readouterr()
+    assert "start.log:1: a cache pool of" in shown.err
+    assert shown.err.count("\n") == 1
+    assert not shown.out
+
+
+@pytest.mark.parametrize(("gib", "told"), [("118.65", True), ("6.30", False)])
+def test_an_implausible_estimate_of_graphs_is_told(
+    gib: str, told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """vllm-project/vllm issue 53013: 118.65 GiB estimated on GB300; measured are 0.46 to 6.3 GB a card."""
+    log = tmp_path / "start.log"
+    log.write_text(f"INFO 09-01 10:00:00 [gpu_model_runner.py:5000] Estimated CUDA graph memory: {gib} GiB total\n")
+    _, answer = check(capsys, "gb300:8", "vllm serve Qwen/Qwen3-235B-A22B -tp 2 -dp 4 -ep", "--log", str(log))
+    said = [one["message"] for one in answer["warnings"] if one["code"] == "implausible-graph-estimate"]
+    assert any("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0" in one for one in said) == told

@@ -242,6 +242,7 @@ def test_names_from_files_stay_on_one_line_and_are_cut() -> None:
         ("chart.pdf", "give *.png, *.svg or *.html"),
         ("chart", "give *.png, *.svg or *.html"),
         ("missing/chart.svg", "there is no folder"),
+        ("x" * 300 + ".svg", "cannot be written"),
     ],
 )
 def test_file_that_cannot_be_drawn_to_is_refused_before_the_work(
@@ -253,7 +254,7 @@ def test_file_that_cannot_be_drawn_to_is_refused_before_the_work(
     assert words in shown.err
     assert shown.err.count("\n") == 1
     assert not shown.out
-    assert not path.exists()
+    assert not list(tmp_path.iterdir())
 
 
 def test_folder_is_no_file(tmp_path: Path) -> None:

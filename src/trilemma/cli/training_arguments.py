@@ -82,12 +82,11 @@ def read_training_workload(arguments: argparse.Namespace) -> TrainingWorkload:
     tokens = None
     if arguments.tokens is not None:
         text = arguments.tokens.strip()
-        if text[-1:] in "tT":
-            tokens = number(text[:-1]) * 1e12
-        elif text[-1:] in "bB":
-            tokens = number(text[:-1]) * 1e9
-        else:
-            tokens = float(parse_count(text, what="--tokens", decimal=True))
+        unit = {"t": 1e12, "b": 1e9}.get(text[-1:].lower())
+        try:
+            tokens = number(text[:-1]) * unit if unit else float(parse_count(text, what="--tokens", decimal=True))
+        except argparse.ArgumentTypeError as error:
+            raise InputError(f"--tokens {shorten(text)!r}: {error}; give a length such as 15T or 300B") from None
     rank = arguments.rank if arguments.rank is not None else 16
     targets = tuple(part.strip() for part in (arguments.targets or "").split(",") if part.strip())
     return TrainingWorkload(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,8 @@ from trilemma.workloads import Serving
 
 #: Memory totals of one kind of card differ by less than this between drivers.
 _SAME_CARD = 0.05
+#: Share of a card above which an estimate of CUDA graphs is no longer believed (measured: 0.46 to 6.3 GB a card).
+_PLAUSIBLE_GRAPHS = 0.10
 
 
 def check_command(
@@ -81,6 +84,11 @@ def _with_log(
         return start(kv_cache_bytes=n_bytes).pool
 
     predicted = start()
+    if "gpu_blocks" in figures and "kv_cache_bytes" not in figures:  # early engines print blocks, no GiB
+        blocks, where = figures["gpu_blocks"]
+        sized = start(extra={**pool.options.extra, "num-gpu-blocks-override": int(blocks)})
+        figures["kv_cache_bytes"] = (float(sized.pool.available_bytes), where)
+    _check_pool(figures, capacity, cluster)
     joined = given_lines(predicted, {name: value for name, (value, _) in figures.items()}, pool_of=pool_of, source=path)
     answer = from_start_up(joined, engine=engine, model=model, cluster=cluster, workload=workload, plan=plan)
     compared = compare(predicted, figures)
@@ -89,7 +97,8 @@ def _with_log(
     if told.outcome is not None:
         text = f"the log says so: {told.reason.text}" if told.reason else "the log says that it starts"
         verdict = Verdict(stage=told.outcome, probability=1.0, reason=text)
-    warnings = (*_other_card(capacity, cluster), *_divergence(compared), *answer.warnings)
+    cautions = (*_other_card(capacity, cluster), *_graph_estimate(figures, cluster), *_divergence(compared))
+    warnings = (*cautions, *answer.warnings)
     return replace(answer, verdict=verdict, extras=extras, warnings=warnings)
 
 
@@ -105,6 +114,35 @@ def _other_card(capacity: float | None, cluster: Cluster) -> tuple[Caution, ...]
         " this command?"
     )
     return (Caution(code="log-of-another-card", message=message),)
+
+
+def _check_pool(figures: Mapping[str, tuple[float, str]], capacity: float | None, cluster: Cluster) -> None:
+    """Raises `InputError` for a cache pool that the card of the log, or else the one named, could not hold."""
+    from trilemma.hardware.memory import runtime_total
+
+    n_bytes, where = figures.get("kv_cache_bytes", (0.0, ""))
+    if n_bytes > (capacity or runtime_total(cluster.accelerator).interval.value):
+        raise InputError(
+            f"{where}: a cache pool of {n_bytes / GIB:.4g} GiB per GPU is more than the card holds; name the card and the"
+            " model of the log"
+        )
+
+
+def _graph_estimate(figures: Mapping[str, tuple[float, str]], cluster: Cluster) -> tuple[Caution, ...]:
+    """Graphs measure some GiB; an estimate far above is the estimator's fault, and it is taken from the cache pool.
+
+    vllm-project/vllm issue 53013: 118.65 GiB estimated, and the engine ran once the estimate was off.
+    """
+    from trilemma.hardware.memory import runtime_total
+
+    estimated, where = figures.get("cuda_graph_estimate_bytes", (0.0, ""))
+    if estimated <= _PLAUSIBLE_GRAPHS * runtime_total(cluster.accelerator).interval.value:
+        return ()
+    message = (
+        f"the engine estimates {estimated / GIB:.2f} GiB for CUDA graphs ({where}), which is not plausible and is taken from"
+        " the cache pool: set VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 and keep a lower --gpu-memory-utilization"
+    )
+    return (Caution(code="implausible-graph-estimate", message=message),)
 
 
 def _comparison(one: Comparison) -> dict[str, Any]:

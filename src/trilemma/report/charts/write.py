@@ -29,10 +29,13 @@ def chart_file(text: str) -> Path:
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"--chart {shorten(text)}: no such kind of picture; give *.png, *.svg or *.html")
     folder = path.parent
-    if not folder.is_dir():
-        raise InputError(f"--chart {shorten(text)}: there is no folder {shorten(str(folder))}; make it first")
-    if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
-        raise InputError(f"--chart {shorten(text)} cannot be written; give another file")
+    try:
+        if not folder.is_dir():
+            raise InputError(f"--chart {shorten(text)}: there is no folder {shorten(str(folder))}; make it first")
+        if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+            raise InputError(f"--chart {shorten(text)} cannot be written; give another file")
+    except OSError as error:  # a name longer than the file system allows
+        raise InputError(f"--chart {shorten(text)} cannot be written: {error.strerror}; give another file") from None
     if importlib.util.find_spec("vl_convert") is None:
         raise InputError("--chart needs the extra for charts; pip install 'trilemma[charts]'")
     return path
