@@ -44,14 +44,19 @@ class Serving:
             )
         if self.rate is not None and self.concurrency is not None:
             raise InputError("--rate and --concurrency both state the load; give one of them")
+        if self.context is not None and (self.isl or 0) + (self.osl or 0) > self.context:
+            raise InputError(
+                f"--context {self.context} is shorter than a request of {self.isl or 0} + {self.osl or 0} tokens; raise it, or"
+                " give shorter lengths"
+            )
 
     @property
     def longest_request(self) -> int | None:
-        """Tokens of the longest request stated: ``context``, else prompt plus output; None when neither is given."""
+        """Tokens of the longest request stated: ``context``, else prompt plus output; None unless both lengths are given."""
         if self.context is not None:
             return self.context
-        if self.isl is not None:
-            return self.isl + (self.osl or 0)
+        if self.isl is not None and self.osl is not None:
+            return self.isl + self.osl
         return None
 
 

@@ -151,11 +151,22 @@ def test_manifests_that_grant_gpus(
         ("fit {m} --gpu h100-sxm:8 --train 4096 --global-batch 8 --tokens T", "--tokens 'T'"),
         ("fit {m} --gpu h100-sxm:8 --train 4096 --global-batch 8 --tokens nanB", "--tokens 'nanB'"),
         ("fit {m} --gpu h100-sxm:8 --train 4096 --global-batch 8 --tokens ' '", "--tokens ''"),
+        ("fit {m} --gpu h100-sxm --isl 200000", "--isl 200000 leaves no room"),
+        ("fit {m} --gpu h100-sxm --isl 1024 --osl 128 --context 512", "--context 512 is shorter"),
+        ("fit {m} --gpu h100-sxm --isl 127 --context 128 --prefill 1xTP1 --decode 1xTP1", "nothing to do"),
         ("validate nothing.csv --worst -5", "--worst"),
     ],
 )
 def test_options_that_cannot_be(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert said in refused(shlex.split(words.format(m="meta-llama/Llama-3.1-8B")), capsys)
+
+
+def test_prompts_alone_leave_the_context_to_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    """A prompt length without an output length says nothing of the longest request."""
+    assert main(["fit", "llama-3.1-8b", "--gpu", "h100-sxm", "--isl", "128", "--json"]) == 0
+    alone = json.loads(capsys.readouterr().out)
+    assert alone["inputs"]["plan"]["context"] == 131_072
+    assert any("outputs of 1,024 tokens" in one["message"] for one in alone["warnings"])
 
 
 def judged(command: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:

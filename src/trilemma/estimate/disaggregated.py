@@ -43,6 +43,7 @@ from trilemma.workloads import Serving
 #: Engines that hand a cache from a prefill to a decode instance: vLLM's KV connectors, SGLang's --disaggregation-mode,
 #: TensorRT-LLM's context and generation servers.
 DISAGGREGATING = ("vllm", "sglang", "tensorrt-llm")
+_NOTHING_TO_DECODE = "--osl 1 leaves a decode pool nothing to do; use one pool, or give a longer --osl"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,7 +131,7 @@ def _check(plan: Plan, cluster: Cluster, workload: Serving) -> None:
     if plan.gpus > cluster.gpus:
         raise InputError(f"the pools take {counted(plan.gpus, 'GPU')}, but --gpu names {cluster.gpus}")
     if workload.osl == 1:
-        raise InputError("--osl 1 leaves a decode pool nothing to do; use one pool")
+        raise InputError(_NOTHING_TO_DECODE)
 
 
 def _verdict(started: list[_Started]) -> Verdict:
@@ -164,6 +165,8 @@ def _speed(
 ) -> tuple[Speed, tuple[Caution, ...]]:
     """Latency and throughput of both pools; ``start`` is that of decode, whose slots hold the requests."""
     load, assumed = stated(workload, start)
+    if load.osl == 1:
+        raise InputError(_NOTHING_TO_DECODE)
     isl, osl = load.isl or ASSUMED_ISL, load.osl or ASSUMED_OSL
     prefill, decode = _roles(plan)
     work = model_work(model, cluster.accelerator)

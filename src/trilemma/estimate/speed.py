@@ -11,7 +11,7 @@ import numpy as np
 
 from trilemma import engines
 from trilemma.engines.base import StartUp
-from trilemma.errors import Caution
+from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Bottleneck, Latency, OperatorTime, Resource, SpeedEstimate
 from trilemma.estimate.operators import operators
 from trilemma.estimate.outside_cards import Spread, host_cautions, with_host
@@ -113,7 +113,10 @@ def _readers(plan: Plan) -> int:
 def stated(
     workload: Serving, start: StartUp, *, readers: int = ASSUMED_CONCURRENCY
 ) -> tuple[Serving, tuple[Caution, ...]]:
-    """The load with gaps filled, of requests at once ``readers`` or what the cache holds, and a caution for what was filled."""
+    """The load with gaps filled, of requests at once ``readers`` or what the cache holds, and a caution for what was filled.
+
+    Raises `InputError` for prompts of a length that leaves no token to answer with, where no output length is stated.
+    """
     assumed = []
     load = workload
     if load.isl is None:
@@ -121,7 +124,12 @@ def stated(
         load = replace(load, isl=isl, osl=load.osl or min(ASSUMED_OSL, isl))
         assumed.append(f"prompts of {show_count(isl)} and outputs of {counted(load.osl or 0, 'token')}")
     elif load.osl is None:
-        load = replace(load, osl=min(ASSUMED_OSL, max(start.context - load.isl, 1)))
+        if load.isl >= start.context:
+            raise InputError(
+                f"--isl {load.isl} leaves no room for output in a context of {start.context} tokens; give shorter prompts, or a"
+                " larger --context where the model has it"
+            )
+        load = replace(load, osl=min(ASSUMED_OSL, start.context - load.isl))
         assumed.append(f"outputs of {counted(load.osl or 0, 'token')}")
     if load.concurrency is None and load.rate is None:
         held = int(slots(start, length=(load.isl or 0) + (load.osl or 0)))
