@@ -148,6 +148,9 @@ def test_names_stay_inside_the_folder(name: str):
         {"offsets": {"kernel": 50.0}},
         {"offsets": {"x": 1}},
         {"a": 1},
+        {"precision": 3},
+        {"engine": ["vllm"]},
+        {"offsets": {"kernel": 10**400}},
     ],
 )
 def test_a_broken_profile_is_refused(change: dict[str, object]):

@@ -250,10 +250,14 @@ def load(name: str) -> Profile:
         points = tuple(Point(**point) for point in document.pop("points"))
         own = _own(document.pop("own", None))
         profile = Profile(**document, points=points, own=own)
+        if not all(
+            isinstance(text, str) for text in (profile.name, profile.engine, profile.accelerator, profile.precision)
+        ):
+            raise TypeError("texts")
         offsets = {str(term): float(value) for term, value in profile.offsets.items()}
         if not set(offsets) <= set(_WIDTHS) or not all(abs(value) <= _MOST_OFFSET for value in offsets.values()):
             raise ValueError("offsets")
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         raise InputError(
             f"{shorten(str(path))} is not a profile; make it again with trilemma calibrate serving"
         ) from None
