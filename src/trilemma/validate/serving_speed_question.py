@@ -40,6 +40,8 @@ _ENGINES = (
 )
 #: Tier of a row → its weight in a fit.
 _TRUST = {"B": 0.5, "C": 0.0}
+#: The wait for a first token hangs on how a load began (all at once, or as others end), which only tier A lets one know.
+_BEGUN = {"B": 0.0, "C": 0.0}
 #: InferenceX draws lengths evenly from 80 to 100 % of the nominal ones (its RANDOM_RANGE_RATIO), 90 % in the mean.
 _DRAWN_SHARE = 0.9
 _QUEUED = ("max load", "scenario=offline")
@@ -50,7 +52,8 @@ class SpeedQuestion:
     """What is asked of timing. ``isl`` and ``osl`` are mean tokens; ``concurrency`` is infinite where all is queued.
 
     ``precision`` is what the row calls its weights; ``layout.dp`` counts replicas of attention. ``trust`` is the weight of
-    the row in a fit: usable with assumptions counts half, flagged or contradictory nothing.
+    the row in a fit: usable with assumptions counts half (its time to first token nothing), flagged or contradictory
+    nothing.
     """
 
     model: Model
@@ -97,7 +100,7 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
         metric=metric,
         measured=measured,
         assumed=tuple(assumed),
-        trust=_TRUST.get(row.text("tier").upper(), 1.0),
+        trust=_trust(row.text("tier").upper(), metric),
     )
 
 
@@ -110,6 +113,10 @@ def engine_of(text: str) -> str:
         if lower.startswith(start):
             return engine
     raise UnusableRow(f"engine {shorten(text)!r}: its steps are not modelled")
+
+
+def _trust(tier: str, metric: str) -> float:
+    return (_BEGUN if metric == "ttft_ms" else _TRUST).get(tier, 1.0)
 
 
 def _metric(row: Row) -> tuple[str, float]:
