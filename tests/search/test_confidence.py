@@ -34,7 +34,7 @@ def test_a_limit_is_met_with_the_chance_that_it_was_made_for(chance):
 def test_every_plan_shown_holds_each_target_with_the_chance_asked_for(pools):
     made = []
     for confidence in (0.5, 0.8, 0.95):
-        result = _search(confidence, pools=pools, ttft_ms=3000, tpot_ms=40)
+        result = _search(confidence, pools=pools, ttft_ms=6000, tpot_ms=40)
         assert result.meets_targets
         assert all(joint_chance(found.estimate) >= confidence - 0.001 for found in result.plans)
         made.append(result.plans[0].estimate.speed.tokens_per_s_per_gpu.value)
