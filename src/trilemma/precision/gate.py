@@ -18,12 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trilemma.errors import InputError
-from trilemma.intervals import student_t_95
+from trilemma.intervals import NINETY, student_t_95
 
 Array = NDArray[np.float64]
 Outcome = Literal["pass", "fail", "not enough data"]
 
-_Z95 = 1.645
 _BLOCKS = 20
 _MOST_CORRELATION = 0.95
 _LEAST_STEPS = 20
@@ -197,7 +196,7 @@ def _judged(
     if high < rules.margin:
         reason = f"the gap of {gap:+.2%} lies below the margin of {rules.margin:.2%} with 95 % confidence (up to {high:+.2%})"
         return _outcome("pass", reason, gap, low, high, steps, tail, runs)
-    needed = max(2, math.ceil(min(runs) * (_Z95 * error / rules.margin * 1.5) ** 2) + 1)
+    needed = max(2, math.ceil(min(runs) * (NINETY * error / rules.margin * 1.5) ** 2) + 1)
     reason = (
         f"the gap of {gap:+.2%} may be anything from {low:+.2%} to {high:+.2%}, the margin is {rules.margin:.2%}:"
         f" about {needed} runs a side would settle it, or a longer tail"
