@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from trilemma.engines.versions import Version
 from trilemma.errors import InputError, shorten
+from trilemma.plans import Plan
 
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,100}")
 
@@ -36,6 +39,13 @@ def image(engine: str, maker: str, *, release: str = "", build: str = "") -> str
     """The public image of one release for the maker's cards; None where there is none."""
     pattern = of_engine(engine)["images"].get(maker)
     return None if pattern is None else str(pattern).format(release=release, build=f"-{build}" if build else "")
+
+
+def released(plan: Plan, stated: str | None, versions: Sequence[Version], *, engine: str) -> tuple[Plan, str]:
+    """(``plan`` with its engine's version, that version): its own, else the one ``stated``, else the newest of ``versions``."""
+    newest = ".".join(map(str, versions[-1]))
+    release = release_text(plan.engine.version or stated or newest, engine=engine)
+    return replace(plan, engine=replace(plan.engine, version=release)), release
 
 
 def release_text(text: str, *, engine: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -42,9 +41,7 @@ def fleet(
     *, model: str, plan: Plan, version: str | None, maker: str, per_node: int | None, latent: bool | None = None
 ) -> Fleet:
     """The engines of ``plan``; arguments and errors as `trilemma.engines.vllm.deploy.fleet`."""
-    newest = ".".join(map(str, table().versions[-1]))
-    release = facts.release_text(plan.engine.version or version or newest, engine="SGLang")
-    plan = replace(plan, engine=replace(plan.engine, version=release))
+    plan, release = facts.released(plan, version, table().versions, engine="SGLang")
     at = table().at(release)
     pools = checked_pools(plan)
     apart = len(pools) > 1

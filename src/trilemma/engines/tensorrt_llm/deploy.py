@@ -34,9 +34,7 @@ def fleet(
 
     Whole replicas (``--dp`` without experts in common) are engines of their own.
     """
-    newest = ".".join(map(str, table().versions[-1]))
-    release = facts.release_text(plan.engine.version or version or newest, engine="TensorRT-LLM")
-    plan = replace(plan, engine=replace(plan.engine, version=release))
+    plan, release = facts.released(plan, version, table().versions, engine="TensorRT-LLM")
     pools = checked_pools(plan)
     apart = len(pools) > 1
     since = _FACTS["disaggregated"]["since"]

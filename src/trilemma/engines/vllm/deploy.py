@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -50,9 +49,7 @@ def fleet(
     Raises `InputError` for what `trilemma.engines.vllm.write.write` refuses, and for layouts that the version cannot spread
     over nodes.
     """
-    newest = ".".join(map(str, table().versions[-1]))
-    release = facts.release_text(plan.engine.version or version or newest, engine="vLLM")
-    plan = replace(plan, engine=replace(plan.engine, version=release))
+    plan, release = facts.released(plan, version, table().versions, engine="vLLM")
     at = table().at(release)
     pools = checked_pools(plan)
     apart = len(pools) > 1
