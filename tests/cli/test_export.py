@@ -13,7 +13,7 @@ import yaml
 
 from trilemma.cli.main import main
 from trilemma.engines import get
-from trilemma.engines.commands import extract
+from trilemma.engines.extract import extract
 from trilemma.engines.vllm.deploy import image
 from trilemma.engines.vllm.flags import lookup, table
 from trilemma.engines.vllm.read import read

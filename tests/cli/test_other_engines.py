@@ -11,7 +11,7 @@ import yaml
 
 from trilemma.cli.main import main
 from trilemma.engines import get
-from trilemma.engines.commands import extract
+from trilemma.engines.extract import extract
 
 _SGLANG = "python3 -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 2 --context-length 8192"
 

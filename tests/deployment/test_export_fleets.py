@@ -18,7 +18,7 @@ from fleets import OPTIONS, apart, containers, document, expanded, own_options, 
 
 from trilemma.cli.main import main
 from trilemma.engines import get
-from trilemma.engines.commands import extract
+from trilemma.engines.extract import extract
 from trilemma.plans import EngineRef, Layout, Plan, Pool
 
 Captured = pytest.CaptureFixture[str]

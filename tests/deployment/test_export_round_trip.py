@@ -13,7 +13,7 @@ from fleets import apart, document, served
 
 from trilemma.cli.main import main
 from trilemma.engines import get
-from trilemma.engines.commands import extract
+from trilemma.engines.extract import extract
 from trilemma.engines.translation import for_engine
 from trilemma.errors import InputError
 from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions

@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from trilemma.cli.main import main
+from trilemma.commands.bounded_yaml import load_all
 from trilemma.engines import deployer, get
-from trilemma.engines.bounded_yaml import load_all
-from trilemma.engines.commands import extract
 from trilemma.engines.deployment import facts, kubernetes, llm_d, llm_d_chart, scripts
 from trilemma.engines.deployment.fleet import nodes_for
 from trilemma.engines.deployment.yaml_text import yaml_text
+from trilemma.engines.extract import extract
 from trilemma.errors import InputError
 from trilemma.plans import Plan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trilemma import engines
-from trilemma.engines.flags import edits
+from trilemma.commands.flags import edits
 from trilemma.engines.vllm.flags import table
 
 

@@ -6,8 +6,8 @@ import tomllib
 
 import pytest
 
+from trilemma.commands.flags import read_table
 from trilemma.data.digest import DATA
-from trilemma.engines.flags import read_table
 
 FILES = sorted(
     path.name for path in (DATA / "engines").glob("*_flags.toml") if "\n[flags]\n" in path.read_text(encoding="utf-8")

@@ -5,11 +5,11 @@ import shlex
 
 import pytest
 
-from trilemma.engines.commands import extract
+from trilemma.commands.option_words import read_options
+from trilemma.engines.extract import extract
 from trilemma.engines.megatron.architecture import flags_of_model, model_from_flags
 from trilemma.engines.megatron.read import read
 from trilemma.engines.megatron.write import write
-from trilemma.engines.option_words import read_options
 from trilemma.engines.training import framework_facts, read_training
 from trilemma.errors import InputError
 from trilemma.models.parameters import count

@@ -9,7 +9,7 @@ import pytest
 
 from trilemma.engines import get
 from trilemma.engines.base import EngineCommand
-from trilemma.engines.commands import extract
+from trilemma.engines.extract import extract
 from trilemma.engines.vllm.flags import lookup, table
 from trilemma.engines.vllm.read import read
 from trilemma.errors import InputError

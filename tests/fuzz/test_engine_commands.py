@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trilemma.engines.bounded_yaml import load_all
-from trilemma.engines.commands import extract
-from trilemma.engines.shell_words import split_commands
+from trilemma.commands.bounded_yaml import load_all
+from trilemma.commands.shell_words import split_commands
+from trilemma.engines.extract import extract
 from trilemma.engines.vllm.flags import table
 from trilemma.engines.vllm.log import read_log
 from trilemma.engines.vllm.read import read

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trilemma.engines.bounded_yaml import read_text
+from trilemma.commands.bounded_yaml import read_text
 from trilemma.errors import InputError, shorten
 
 _MOST_BYTES = 64 * 2**20

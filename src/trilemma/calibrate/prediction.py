@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trilemma.commands.bounded_yaml import read_text
 from trilemma.engines import DEPLOYED, canonical
-from trilemma.engines.bounded_yaml import read_text
 from trilemma.engines.deployment.facts import of_engine
 from trilemma.errors import InputError, shorten
 from trilemma.models.architecture import Model

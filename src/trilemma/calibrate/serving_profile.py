@@ -19,7 +19,7 @@ import numpy as np
 
 from trilemma.calibrate.bench_files import Point
 from trilemma.calibrate.serving_fit import Bench, fit, predict
-from trilemma.engines.bounded_yaml import read_text
+from trilemma.commands.bounded_yaml import read_text
 from trilemma.errors import InputError, shorten
 from trilemma.hardware.catalogue import find
 from trilemma.intervals import student_t_95

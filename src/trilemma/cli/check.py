@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from trilemma import engines
     from trilemma.cli.check_exported import expected_load, exported_weights, prediction_beside
-    from trilemma.engines.commands import extract
+    from trilemma.engines.extract import extract
     from trilemma.engines.loading import while_loading
     from trilemma.engines.training import trainable
     from trilemma.estimate.checking import check_command

@@ -71,7 +71,7 @@ def _trains(estimate: Mapping[str, Any]) -> bool:
 
 
 def _document(path: str) -> Mapping[str, Any]:
-    from trilemma.engines.bounded_yaml import read_text
+    from trilemma.commands.bounded_yaml import read_text
 
     def refuse(name: str) -> Any:
         raise ValueError(name)

@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     """0 when the command goes on as it stands, 1 when a flag is refused or the plan does not start."""
     from trilemma import engines
     from trilemma.cli.check_exported import exported_weights, prediction_beside
-    from trilemma.engines.commands import extract
+    from trilemma.engines.extract import extract
     from trilemma.engines.loading import while_loading
     from trilemma.estimate.upgrade import upgrade
     from trilemma.quantities import GIB

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trilemma.commands.command_line import Settings
+from trilemma.commands.flags import FlagTable, strict_json
 from trilemma.engines.base import EngineCommand
-from trilemma.engines.command_line import Settings
-from trilemma.engines.flags import FlagTable, strict_json
 from trilemma.errors import Caution, InputError, nearest, shorten
 from trilemma.plans import Layout
 from trilemma.quantities import counted
@@ -57,11 +57,11 @@ class Launch:
 
 
 def take_apart(words: list[str], *, engine: str, subcommands: tuple[str, ...] = ("serve",)) -> Launch:
-    """Environment, image and flags of a command as `trilemma.engines.commands.extract` gives it.
+    """Environment, image and flags of a command as `trilemma.engines.extract.extract` gives it.
 
     Images whose entry point is the engine itself are given one of its ``subcommands``, which is dropped.
     """
-    from trilemma.engines.commands import image_engine, program_at_start  # writing a command needs no reader
+    from trilemma.engines.extract import image_engine, program_at_start  # writing a command needs no reader
 
     environment: dict[str, str] = {}
     while words and (match := _ASSIGNMENT.fullmatch(words[0])):

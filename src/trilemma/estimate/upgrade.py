@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, is_dataclass, replace
 from typing import Any, Protocol, cast
 
 from trilemma import engines
+from trilemma.commands.flags import FlagTable
 from trilemma.engines.base import Engine, EngineCommand, StartUp
-from trilemma.engines.flags import FlagTable
 from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.layouts import check_context, check_layout
@@ -83,7 +83,7 @@ def upgrade(
     cluster: Cluster,
     free_bytes: float | None = None,
 ) -> Upgrade:
-    """The command ``words`` (as `trilemma.engines.commands.extract` gives them) under version ``old`` and ``new``.
+    """The command ``words`` (as `trilemma.engines.extract.extract` gives them) under version ``old`` and ``new``.
 
     Raises `InputError` for an engine whose versions are not told apart and for versions that are none.
     """

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from trilemma.engines import canonical
 from trilemma.engines.deployment.facts import of_engine
-from trilemma.engines.versions import padded, parse_version
 from trilemma.models.architecture import Model, RecurrentState, SoftmaxAttention
 from trilemma.plans import EngineRef, Layout
+from trilemma.versions import padded, parse_version
 
 
 def sides_refused(engine: EngineRef, layout: Layout) -> Mapping[str, NDArray[np.bool_]]:

@@ -299,7 +299,7 @@ def _version(row: Row, assumed: list[str], engine: str = "vllm") -> tuple[str | 
 
 
 def _other_version(text: str, engine: str, assumed: list[str]) -> str | None:
-    from trilemma.engines.versions import parse_version
+    from trilemma.versions import parse_version
 
     try:
         return text if text and parse_version(text, engine=engine) else None

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trilemma.engines.bounded_yaml import load_all, read_text
+from trilemma.commands.bounded_yaml import load_all, read_text
+from trilemma.commands.option_words import real, truth, whole
 from trilemma.engines.deepspeed.config import DeepSpeedConfig, from_mapping, read_config
-from trilemma.engines.option_words import real, truth, whole
 from trilemma.engines.training import framework_facts, unknown_caution
 from trilemma.engines.transformers.run import Sharding
 from trilemma.errors import Caution, InputError, shorten

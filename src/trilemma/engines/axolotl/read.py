@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trilemma.engines.bounded_yaml import load_all, read_text
+from trilemma.commands.bounded_yaml import load_all, read_text
+from trilemma.commands.launchers import split_launch
+from trilemma.commands.option_words import read_options, truth, whole
 from trilemma.engines.deepspeed.config import DeepSpeedConfig, from_mapping, read_config
-from trilemma.engines.launchers import split_launch
-from trilemma.engines.option_words import read_options, truth, whole
 from trilemma.engines.training import TrainingCommand, framework_facts, unknown_caution
 from trilemma.engines.transformers.run import Run, Sharding, assemble
 from trilemma.errors import InputError, shorten

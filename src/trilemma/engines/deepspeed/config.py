@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trilemma.engines.option_words import real, truth, whole
+from trilemma.commands.option_words import real, truth, whole
 from trilemma.engines.training import framework_facts, unknown_caution
 from trilemma.engines.transformers.run import Sharding
 from trilemma.errors import Caution, InputError, shorten

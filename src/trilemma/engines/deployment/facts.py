@@ -10,9 +10,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from trilemma.engines.versions import Version
 from trilemma.errors import InputError, shorten
 from trilemma.plans import Plan
+from trilemma.versions import Version
 
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,100}")
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trilemma.commands.command_line import Settings, read_settings
 from trilemma.engines.base import EngineCommand
-from trilemma.engines.command_line import Settings, read_settings
 from trilemma.engines.launch import EVERY_CARD, flag_cautions, named_model, take_apart, uncounted
 from trilemma.engines.llama_cpp.facts import for_version
 from trilemma.engines.llama_cpp.flags import table

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from trilemma.commands.flags import Flag, words_of
 from trilemma.engines import canonical
-from trilemma.engines.flags import Flag, words_of
 from trilemma.engines.launch import check_model_word
 from trilemma.engines.llama_cpp.cards import cache_format, cells_of
 from trilemma.engines.llama_cpp.facts import for_version

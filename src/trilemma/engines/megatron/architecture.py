@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from trilemma.engines.option_words import Options
+from trilemma.commands.option_words import Options
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.models.architecture import DenseFfn, ExpertFfn, LatentAttention, Model, SoftmaxAttention
 from trilemma.models.read import model_from_config

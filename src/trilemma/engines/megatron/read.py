@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from trilemma.engines.launchers import Launch, split_launch
+from trilemma.commands.launchers import Launch, split_launch
+from trilemma.commands.option_words import Options, read_options
 from trilemma.engines.megatron.architecture import model_from_flags
-from trilemma.engines.option_words import Options, read_options
 from trilemma.engines.training import TrainingCommand, framework_facts, replicas, steps_per_batch, unknown_caution
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.memory.stages import stage_sizes

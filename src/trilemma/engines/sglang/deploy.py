@@ -25,9 +25,9 @@ from trilemma.engines.deployment.routers import http_router
 from trilemma.engines.sglang.flags import table
 from trilemma.engines.sglang.read import VARIABLES
 from trilemma.engines.sglang.write import settings, write
-from trilemma.engines.versions import Version, padded, parse_version
 from trilemma.errors import InputError
 from trilemma.plans import Plan, Pool
+from trilemma.versions import Version, padded, parse_version
 
 #: Options of one node or pool of a deployment: the fleet says them anew.
 _FLEET = (

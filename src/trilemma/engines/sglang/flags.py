@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilemma.engines.flags import FlagTable, read_table
+from trilemma.commands.flags import FlagTable, read_table
 
 
 def table() -> FlagTable:

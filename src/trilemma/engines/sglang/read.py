@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from trilemma.commands.command_line import Settings, read_settings
 from trilemma.engines.base import EngineCommand
-from trilemma.engines.command_line import Settings, read_settings
 from trilemma.engines.launch import (
     check_visible,
     flag_cautions,
@@ -34,7 +34,7 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     """The plan that an SGLang command asks for.
 
     ``argv``: ``[NAME=value…] sglang serve MODEL flags…`` or ``python -m sglang.launch_server --model-path …``, as
-    `trilemma.engines.commands.extract` gives them; ``version`` overrides what an image's tag says. Unknown flags are
+    `trilemma.engines.extract.extract` gives them; ``version`` overrides what an image's tag says. Unknown flags are
     named, not fatal. Raises `InputError` naming flag, value and remedy.
     """
     launch = take_apart([str(word) for word in argv], engine="sglang")

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from trilemma.commands.flags import Flag, words_of
 from trilemma.engines import canonical
-from trilemma.engines.flags import Flag, words_of
 from trilemma.engines.launch import check_model_word
 from trilemma.engines.sglang.flags import table
 from trilemma.engines.sglang.read import METHODS, VARIABLES
-from trilemma.engines.versions import Version
 from trilemma.errors import InputError, shorten
 from trilemma.plans import Layout, Plan, Pool, ServeOptions
 from trilemma.quantities import GIB
+from trilemma.versions import Version
 
 
 def write(*, model: str, plan: Plan) -> list[str]:

@@ -9,7 +9,7 @@ from trilemma.engines.base import EngineCommand, Stage, StartUp
 from trilemma.plans import Plan
 
 if TYPE_CHECKING:
-    from trilemma.engines.flags import FlagTable
+    from trilemma.commands.flags import FlagTable
 
 __all__ = ["TensorrtLlm"]
 

@@ -12,9 +12,9 @@ from trilemma.engines.deployment import facts
 from trilemma.engines.deployment.fleet import End, Fleet, Group, Route, Router, alone, checked_pools, nodes_for
 from trilemma.engines.tensorrt_llm.flags import table
 from trilemma.engines.tensorrt_llm.write import YAML, write, yaml_options
-from trilemma.engines.versions import padded, parse_version
 from trilemma.errors import InputError
 from trilemma.plans import Plan, Pool
+from trilemma.versions import padded, parse_version
 
 _FACTS = facts.of_engine("tensorrt-llm")
 #: File of the orchestrator between pools.

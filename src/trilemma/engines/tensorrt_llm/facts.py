@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from trilemma.data.plain_toml import read_data
-from trilemma.engines.versions import Version, in_force, padded, parse_version
 from trilemma.errors import Caution, shorten
+from trilemma.versions import Version, in_force, padded, parse_version
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
+from trilemma.commands.flags import FlagTable, read_table
 from trilemma.data.plain_toml import read_data
-from trilemma.engines.flags import FlagTable, read_table
 
 _FILE = "tensorrt_llm_flags.toml"
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trilemma.commands.bounded_yaml import load_all
+from trilemma.commands.command_line import Setting, Settings, read_settings
+from trilemma.commands.flags import parse_value
+from trilemma.commands.named_files import text_of
 from trilemma.engines.base import EngineCommand
-from trilemma.engines.bounded_yaml import load_all
-from trilemma.engines.command_line import Setting, Settings, read_settings
-from trilemma.engines.flags import parse_value
 from trilemma.engines.launch import check_visible, flag_cautions, named_model, share_of_card, take_apart
-from trilemma.engines.named_files import text_of
 from trilemma.engines.tensorrt_llm.flags import keys, table
 from trilemma.errors import InputError, shorten
 from trilemma.plans import Draft, EngineRef, Layout, Plan, Pool, ServeOptions

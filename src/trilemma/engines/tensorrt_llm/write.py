@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from trilemma.commands.flags import words_of
 from trilemma.engines import canonical
-from trilemma.engines.flags import words_of
 from trilemma.engines.launch import check_model_word
 from trilemma.engines.tensorrt_llm.flags import table
 from trilemma.errors import InputError, shorten

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from trilemma.engines.launchers import split_launch
+from trilemma.commands.launchers import split_launch
 from trilemma.engines.torchtitan.settings import Settings, settings_of
 from trilemma.engines.training import TrainingCommand, framework_facts, replicas, steps_per_batch, unknown_caution
 from trilemma.errors import Caution, InputError, shorten

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trilemma.engines.bounded_yaml import read_text
-from trilemma.engines.option_words import read_options, real, truth, whole
+from trilemma.commands.bounded_yaml import read_text
+from trilemma.commands.option_words import read_options, real, truth, whole
 from trilemma.engines.training import framework_facts
 from trilemma.errors import InputError, UnknownName, shorten
 

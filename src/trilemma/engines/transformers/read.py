@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trilemma.commands.launchers import Launch, split_launch
+from trilemma.commands.option_words import Options, read_options, whole
 from trilemma.engines.accelerate.config import AccelerateConfig, accelerate_from_mapping, read_accelerate
 from trilemma.engines.deepspeed.config import DeepSpeedConfig, read_config
-from trilemma.engines.launchers import Launch, split_launch
-from trilemma.engines.option_words import Options, read_options, whole
 from trilemma.engines.training import TrainingCommand, framework_facts, unknown_caution
 from trilemma.engines.transformers.run import Run, Sharding, assemble
 from trilemma.errors import InputError, shorten
@@ -83,7 +83,7 @@ def _accelerate(launch: Launch) -> AccelerateConfig | None:
         found = read_accelerate(path)
         if len(given.words) == 1:
             return found
-        from trilemma.engines.bounded_yaml import load_all, read_text
+        from trilemma.commands.bounded_yaml import load_all, read_text
 
         document = dict(load_all(read_text(Path(path)), name=path)[0])
     return accelerate_from_mapping(_launch_flags(given, document), name=path or "accelerate launch")

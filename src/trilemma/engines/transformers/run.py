@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from trilemma.engines.launchers import Launch
+from trilemma.commands.launchers import Launch
 from trilemma.engines.training import TrainingCommand, framework_facts, replicas
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.models.resolve import load_model

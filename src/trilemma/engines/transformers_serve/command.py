@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from trilemma.commands.command_line import read_settings
+from trilemma.commands.flags import FlagTable, read_table, words_of
 from trilemma.engines import canonical
 from trilemma.engines.base import EngineCommand
-from trilemma.engines.command_line import read_settings
-from trilemma.engines.flags import FlagTable, read_table, words_of
 from trilemma.engines.launch import (
     EVERY_CARD,
     check_model_word,

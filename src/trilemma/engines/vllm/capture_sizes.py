@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trilemma.engines.command_line import Settings
-from trilemma.engines.flags import FlagTable
-from trilemma.engines.versions import Version
+from trilemma.commands.command_line import Settings
+from trilemma.commands.flags import FlagTable
 from trilemma.errors import InputError, shorten
 from trilemma.plans import ServeOptions
+from trilemma.versions import Version
 
 _MOST_SIZES = 8192
 _SIZE_FLAGS = ("cudagraph-capture-sizes", "max-cudagraph-capture-size", "cuda-graph-sizes")

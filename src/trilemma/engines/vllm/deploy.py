@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from trilemma.commands.flags import value_text
 from trilemma.engines.deployment import facts
 from trilemma.engines.deployment.fleet import (
     FIRST_RANK,
@@ -24,12 +25,11 @@ from trilemma.engines.deployment.fleet import (
     nodes_for,
 )
 from trilemma.engines.deployment.routers import http_router
-from trilemma.engines.flags import value_text
-from trilemma.engines.versions import Version, padded, parse_version
 from trilemma.engines.vllm.flags import table
 from trilemma.engines.vllm.write import settings, write
 from trilemma.errors import InputError
 from trilemma.plans import Plan, Pool
+from trilemma.versions import Version, padded, parse_version
 
 #: Options of one node or pool of a deployment: the fleet says them anew.
 _FLEET = (

@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any, Literal
 
 from trilemma.data.plain_toml import read_data
-from trilemma.engines.versions import Version, in_force, parse_version
 from trilemma.errors import Caution, InputError, shorten
+from trilemma.versions import Version, in_force, parse_version
 
 __all__ = ["BatchDefaults", "GraphSizes", "Version", "VllmFacts", "for_version", "parse_version", "release_of"]
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trilemma.commands.command_line import Settings
 from trilemma.engines.base import EngineCommand
-from trilemma.engines.command_line import Settings
 from trilemma.engines.launch import check_visible, flag_cautions, named_model, share_of_card, take_apart, uncounted
 from trilemma.engines.vllm.capture_sizes import read_capture_sizes
 from trilemma.engines.vllm.flags import table
@@ -26,7 +26,7 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
 
     ``argv``: ``[NAME=value…] vllm serve MODEL flags…``, ``python -m vllm.entrypoints.openai.api_server --model …`` or
     ``[NAME=value…] vllm/vllm-openai:TAG flags…`` (a version in the tag becomes the plan's engine version), as
-    `trilemma.engines.commands.extract` gives them. Unknown flags are named, not fatal. ``facts`` hold ``environment``,
+    `trilemma.engines.extract.extract` gives them. Unknown flags are named, not fatal. ``facts`` hold ``environment``,
     ``server`` (flags without effect on the plan), ``gpus_visible`` where the command says so, and ``image``. Raises
     `InputError` naming flag, value and remedy.
     """

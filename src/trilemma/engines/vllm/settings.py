@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from trilemma.engines import command_line
-from trilemma.engines.command_line import Settings
+from trilemma.commands import command_line
+from trilemma.commands.command_line import Settings
 from trilemma.engines.vllm.flags import table
 
 _LEVEL = "--optimization-level"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trilemma.engines.command_line import Settings
+from trilemma.commands.command_line import Settings
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.plans import Draft
 

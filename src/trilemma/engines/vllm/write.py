@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from trilemma.engines.flags import Flag, FlagTable, words_of
+from trilemma.commands.flags import Flag, FlagTable, words_of
 from trilemma.engines.launch import check_model_word
 from trilemma.engines.vllm.capture_sizes import capture_settings
 from trilemma.engines.vllm.flags import table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from trilemma.engines.shell_words import MOST_CHARACTERS, split_commands
+from trilemma.commands.shell_words import MOST_CHARACTERS, split_commands
 from trilemma.errors import InputError
 
 _DEFINITION = re.compile(r"(?m)^[ \t]*(?:declare -a |local |export )?([A-Za-z_]\w{0,127})(\+?)=\(")

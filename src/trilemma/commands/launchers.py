@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from trilemma.engines.option_words import whole
+from trilemma.commands.option_words import whole
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w{0,127})=(.*)", re.DOTALL)
 _NODES = ("--nnodes", "--num_nodes", "--num_machines", "-N", "--nodes")

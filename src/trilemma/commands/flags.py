@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from trilemma.data.digest import DATA
 from trilemma.data.plain_toml import loads
-from trilemma.engines.versions import Version, padded, parse_version
 from trilemma.errors import InputError, shorten
+from trilemma.versions import Version, padded, parse_version
 
 Kind = Literal[
     "int", "count", "count_or_auto", "float", "text", "optional_text", "json", "list", "ints", "repeat", "switch", "toggle"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trilemma.engines.bounded_yaml import read_text
+from trilemma.commands.bounded_yaml import read_text
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 

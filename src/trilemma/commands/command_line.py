@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trilemma.engines import flags as known
-from trilemma.engines.flags import Flag, FlagTable, Given
+from trilemma.commands import flags as known
+from trilemma.commands.flags import Flag, FlagTable, Given
 from trilemma.errors import InputError, shorten
 
 _NUMBER = re.compile(r"-\d+(\.\d+)?[kKmMgGtT]?")
@@ -103,8 +103,8 @@ def _without_config(words: Sequence[str], settings: Settings) -> list[str]:
 
 def _words_of_config(path: str, table: FlagTable) -> list[str]:
     """A ``--config`` file as words: true → the flag, false → its ``--no-`` form, lists → values, mappings → JSON."""
-    from trilemma.engines.bounded_yaml import load_all  # reading YAML is rare, its parser slow to import
-    from trilemma.engines.named_files import text_of
+    from trilemma.commands.bounded_yaml import load_all  # reading YAML is rare, its parser slow to import
+    from trilemma.commands.named_files import text_of
 
     documents = load_all(text_of(path), name=path)
     content = documents[0] if documents else {}

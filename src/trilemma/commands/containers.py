@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from trilemma.engines.shell_words import split_commands
+from trilemma.commands.shell_words import split_commands
 
 _RUNTIMES = frozenset(("docker", "podman", "nerdctl", "nvidia-docker", "finch"))
 #: Options of ``docker run`` and ``podman run`` that take no value; every other long option does (docker run reference).

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
-from trilemma.engines import containers, readable
-from trilemma.engines.shell_arrays import expand_arrays
-from trilemma.engines.shell_words import MOST_CHARACTERS, MOST_WORDS, split_commands
+from trilemma.commands import containers
+from trilemma.commands.shell_arrays import expand_arrays
+from trilemma.commands.shell_words import MOST_CHARACTERS, MOST_WORDS, split_commands
+from trilemma.engines import readable
 from trilemma.engines.training import trainable
 from trilemma.errors import InputError, shorten
 
@@ -278,8 +279,8 @@ def _of_pool(words: list[str], pool: str) -> tuple[str, list[str]] | None:
 def _of_file(
     path: str, environment: tuple[str, ...], depth: int, *, pool: str | None = None
 ) -> tuple[str, list[str]] | None:
-    from trilemma.engines import named_files  # the parser of YAML is slow to import
-    from trilemma.engines.bounded_yaml import load_all, read_text
+    from trilemma.commands import named_files  # the parser of YAML is slow to import
+    from trilemma.commands.bounded_yaml import load_all, read_text
 
     text, folder = read_text(Path(path)), Path(path).parent
     if path.endswith(".sh"):
