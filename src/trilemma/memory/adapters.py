@@ -70,9 +70,13 @@ def adapter_tensors(model: Model, workload: TrainingWorkload) -> tuple[Tensor, .
     return tuple(found)
 
 
-def adapter_saved(layer: Sequence[Tensor], workload: TrainingWorkload, *, cast_bits: float) -> tuple[SavedTensor, ...]:
-    """What adapters of one layer keep: the input cast to their format where it differs (``cast_bits``, 0 for none), and
-    the product of A. DoRA keeps the output of the frozen layer beside (it multiplies it by the magnitude)."""
+def adapter_saved(layer: Sequence[Tensor], workload: TrainingWorkload, *, casts: bool) -> tuple[SavedTensor, ...]:
+    """What adapters of one layer keep: a copy of the input of each where ``casts`` (in the format of activations: autocast
+    turns an FP32 copy back before the product, which keeps what it multiplies), and the product of A. DoRA keeps the output
+    of the frozen layer beside (it multiplies it by the magnitude).
+
+    Llama-3-8B, every linear layer: 54.1 bytes per token and hidden value with copies, 45.5 without (saved-tensor hooks).
+    """
     found: list[SavedTensor] = []
     for tensor in layer:
         if not is_target(tensor, workload):
@@ -80,9 +84,9 @@ def adapter_saved(layer: Sequence[Tensor], workload: TrainingWorkload, *, cast_b
         cut: Cut = "units" if tensor.shard == "row" else "sequence"
         units = tensor.shard_units if tensor.shard == "row" else 1
         out, width = tensor.shape[-2:]
-        if cast_bits:
-            found.append(SavedTensor(name=f"{tensor.role}.cast", width=width, bits=cast_bits, cut=cut, units=units))
-        found.append(SavedTensor(name=f"{tensor.role}.lora_A", width=workload.rank, bits=cast_bits or None))
+        if casts:
+            found.append(SavedTensor(name=f"{tensor.role}.cast", width=width, cut=cut, units=units))
+        found.append(SavedTensor(name=f"{tensor.role}.lora_A", width=workload.rank))
         if workload.method == "dora":
             found.append(SavedTensor(name=f"{tensor.role}.base_output", width=out))
     return tuple(found)

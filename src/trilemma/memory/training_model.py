@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from trilemma.errors import Caution, InputError
+from trilemma.formats import catalogue
 from trilemma.memory.adapters import adapter_saved, adapter_tensors, targets
 from trilemma.memory.layer_facts import LayerFacts, kinds, tensors_of_kind
 from trilemma.memory.saved_tensors import SavedTensor
@@ -24,8 +25,8 @@ from trilemma.workloads import TrainingWorkload
 class TrainingModel:
     """Everything of a training question that does not depend on numbers of the plan.
 
-    ``trained`` are roles of weights that get gradients (None: all). ``adapter_saved`` is what adapters keep in a layer of
-    each kind. ``placeholders`` are weight gradients that stand in for real ones.
+    ``trained`` are roles of weights whose inputs are kept for gradients (None: all). ``adapter_saved`` is what adapters keep
+    in a layer of each kind. ``placeholders`` are weight gradients that stand in for real ones.
     """
 
     model: Model
@@ -58,11 +59,11 @@ def prepare(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> Tra
     by_kind = tensors_of_kind(model)
     if workload.trains_adapters:
         frozen = workload.base_format or ("nf4_double_quant" if workload.method == "qlora" else "stored")
-        trained = frozenset(tensor.role for tensor in targets(model, workload))
+        # Adapters held in another format than activations (autocast) read copies of their own, and no product the input.
+        casts = facts["adapter_casts"] and _bits(plan.recipe.weights) != _bits(plan.recipe.activations)
+        trained = frozenset() if casts else frozenset(tensor.role for tensor in targets(model, workload))
         tensors = (*tensors, *adapter_tensors(model, workload))
-        saved = tuple(
-            adapter_saved(by_kind[kind], workload, cast_bits=facts["adapter_cast_bits"]) for kind in range(len(found))
-        )
+        saved = tuple(adapter_saved(by_kind[kind], workload, casts=casts) for kind in range(len(found)))
     costs = TensorCosts(plan=plan, frozen_format=frozen)
     table = StateTable.of(model, tensors, order, len(found), costs)
     return TrainingModel(
@@ -83,6 +84,10 @@ def prepare(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> Tra
         formulas=FORMULAS,
         cautions=_cautions(model, found, plan, workload),
     )
+
+
+def _bits(name: str) -> float:
+    return catalogue.get(name).bits
 
 
 def _checkpoint(tensors: tuple[Tensor, ...], costs: TensorCosts, adapters: bool) -> float:

@@ -256,7 +256,8 @@ class _Habits:
 
 def _habits(implementation: Implementation, *, mixture: bool, adapters: bool) -> _Habits:
     """Megatron-LM: BF16 and low precision with ZeRO-1 beside everything; torchtitan: FSDP2, compiled, chunked loss; DeepSpeed
-    ZeRO; the others replicas, or FSDP under Accelerate. Narrow recipes are those of cards with such matrix units."""
+    ZeRO; the others replicas, or FSDP under Accelerate; adapters in BF16, as torchtune, NeMo and TRL's QLoRA hold them. Narrow
+    recipes are those of cards with such matrix units."""
     if implementation == "megatron":
         return _Habits(
             ladder=_MIXTURE_LADDER if mixture else RECOMPUTE_LADDER, stages=(1, 2, 3), recipes=("bf16",),
@@ -272,7 +273,8 @@ def _habits(implementation: Implementation, *, mixture: bool, adapters: bool) ->
         return _Habits(ladder=plain, stages=(1, 2, 3), recipes=("zero-bf16",), optimizer="adamw")
     if implementation in ("accelerate", "llm-foundry", "litgpt") and not adapters:
         return _Habits(ladder=plain, stages=(3,), recipes=("fsdp",))
-    return _Habits(ladder=plain, stages=(0,) if adapters else (0, 3), recipes=("amp",) if adapters else ("pure-bf16",))
+    # Adapters over ranks: replicas, or the frozen weights sharded too where they do not fit.
+    return _Habits(ladder=plain, stages=(0, 3), recipes=("pure-bf16",))
 
 
 def _families(model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: Settled) -> Iterator[Family]:
