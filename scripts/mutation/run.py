@@ -1,0 +1,265 @@
+"""Do the tests notice small slips? A seeded choice of mutants of the physics, the engines and the reports, each run for itself.
+
+    scripts/mutation/run.py record [TESTS...]      which test runs which line (pytest-cov), and how long it takes; may be repeated
+    scripts/mutation/run.py run --count 300        mutants, each against the tests that run its line; goes on where it was stopped
+    scripts/mutation/run.py show                   killed and survived by room, and the survivors
+
+Everything lies in a folder (``--folder``, else ``.mutation``). A mutant is a fork whose import of one module is answered with
+the slip in it; its tests run shortest first until one fails, or until their time is used up. ``equivalent.txt`` beside this
+file lists mutants that change nothing, with the reason; they count neither way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mutants import Mutant, mutants, mutated
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src"
+ROOMS = ("memory", "timing", "engines", "report")
+EQUIVALENT = Path(__file__).with_name("equivalent.txt")
+#: Tests of one mutant at most; node ids beyond it slow the collection down more than they find.
+_MOST_TESTS = 400
+
+
+def record(folder: Path, tests: Sequence[str], jobs: str) -> int:
+    """Runs tests under coverage with their names as contexts, beside what earlier runs found."""
+    folder.mkdir(parents=True, exist_ok=True)
+    number = len(list(folder.glob("times-*.xml")))
+    words = [
+        sys.executable, "-m", "pytest", "-q", "-n", jobs, "--cov=trilemma", "--cov-branch", "--cov-context=test",
+        "--cov-report=", "--cov-append", f"--junitxml={folder / f'times-{number}.xml'}", *tests,
+    ]  # fmt: skip
+    environment = {**os.environ, "COVERAGE_FILE": str(folder / "coverage"), "PYTHONPATH": str(SOURCE)}
+    return subprocess.run(words, cwd=ROOT, env=environment, check=False).returncode
+
+
+class Tests:
+    """Which tests run which line: (file, line) → node ids, shortest and narrowest first."""
+
+    def __init__(self, folder: Path) -> None:
+        from coverage import CoverageData
+
+        self._data = CoverageData(basename=str(folder / "coverage"))
+        self._data.read()
+        self._files = {one.rpartition("src/trilemma/")[2]: one for one in self._data.measured_files()}
+        self._seconds = self._passed(folder)
+        self._cached: dict[str, dict[int, set[str]]] = {}
+
+    @staticmethod
+    def _passed(folder: Path) -> dict[tuple[str, str], float]:
+        found = {}
+        for path in sorted(folder.glob("times-*.xml")):
+            for case in ET.parse(path).iter("testcase"):
+                if not len(case) or all(child.tag in ("properties", "system-out") for child in case):
+                    found[case.get("classname", ""), case.get("name", "")] = float(case.get("time", 0))
+        return found
+
+    def _time(self, test: str) -> float | None:
+        path, _, name = test.partition("::")
+        return self._seconds.get((path.removesuffix(".py").replace("/", "."), name))
+
+    def _lines(self, path: str) -> dict[int, set[str]]:
+        if path not in self._cached:
+            found: dict[int, set[str]] = defaultdict(set)
+            measured = self._files.get(path.removeprefix("src/trilemma/"))
+            for line, contexts in (self._data.contexts_by_lineno(measured) if measured else {}).items():
+                found[line] |= {one.rpartition("|")[0] for one in contexts if one}
+            self._cached[path] = found
+        return self._cached[path]
+
+    def of(self, mutant: Mutant) -> list[tuple[float, str]]:
+        """(seconds, node id) of the tests that run the line; of a line run at import, those that run the file."""
+        lines = self._lines(mutant.path)
+        found = lines.get(mutant.line) or lines.get(mutant.first_line) or set()
+        if _at_import(mutant):
+            found = set().union(*lines.values()) if lines else set()
+        timed = [(seconds, one) for one in found if (seconds := self._time(one)) is not None]
+        return sorted(timed)
+
+
+def _at_import(mutant: Mutant) -> bool:
+    text = (ROOT / mutant.path).read_text(encoding="utf-8").splitlines()[mutant.first_line - 1]
+    return bool(text) and not text[0].isspace() and not text.startswith(("def ", "async ", "class "))
+
+
+def chosen(tests: list[tuple[float, str]], budget_s: float, seed: str) -> list[str]:
+    """As many tests as the time allows: the shortest half of the time, then any of the others."""
+    picked, used = [], 0.0
+    for seconds, one in tests:
+        if used + seconds > budget_s / 2 or len(picked) >= _MOST_TESTS // 2:
+            break
+        picked.append(one)
+        used += seconds + 0.005
+    others = tests[len(picked) :]
+    random.Random(seed).shuffle(others)
+    for seconds, one in others:
+        if used + seconds <= budget_s and len(picked) < _MOST_TESTS:
+            picked.append(one)
+            used += seconds + 0.005
+    return picked
+
+
+class _Slip(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Answers the import of one module with its mutant."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self._path = ROOT / mutant.path
+        name = mutant.path.removeprefix("src/").removesuffix(".py").replace("/", ".")
+        self._name = name.removesuffix(".__init__")
+        self._code = compile(mutated(self._path.read_text(encoding="utf-8"), mutant), str(self._path), "exec")
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        spec = importlib.machinery.ModuleSpec(fullname, self, origin=str(self._path))
+        spec.has_location = True
+        if self._path.name == "__init__.py":
+            spec.submodule_search_locations = [str(self._path.parent)]
+        return spec
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(self._code, module.__dict__)
+
+
+def outcome(mutant: Mutant | None, tests: list[str], limit_s: float) -> str:
+    """``killed``, ``survived``, ``timeout`` or ``unclear``; no mutant: the tests as they are."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(null, stream)
+        try:
+            if mutant is not None:
+                sys.meta_path.insert(0, _Slip(mutant))
+            import pytest
+
+            words = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:cov", "-p", "no:xdist", "--no-header", "--tb=no"]
+            code = int(pytest.main([*words, *tests]))
+        except BaseException:
+            code = 9
+        os._exit(code)
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+            return {0: "survived", 1: "killed", 2: "killed"}.get(code, "unclear" if code > 0 else "killed")
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "timeout"
+
+
+def run(folder: Path, *, count: int, seed: int, budget_s: float, again: bool) -> None:
+    """The first ``count`` of a seeded order of all mutants, those with a result left out; ``again``: survivors once more."""
+    sys.path.insert(0, str(SOURCE))
+    os.environ["PYTHONPATH"] = str(SOURCE)
+    os.chdir(ROOT)
+    import hypothesis  # noqa: F401
+    import numpy  # noqa: F401
+    import pytest  # noqa: F401
+    import yaml  # noqa: F401
+
+    results = folder / "results.jsonl"
+    known = {one["name"]: one for one in read(results)}
+    tests = Tests(folder)
+    for mutant in choice(count, seed):
+        before = known.get(mutant.name)
+        if before is not None and not (again and before["outcome"] in ("survived", "unclear", "not run")):
+            continue
+        every = tests.of(mutant)
+        picked = chosen(every, budget_s, mutant.name)
+        began = time.monotonic()
+        found = outcome(mutant, picked, 4 * budget_s + 60) if picked else "not run"
+        row = {
+            "name": mutant.name, "outcome": found, "tests": len(picked), "of": len(every),
+            "seconds": round(time.monotonic() - began, 1), **asdict(mutant),
+        }  # fmt: skip
+        with results.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(row) + "\n")
+
+
+def choice(count: int, seed: int) -> list[Mutant]:
+    """``count`` of all mutants; the order depends on the seed and the source alone."""
+    every = [
+        mutant
+        for room in ROOMS
+        for path in sorted((SOURCE / "trilemma" / room).rglob("*.py"))
+        for mutant in mutants(path, ROOT)
+    ]
+    random.Random(seed).shuffle(every)
+    print(f"{len(every):,} mutants, {count} of them by seed {seed}", flush=True)
+    return every[:count]
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Results, the latest of each mutant."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return list({row["name"]: row for row in map(json.loads, lines)}.values())
+
+
+def show(folder: Path) -> None:
+    """Killed and survived by room, then every survivor."""
+    same = {line.split(" | ")[0].strip() for line in EQUIVALENT.read_text(encoding="utf-8").splitlines()} - {""}
+    rows = read(folder / "results.jsonl")
+    counted: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        equivalent = f"{row['path']}: {row['text']}" in same
+        row["outcome"] = "equivalent" if equivalent and row["outcome"] != "killed" else row["outcome"]
+        for room in (row["path"].split("/")[2], "all"):
+            counted[room][row["outcome"]] += 1
+    for room, one in counted.items():
+        killed = one["killed"] + one["timeout"]
+        total = sum(one.values()) - one["equivalent"]
+        print(f"{room:8} {killed:4} of {total:4} killed ({killed / max(total, 1):.0%})  {dict(one)}")
+    for row in sorted(rows, key=lambda row: row["name"]):
+        if row["outcome"] not in ("killed", "timeout", "equivalent"):
+            print(f"{row['outcome']:9} {row['tests']:3}/{row['of']:<5} {row['path']}:{row['line']}: {row['text']}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("do", choices=("record", "run", "show"))
+    parser.add_argument("tests", nargs="*", help="record: tests to run (default: all)")
+    parser.add_argument("--folder", type=Path, default=ROOT / ".mutation")
+    parser.add_argument("--jobs", default="2", help="record: processes")
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--budget-s", type=float, default=20.0, help="seconds of tests for one mutant")
+    parser.add_argument("--again", action="store_true", help="run survivors once more")
+    arguments = parser.parse_args()
+    if arguments.do == "record":
+        return record(arguments.folder, arguments.tests, arguments.jobs)
+    if arguments.do == "run":
+        run(
+            arguments.folder,
+            count=arguments.count,
+            seed=arguments.seed,
+            budget_s=arguments.budget_s,
+            again=arguments.again,
+        )
+    show(arguments.folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
