@@ -126,7 +126,7 @@ class _Slip(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self._name = name.removesuffix(".__init__")
         self._code = compile(mutated(self._path.read_text(encoding="utf-8"), mutant), str(self._path), "exec")
 
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(self, fullname: str, *_: Any) -> importlib.machinery.ModuleSpec | None:
         if fullname != self._name:
             return None
         spec = importlib.machinery.ModuleSpec(fullname, self, origin=str(self._path))
