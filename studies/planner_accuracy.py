@@ -21,12 +21,12 @@ from typing import Any
 from planners import Aiconfigurator
 
 from trilemma.errors import InputError
-from trilemma.validate.metrics import errors
-from trilemma.validate.serving_speed import judge
-from trilemma.validate.serving_speed_benches import kv_format_of
-from trilemma.validate.serving_speed_question import SpeedQuestion, read_speed_question
-from trilemma.validate.serving_speed_refit import family_of
-from trilemma.validate.tables import Row, UnusableRow, read_table
+from trilemma.measured.metrics import errors
+from trilemma.measured.serving.speed.benches import kv_format_of
+from trilemma.measured.serving.speed.judge import judge
+from trilemma.measured.serving.speed.question import SpeedQuestion, read_speed_question
+from trilemma.measured.serving.speed.refit import family_of
+from trilemma.measured.tables import Row, UnusableRow, read_table
 
 FIGURES = ("ttft_ms", "tpot_ms")
 #: Columns whose values together are one deployment under one load.

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from serving_profile_points import _benches
 
-from trilemma.calibrate.bench_files import Point
-from trilemma.calibrate.serving_fit import Bench
-from trilemma.calibrate.serving_points import TTFT_TRUST
-from trilemma.calibrate.serving_profile import calibrate, predicted
+from trilemma.measured.serving.deployment.bench_files import Point
+from trilemma.measured.serving.deployment.points import TTFT_TRUST
+from trilemma.measured.serving.deployment.profile import calibrate, predicted
+from trilemma.measured.serving.speed.fit import Bench
 from trilemma.timing.serving_terms import ServingTerms, shipped
 
 FIGURES = ("tpot", "ttft")

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trilemma.calibrate.serving_fit import Bench, fit
-from trilemma.calibrate.serving_profile import predicted, profile_offsets
 from trilemma.errors import InputError
+from trilemma.measured.serving.deployment.profile import predicted, profile_offsets
+from trilemma.measured.serving.speed.benches import benches_of
+from trilemma.measured.serving.speed.fit import Bench, fit
+from trilemma.measured.serving.speed.question import SpeedQuestion, read_speed_question
+from trilemma.measured.tables import UnusableRow, read_table
 from trilemma.timing.serving_terms import ServingTerms, priors, shipped
-from trilemma.validate.serving_speed_benches import benches_of
-from trilemma.validate.serving_speed_question import SpeedQuestion, read_speed_question
-from trilemma.validate.tables import UnusableRow, read_table
 
 FEWEST_ROWS = 30
 BAR = 0.08

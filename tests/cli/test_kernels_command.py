@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from trilemma.calibrate import silicon
 from trilemma.cli.main import main
+from trilemma.measured.kernels import silicon
 
 ASKED = ["kernels", "llama-3.1-70b-fp8", "--gpu", "h200-sxm:4", "--batch", "64", "--cached", "4608"]
 

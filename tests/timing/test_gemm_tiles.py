@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trilemma.calibrate.kernel_fit import _choices
-from trilemma.calibrate.kernel_tables import KernelRows
 from trilemma.hardware import find
+from trilemma.measured.kernels.fit import _choices
+from trilemma.measured.kernels.tables import KernelRows
 from trilemma.timing.kernels import gemm_s, kernel_coefficients
 from trilemma.timing.kernels.formulas import parameters_of
 from trilemma.timing.kernels.gemm_tiles import tile_rules

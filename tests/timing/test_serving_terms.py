@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from timing_cases import BF16, FP8, card, cluster, llama_70b, mixture
 
-from trilemma.calibrate.serving_document import to_toml
 from trilemma.hardware.catalogue import all_accelerators, find
+from trilemma.measured.serving.speed.document import to_toml
 from trilemma.plans import Layout
 from trilemma.timing import Machine, model_work, serving_speed
 from trilemma.timing.coefficients import SCALED_BY, scaled

@@ -7,6 +7,7 @@ import pytest
 
 from trilemma.hardware.catalogue import find
 from trilemma.hardware.cluster import Cluster
+from trilemma.measured.training.question import network_bytes_per_s
 from trilemma.models.resolve import load_model
 from trilemma.plans import Layout, Recompute, TrainingPlan, recipe
 from trilemma.timing.roofline import peak_flops
@@ -15,7 +16,6 @@ from trilemma.timing.training_collectives import Fabric
 from trilemma.timing.training_loads import training_loads
 from trilemma.timing.training_operators import training_work
 from trilemma.timing.training_step import training_step
-from trilemma.validate.training_question import network_bytes_per_s
 from trilemma.workloads import TrainingWorkload
 
 H100 = find("h100-sxm")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from trilemma.errors import InputError, shorten
 
 if TYPE_CHECKING:
-    from trilemma.calibrate.kernel_tables import KernelTables
-    from trilemma.calibrate.kernels import KernelFits
+    from trilemma.measured.kernels.calibration import KernelFits
+    from trilemma.measured.kernels.tables import KernelTables
 
 _YES, _NO = 0, 1
 
@@ -33,9 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from trilemma.calibrate.kernel_report import lines
-    from trilemma.calibrate.kernel_tables import read_kernel_tables
-    from trilemma.calibrate.kernels import calibrate
+    from trilemma.measured.kernels.calibration import calibrate
+    from trilemma.measured.kernels.report import lines
+    from trilemma.measured.kernels.tables import read_kernel_tables
     from trilemma.report.kernel_fits import render_lines
     from trilemma.timing.kernels.formulas import parameters_of
 
@@ -60,8 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _write(folder: Path, found: list[KernelFits], names: list[str], only: list[str]) -> None:
     """Data files of the cards found and the ladder; with ``only`` the other kernels of files that are there stay."""
-    from trilemma.calibrate.kernel_columns import table_rules
-    from trilemma.calibrate.kernels import card_document, ladder_document
+    from trilemma.measured.kernels.calibration import card_document, ladder_document
+    from trilemma.measured.kernels.columns import table_rules
 
     rules = table_rules()
     header = {"schema": 1, "as_of": str(rules["as_of"]), "source": rules["source"]}

@@ -17,7 +17,7 @@ from trilemma.cli.arguments import (
 )
 
 if TYPE_CHECKING:
-    from trilemma.calibrate.serving_profile import Profile
+    from trilemma.measured.serving.deployment.profile import Profile
 
 _YES, _NO = 0, 1
 
@@ -42,9 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Saves the profile where points left out are predicted better with it; else says so and exits 1."""
-    from trilemma.calibrate import serving_profile
-    from trilemma.calibrate.bench_files import read_points
-    from trilemma.calibrate.serving_points import bench_of
+    from trilemma.measured.serving.deployment import profile as serving_profile
+    from trilemma.measured.serving.deployment.bench_files import read_points
+    from trilemma.measured.serving.deployment.points import bench_of
     from trilemma.quantities import counted
     from trilemma.report.document import dumps
     from trilemma.timing import serving_terms

@@ -23,12 +23,12 @@ def run(arguments: argparse.Namespace) -> int:
     import datetime
     from pathlib import Path
 
-    from trilemma.calibrate.serving_document import to_toml
     from trilemma.errors import InputError, shorten
+    from trilemma.measured.selection import parse_condition, select
+    from trilemma.measured.serving.speed.document import to_toml
+    from trilemma.measured.serving.speed.refit import fit_rows
+    from trilemma.measured.tables import read_table
     from trilemma.timing import serving_terms
-    from trilemma.validate.selection import parse_condition, select
-    from trilemma.validate.serving_speed_refit import fit_rows
-    from trilemma.validate.tables import read_table
 
     try:
         as_of = datetime.date.fromisoformat(arguments.as_of)

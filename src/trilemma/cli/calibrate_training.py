@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from trilemma.calibrate.training_file import fit_table
+    from trilemma.measured.training.document import fit_table
 
     text = fit_table(arguments.table, where=arguments.where, models_dir=arguments.models)
     if arguments.output is None:

@@ -11,8 +11,8 @@ from trilemma.errors import Caution, InputError
 from trilemma.workloads import Serving
 
 if TYPE_CHECKING:
-    from trilemma.calibrate.prediction import Prediction
     from trilemma.engines.base import EngineCommand
+    from trilemma.measured.serving.deployment.prediction import Prediction
     from trilemma.models.architecture import Model
     from trilemma.plans import Plan
 
@@ -22,7 +22,7 @@ _CODE = "load-of-prediction"
 
 def prediction_beside(words: Sequence[str]) -> Prediction | str | None:
     """The prediction beside the file that ``words`` name; what is wrong with it, or None where none lies there."""
-    from trilemma.calibrate.prediction import FILE, read_prediction
+    from trilemma.measured.serving.deployment.prediction import FILE, read_prediction
 
     path = next((Path(word).parent / FILE for word in words if word.endswith(_SUFFIXES) and _is_file(word)), None)
     if path is None or not _is_file(str(path)):
@@ -57,9 +57,9 @@ def expected_load(found: Prediction | str | None, plan: Plan) -> tuple[Serving, 
 
     Engines that share a load get their part of it.
     """
-    from trilemma.calibrate.prediction import FILE
     from trilemma.engines import canonical
     from trilemma.estimate.serving import one_of
+    from trilemma.measured.serving.deployment.prediction import FILE
 
     if found is None:
         return Serving(), ()

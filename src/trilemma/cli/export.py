@@ -241,7 +241,7 @@ def _check_loads(engine: str, weights: _Weights) -> None:
 
 def _for(estimate: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     """What a translation has to know of load and model."""
-    from trilemma.calibrate.prediction import in_flight
+    from trilemma.measured.serving.deployment.prediction import in_flight
 
     inputs = estimate["inputs"]
     load, speed = inputs.get("workload"), estimate.get("speed")
@@ -252,8 +252,8 @@ def _for(estimate: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
 
 def _prediction(estimate: Mapping[str, Any], fleet: Fleet, target: str) -> dict[str, str]:
     """What the plan is expected to do and the benchmark that tells, where the estimate states a load."""
-    from trilemma.calibrate.prediction import FILE, bench_for, prediction_document
     from trilemma.engines.deployment import benchmark
+    from trilemma.measured.serving.deployment.prediction import FILE, bench_for, prediction_document
 
     document = prediction_document(estimate, served_as=fleet.model)
     if document is None:

@@ -37,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from trilemma.calibrate.kernel_times import kernel_times
     from trilemma.engines import canonical
     from trilemma.estimate.pool_start import start_pool
     from trilemma.formats import catalogue
+    from trilemma.measured.kernels.times import kernel_times
     from trilemma.report.document import dumps
     from trilemma.report.kernel_times import kernels_document, render_kernels
     from trilemma.timing import Machine, decode_step, model_work

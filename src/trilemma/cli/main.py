@@ -113,7 +113,7 @@ def _profile(name: str | None) -> contextlib.AbstractContextManager[None]:
     """Answers inside come with the terms of the profile called ``name``, where one is named."""
     if name is None:
         return contextlib.nullcontext()
-    from trilemma.calibrate.serving_profile import load
+    from trilemma.measured.serving.deployment.profile import load
     from trilemma.timing import serving_terms
 
     return serving_terms.using(load(name).applied(serving_terms.shipped()))

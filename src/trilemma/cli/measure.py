@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise InputError(f"--{name.replace('_', '-')} {value} is out of range; give a whole number of at least 1")
     if not 0 <= arguments.bar <= 1:
         raise InputError(f"--bar {arguments.bar} is out of range; give a share such as 0.01")
-    from trilemma.measure.activations import check_activations
+    from trilemma.measured.activations.judge import check_activations
     from trilemma.report.activations import check_document, render_check
 
     name, config = _config(arguments.model)

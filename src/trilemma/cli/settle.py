@@ -27,10 +27,10 @@ def run(arguments: argparse.Namespace) -> int:
     import sys
     from dataclasses import asdict
 
-    from trilemma.calibrate.bench_files import read_points
-    from trilemma.calibrate.prediction import read_prediction
-    from trilemma.calibrate.serving_profile import save
-    from trilemma.calibrate.settle import load_of, settle
+    from trilemma.measured.serving.deployment.bench_files import read_points
+    from trilemma.measured.serving.deployment.prediction import read_prediction
+    from trilemma.measured.serving.deployment.profile import save
+    from trilemma.measured.serving.deployment.settle import load_of, settle
     from trilemma.report.document import dumps
     from trilemma.report.tables import render_table
     from trilemma.timing import serving_terms

@@ -11,8 +11,8 @@ from trilemma.cli.arguments import add_models_dir, add_output_arguments, whole_o
 from trilemma.errors import InputError, UnknownName, shorten
 
 if TYPE_CHECKING:
-    from trilemma.validate.tables import Table
-    from trilemma.validate.validation import Validation
+    from trilemma.measured.tables import Table
+    from trilemma.measured.validation import Validation
 
 _YES, _NO = 0, 1
 #: Tables longer than this show how far they are.
@@ -49,13 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     import importlib
 
+    from trilemma.measured.requirements import check, check_names, parse_requirement, statistics_of
+    from trilemma.measured.row_file import write_rows
+    from trilemma.measured.selection import parse_condition, select
+    from trilemma.measured.tables import read_table
+    from trilemma.measured.validation import summarise
     from trilemma.report.document import dumps
     from trilemma.report.validation import render_classes, render_outcomes, render_validation
-    from trilemma.validate.requirements import check, check_names, parse_requirement, statistics_of
-    from trilemma.validate.row_file import write_rows
-    from trilemma.validate.selection import parse_condition, select
-    from trilemma.validate.tables import read_table
-    from trilemma.validate.validation import summarise
 
     table = read_table(arguments.table)
     judge = importlib.import_module(_module(table))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from trilemma.measure.activations import ActivationCheck
+from trilemma.measured.activations.judge import ActivationCheck
 from trilemma.report.tables import render_table
 
 

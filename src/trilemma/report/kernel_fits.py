@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trilemma.calibrate.kernel_report import Line
+from trilemma.measured.kernels.report import Line
 from trilemma.report.tables import render_table
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trilemma.calibrate.kernel_times import KernelTime
+from trilemma.measured.kernels.times import KernelTime
 from trilemma.report.operators import NAMES
 from trilemma.report.tables import render_table
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from trilemma.measured.metrics import Errors, VerdictScore
+from trilemma.measured.requirements import Outcome
+from trilemma.measured.validation import Macro, Validation
 from trilemma.quantities import counted
 from trilemma.report.tables import render_table
-from trilemma.validate.metrics import Errors, VerdictScore
-from trilemma.validate.requirements import Outcome
-from trilemma.validate.validation import Macro, Validation
 
 _MOST_CLASSES = 60
 

@@ -1,1 +1,0 @@
-"""Measurements on this machine that predictions are held against."""

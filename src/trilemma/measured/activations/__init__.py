@@ -1,0 +1,1 @@
+"""Activations counted on this machine, held against the predicted ones."""

@@ -1,0 +1,1 @@
+"""Measured kernels: tables of operators, their judgement, the numbers fitted to them."""

@@ -1,0 +1,268 @@
+"""``--holdout``: the fitted terms of serving memory fitted again on the rows that differ in the columns held out.
+
+Fitted are the overhead coefficients (``data/coefficients/vllm_memory.toml``) and the widths of all intervals; weights, cache
+laws and version facts are not fitted to tables. Each row is then judged with coefficients that never saw its group.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from trilemma.engines.vllm import overheads
+from trilemma.errors import InputError
+from trilemma.estimate.measured import lines_bytes
+from trilemma.measured.serving.memory.classes import resolved_cell
+from trilemma.measured.serving.memory.figures import PRINTED_LINES
+from trilemma.measured.serving.memory.question import Question
+from trilemma.measured.serving.memory.start import start_of
+from trilemma.measured.tables import Row, UnusableRow
+from trilemma.quantities import GIB, Array
+
+Path: TypeAlias = tuple[str, ...]
+Coefficients: TypeAlias = dict[str, Any]
+
+#: Tables of coefficients that are fitted, and the numbers in them that are read off the engine's source instead.
+FITTED_TABLES = ("sampler_bytes_per_logit", "forward", "encoder", "non_torch_gib", "graphs")
+_READ_OFF = {("graphs", "largest_batch"), ("graphs", "charged_share"), ("encoder", "otherwise")}
+_WEIGHTS = "weights_gib_per_gpu"
+#: First words of the interval widths that belong to a kind of figure: a printed line, weights by how well they are known.
+_WIDTHS = {
+    "exact weights": ("exact",),
+    "quantised weights": ("quantized", "assumed"),
+    "weights with vision": ("vision", "uncounted"),
+    "activation_peak_gib": ("activations", "sparse"),
+    "non_torch_gib": ("non_torch", "communication"),
+    "cudagraph_gib": ("graphs",),
+}
+_STEP, _RIDGE = 0.02, 0.01
+#: Errors are taken over the figure plus this much: 0.1 GiB of 0.2 matters no more to a card than 0.1 of 0.5.
+_FLOOR_GIB = 0.5
+#: Errors well beyond this share pull ever less: a row that no coefficient explains is not to bend all of them.
+_CAUCHY = 0.2
+_LEAST_CHANGE, _MOST_CHANGE = -0.7, 2.0
+#: A term that makes up less than this share of every figure kept is not told by them.
+_LEAST_SHARE = 0.05
+#: Widths are left alone where fewer figures than this remain to set them.
+_FEWEST = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Figures:
+    """Printed lines of all rows; arrays (figures,). ``slopes`` (figures, terms): change per relative change of a term."""
+
+    row: Any
+    line: Any
+    kind: Any
+    source: Any
+    measured: Array
+    predicted: Array
+    half: Array
+    terms: tuple[Path, ...]
+    slopes: Array
+
+
+def refit(
+    rows: Sequence[Row], questions: Sequence[Question | str], columns: Sequence[str]
+) -> tuple[dict[int, Coefficients], dict[str, Any]]:
+    """(coefficients by row index, the ``holdout`` part of the document). Rows of one group share their coefficients."""
+    figures = _figures(rows, questions)
+    groups = {
+        index: tuple(resolved_cell(row, question, column) for column in columns)
+        for index, (row, question) in enumerate(zip(rows, questions, strict=True))
+        if isinstance(question, Question)
+    }
+    of_figure = [groups[index] for index in figures.row]
+    fits: dict[tuple[str, ...], Coefficients] = {}
+    blind: dict[str, int] = {}
+    for group in dict.fromkeys(groups.values()):
+        keep = np.array([other != group for other in of_figure], dtype=bool)
+        fits[group], uninformed = _fit(figures, keep)
+        for path in uninformed:
+            blind[".".join(path)] = blind.get(".".join(path), 0) + 1
+    document = {
+        "columns": list(columns),
+        "groups": len(fits),
+        "terms": [".".join(path) for path in figures.terms],
+        "uninformed": blind,
+    }
+    return {index: fits[group] for index, group in groups.items()}, document
+
+
+def _figures(rows: Sequence[Row], questions: Sequence[Question | str]) -> _Figures:
+    shipped = overheads.shipped()
+    usable = {
+        index: question
+        for index, question in enumerate(questions)
+        if isinstance(question, Question) and question.engine == "vllm"
+    }
+    base = _predict(usable, shipped)
+    found = [
+        (index, line, rows[index].text("source"), measured, base[index][line])
+        for index, question in usable.items()
+        if index in base
+        for line in PRINTED_LINES
+        if (measured := _measured(rows[index], question, line)) is not None
+    ]
+    terms, slopes = [], []
+    for path in _terms(shipped):
+        moved = _predict(usable, _changed(shipped, {path: _STEP}))
+        slope = np.array([(moved[index][line][0] - bounds[0]) / _STEP for index, line, _, _, bounds in found])
+        if np.any(slope):
+            terms.append(path)
+            slopes.append(slope)
+    bounds = np.array([one[4] for one in found], dtype=float).reshape(-1, 3)
+    return _Figures(
+        row=np.array([one[0] for one in found]),
+        line=np.array([one[1] for one in found]),
+        kind=np.array([_kind(usable[one[0]], one[1]) for one in found]),
+        source=np.array([one[2] for one in found]),
+        measured=np.array([one[3] for one in found], dtype=float),
+        predicted=bounds[:, 0],
+        half=np.maximum((bounds[:, 2] - bounds[:, 1]) / 2, 1e-9),
+        terms=tuple(terms),
+        slopes=np.array(slopes, dtype=float).T.reshape(len(found), len(terms)),
+    )
+
+
+def _kind(question: Question, line: str) -> str:
+    if line != _WEIGHTS:
+        return line
+    if question.model.multimodal:
+        return "weights with vision"
+    return "exact weights" if question.quantization == "none" else "quantised weights"
+
+
+def _measured(row: Row, question: Question, line: str) -> float | None:
+    if line == _WEIGHTS and question.weights_unstated:
+        return None
+    try:
+        return row.number(line, low=0.001, high=65536)
+    except UnusableRow:
+        return None
+
+
+def _predict(
+    questions: Mapping[int, Question], coefficients: Coefficients
+) -> dict[int, dict[str, tuple[float, float, float]]]:
+    """(value, low, high) GiB of every printed line, by row."""
+    found: dict[int, dict[str, tuple[float, float, float]]] = {}
+    with overheads.using(coefficients):
+        for index, question in questions.items():
+            try:
+                start = start_of(question)
+            except InputError:
+                continue
+            found[index] = {line: _gib(lines_bytes(start, names)) for line, names in PRINTED_LINES.items()}
+    return found
+
+
+def _gib(bounds: tuple[float, float, float]) -> tuple[float, float, float]:
+    return bounds[0] / GIB, bounds[1] / GIB, bounds[2] / GIB
+
+
+def _terms(coefficients: Coefficients) -> list[Path]:
+    """Paths of every fitted number."""
+    found: list[Path] = []
+    for table in FITTED_TABLES:
+        for name, value in coefficients.get(table, {}).items():
+            if isinstance(value, Mapping):
+                found += [(table, name, era) for era, number in value.items() if _is_number(number)]
+            elif _is_number(value):
+                found.append((table, name))
+    return [path for path in found if path not in _READ_OFF]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _changed(coefficients: Coefficients, changes: Mapping[Path, float]) -> Coefficients:
+    """A copy with the numbers at some paths changed by a share of themselves."""
+    copied = copy.deepcopy(coefficients)
+    for path, change in changes.items():
+        place = copied
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] *= 1 + change
+    return copied
+
+
+def _fit(figures: _Figures, keep: Any) -> tuple[Coefficients, list[Path]]:
+    """Coefficients from the figures in ``keep``, and the terms about which these say nothing."""
+    fitted = keep & (figures.line != _WEIGHTS)
+    informed = _informed(figures, fitted)
+    change = np.where(informed, _robust(figures, fitted, informed), 0.0)
+    changes = {path: float(change[i]) for i, path in enumerate(figures.terms) if informed[i]}
+    uninformed = [path for i, path in enumerate(figures.terms) if not informed[i]]
+    coefficients = _changed(overheads.shipped(), changes)
+    for path in uninformed:
+        _borrow(coefficients, path, informed=set(changes))
+    predicted = figures.predicted + figures.slopes @ change
+    _set_widths(coefficients, figures, keep, predicted)
+    return coefficients, uninformed
+
+
+def _informed(figures: _Figures, keep: Any) -> Any:
+    """Which terms the kept figures tell anything about."""
+    if not np.any(keep):
+        return np.zeros(len(figures.terms), dtype=bool)
+    share = np.abs(figures.slopes[keep]) / figures.measured[keep][:, None]
+    return np.max(share, axis=0, initial=0.0) >= _LEAST_SHARE
+
+
+def _robust(figures: _Figures, keep: Any, informed: Any) -> Array:
+    """Relative changes of all terms: least squares over the kept figures, reweighted for outliers (Cauchy's loss).
+
+    A slight ridge settles terms that the figures cannot tell apart.
+    """
+    scale = figures.measured[keep] + _FLOOR_GIB
+    matrix = np.where(informed, figures.slopes[keep], 0.0) / scale[:, None]
+    errors = (figures.measured[keep] - figures.predicted[keep]) / scale
+    sources = _source_weights(figures, keep)
+    change = np.zeros(matrix.shape[1])
+    for _ in range(20):
+        left = np.abs(errors - matrix @ change)
+        weights = sources / (1 + np.square(left / _CAUCHY))
+        normal = matrix.T @ (weights[:, None] * matrix) + _RIDGE * np.eye(matrix.shape[1])
+        change = np.clip(np.linalg.solve(normal, matrix.T @ (weights * errors)), _LEAST_CHANGE, _MOST_CHANGE)
+    return np.asarray(change, dtype=float)
+
+
+def _source_weights(figures: _Figures, keep: Any) -> Array:
+    """One over the square root of how many figures a source has: campaigns count more than single rows, not by their size."""
+    _, inverse, counts = np.unique(figures.source[keep], return_inverse=True, return_counts=True)
+    return np.asarray(1 / np.sqrt(counts[inverse]), dtype=float)
+
+
+def _borrow(coefficients: Coefficients, path: Path, *, informed: set[Path]) -> None:
+    """Give a term that no kept figure informs the value of the nearest era of the engine that is; without one it stays."""
+    eras = [era for era, value in coefficients["sampler_bytes_per_logit"].items() if _is_number(value)]
+    known = [era for era in eras if (*path[:-1], era) in informed]
+    if path[-1] not in eras or not known:
+        return
+    place = coefficients
+    for key in path[:-1]:
+        place = place[key]
+    at = eras.index(path[-1])
+    place[path[-1]] = place[min(known, key=lambda era: abs(eras.index(era) - at))]
+
+
+def _set_widths(coefficients: Coefficients, figures: _Figures, keep: Any, predicted: Array) -> None:
+    """Scale the interval widths of each line so that 90 % of the kept figures, weighted by source, lie inside."""
+    for kind, words in _WIDTHS.items():
+        chosen = keep & (figures.kind == kind)
+        if np.count_nonzero(chosen) < _FEWEST:
+            continue
+        ratio = np.abs(figures.measured[chosen] - predicted[chosen]) / figures.half[chosen]
+        order = np.argsort(ratio)
+        weights = _source_weights(figures, chosen)[order]
+        reached = np.cumsum(weights) / weights.sum()
+        factor = float(np.clip(ratio[order][np.searchsorted(reached, 0.9)], 0.1, 10.0))
+        for name, value in coefficients["spread"].items():
+            if name.startswith(words) and _is_number(value):
+                coefficients["spread"][name] = value * factor

@@ -1,0 +1,365 @@
+"""One row of a serving-memory table read as a question: which model, on which card, laid out and started how.
+
+Columns win over names: the quantisation column decides where the model's files do not say, the row's own memory total
+beats the catalogue. Whatever had to be filled in is listed; what cannot be read makes the row unusable with its reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from trilemma.errors import Caution, InputError, shorten
+from trilemma.hardware.accelerator import Accelerator
+from trilemma.measured.dating import date_of_vllm_issue, parse_date
+from trilemma.measured.tables import Row, UnusableRow
+from trilemma.models.architecture import ExpertFfn, Model
+from trilemma.plans import Draft, Layout, ServeOptions
+from trilemma.quantities import GIB
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What is asked of the engine. Without ``version`` the release of ``date`` answers, without both the newest, widened."""
+
+    model: Model
+    accelerator: Accelerator
+    layout: Layout
+    options: ServeOptions
+    draft: Draft | None
+    version: str | None
+    date: str | None
+    capacity_bytes: float | None
+    quantization: str
+    utilisation_stated: bool
+    context_stated: bool
+    assumed: tuple[str, ...]
+    engine: str = "vllm"
+
+    @property
+    def weights_unstated(self) -> bool:
+        """Whether the row does not say how many bits a weight has, so that weights cannot be predicted."""
+        return _is_unstated(self.quantization)
+
+
+def read_question(row: Row, models_dir: str | Path | None) -> Question:
+    """The question of one row. Raises `UnusableRow` with the reason where the row lacks what a prediction needs."""
+    assumed: list[str] = []
+    engine = _engine(row)
+    layout = _layout(row, assumed, engine)
+    model, quantization = _model(row, models_dir, assumed)
+    accelerator, capacity_bytes = _card(row, assumed)
+    version, date = _version(row, assumed, engine)
+    flags = _other_flags(row, assumed)
+    draft = _draft(row, model, assumed)
+    options = _options(row, flags, assumed)
+    dcp = flags.get("decode_context_parallel_size", 1)
+    try:
+        layout = Layout(tp=layout.tp, pp=layout.pp, dp=layout.dp, ep=layout.ep, dcp=int(dcp))
+    except (InputError, ValueError) as error:
+        raise UnusableRow(f"layout: {error}") from None
+    if engine == "sglang" and int(layout.dp) > 1:
+        layout, options = _attention_replicas(row, layout, options, model, "enable_dp_attention" in flags, assumed)
+    return Question(
+        model=model,
+        accelerator=accelerator,
+        layout=layout,
+        options=options,
+        draft=draft,
+        version=version,
+        date=date,
+        capacity_bytes=capacity_bytes,
+        quantization=quantization,
+        utilisation_stated=options.memory_fraction is not None,
+        context_stated=options.context is not None,
+        assumed=tuple(assumed),
+        engine=engine,
+    )
+
+
+def _engine(row: Row) -> str:
+    """The engine's registered name."""
+    from trilemma import engines
+
+    engine = row.text("engine").lower()
+    if not engine:
+        raise UnusableRow("names no engine")
+    name = engines.canonical(engine)
+    if name not in engines.readable():
+        why = "a fork with rules of its own" if "vllm" in engine else "its memory rules are not modelled yet"
+        raise UnusableRow(f"engine {shorten(row.text('engine'))!r}: {why}")
+    return name
+
+
+def _attention_replicas(
+    row: Row, layout: Layout, options: ServeOptions, model: Model, asked: bool, assumed: list[str]
+) -> tuple[Layout, ServeOptions]:
+    """SGLang's attention replicas share experts and take their ranks from the tensor-parallel degree that a row states."""
+    if not asked:
+        if not any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers):
+            return layout, options
+        assumed.append("replicas share the experts (attention data parallelism): the row states dp for a mixture")
+    tp, dp = int(layout.tp), int(layout.dp)
+    if row.text("tp") and tp % dp:
+        raise UnusableRow(f"dp {dp} attention replicas do not divide tp {tp}")
+    told = replace(options, extra={**options.extra, "enable-dp-attention": True})
+    return Layout(tp=tp // dp if row.text("tp") else tp, dp=dp, pp=layout.pp, ep=layout.ep), told
+
+
+def _layout(row: Row, assumed: list[str], engine: str = "vllm") -> Layout:
+    tp, pp, dp = (row.whole(column, low=1, high=4096) for column in ("tp", "pp", "dp"))
+    gpus = row.whole("gpus_used", low=1, high=65536)
+    if (tp, pp, dp) == (None, None, None):
+        if engine == "llama.cpp" and gpus is not None:
+            assumed.append(f"layers in turn over {gpus} GPUs: the engine's default")
+            return Layout(pp=gpus)
+        if gpus != 1:
+            raise UnusableRow("names no layout (tp, pp or dp)")
+        assumed.append("tp 1: one GPU")
+    if tp is None:
+        rest = (pp or 1) * (dp or 1)
+        if gpus is not None and gpus % rest:
+            raise UnusableRow(f"{gpus} GPUs are not a multiple of pp x dp = {rest}")
+        tp = gpus // rest if gpus is not None else 1
+        assumed.append(f"tp {tp}: what pp and dp leave of the GPUs")
+    pp, dp = pp or 1, dp or 1
+    text = row.text("ep").lower()
+    ep = tp * dp if text in ("true", "yes", "on") else 1
+    if text not in ("", "true", "yes", "on", "false", "no", "off"):
+        ep = row.whole("ep", low=1, high=65536) or 1
+    return Layout(tp=tp, pp=pp, dp=dp, ep=ep)
+
+
+def _model(row: Row, models_dir: str | Path | None, assumed: list[str]) -> tuple[Model, str]:
+    """The model as the row runs it. A folder may hold a base or sibling copy, so where the row contradicts it the row wins."""
+    name = row.text("model")
+    if not name:
+        raise UnusableRow("names no model")
+    place = None if models_dir is None else str(models_dir)
+    model = _loaded(name[:300], place)
+    if isinstance(model, str):
+        raise UnusableRow(model)
+    text = row.text("quantization")
+    scheme = quantization_scheme(text)
+    if _is_unstated(scheme):
+        return model, str(scheme)
+    if scheme is None or _stores_alike(model, scheme):
+        assumed.extend(model.assumptions)
+        return model, model.quantization.method if model.quantization else "none"
+    stored = _requantized(name[:300], place, scheme)
+    if isinstance(stored, str):
+        raise UnusableRow(f"quantization {shorten(text)!r}: {stored}")
+    assumed.extend(note for note in stored.assumptions if note not in model.assumptions)
+    assumed.append(f"weights stored as {scheme}: said by {shorten(text or name)!r}, not by the model's files")
+    return stored, stored.quantization.method if stored.quantization else "none"
+
+
+def _is_unstated(scheme: str | None) -> bool:
+    from trilemma.models.quantized.schemes import unstated_methods
+
+    return scheme in unstated_methods()
+
+
+def _stores_alike(model: Model, scheme: str) -> bool:
+    """Whether the model's own files already say what ``scheme`` says: elements of the same kind and width."""
+    from trilemma.models.quantized import find_scheme
+
+    asked = find_scheme(scheme)
+    if model.quantization is None or not asked.quantises:
+        return model.quantization is None and not asked.quantises
+    stored = [model.quantization.weight_format, *(form for form, _ in model.quantization.layer_formats)]
+    return any(form and (form.kind, form.bits) == (asked.format.kind, asked.format.bits) for form in stored)
+
+
+@lru_cache(maxsize=512)
+def _loaded(name: str, models_dir: str | None) -> Model | str:
+    """The model, or why there is none (cached: tables name the same model again and again)."""
+    from trilemma.models.resolve import load_model
+
+    try:
+        model = load_model(name, models_dir=models_dir)
+    except InputError as error:
+        return str(error)
+    return model if models_dir is None else _more_exact(model, name)
+
+
+def _more_exact(model: Model, name: str) -> Model:
+    """The catalogue's model of the same name where it alone knows which modules are quantised.
+
+    Folders of configurations often hold the base model's under a quantised name; laying the scheme over every linear
+    layer then counts modules that the publisher left in 16 bits.
+    """
+    from trilemma.models.resolve import load_model
+
+    if model.quantization is None or model.quantization.ignored or model.quantization.layer_formats:
+        return model
+    try:
+        listed = load_model(name)
+    except InputError:
+        return model
+    same = len(listed.layers) == len(model.layers) and listed.hidden == model.hidden and listed.vocab == model.vocab
+    known = listed.quantization
+    if not same or known is None or known.weight_format is None or not known.ignored:
+        return model
+    ours = model.quantization.weight_format
+    return listed if ours is not None and ours.bits == known.weight_format.bits else model
+
+
+@lru_cache(maxsize=512)
+def _requantized(name: str, models_dir: str | None, scheme: str) -> Model | str:
+    from trilemma.models.quantized import requantize
+
+    model = _loaded(name, models_dir)
+    if isinstance(model, str):
+        return model
+    try:
+        return requantize(model, scheme)
+    except InputError as error:
+        return str(error)
+
+
+#: Words of a quantisation column that name a toolkit or a kernel, not how weights are stored.
+_TOOLKITS = ("compressed-tensors", "compressed_tensors", "modelopt", "quark", "marlin")
+
+
+def quantization_scheme(text: str) -> str | None:
+    """The storage scheme that a quantisation column means; None where it is empty or names a toolkit only.
+
+    Raises `UnusableRow` for a column that is filled but says nothing that is known.
+    """
+    from trilemma.models.quantized.schemes import scheme_in, unstated_methods
+
+    text = text.lower()[:300]
+    words = [word for word in re.split(r"[^a-z0-9.+]+", text) if word]
+    unstated = [word for word in words if word in unstated_methods()]
+    if unstated:
+        return unstated[0]
+    found = [scheme_in(words, position) for position in range(len(words))]
+    named = [(length, scheme.name) for length, scheme in found if scheme is not None]
+    if named:
+        return max(named)[1]
+    if text and not any(word in text for word in _TOOLKITS):
+        raise UnusableRow(f"quantization {shorten(text)!r} does not say how weights are stored")
+    return None
+
+
+def _card(row: Row, assumed: list[str]) -> tuple[Accelerator, float | None]:
+    name = row.text("gpu")
+    total_gib = row.number("gpu_total_gib", low=0.5, high=4096)
+    if not name:
+        raise UnusableRow("names no GPU")
+    found = _found_card(name[:300], total_gib)
+    if isinstance(found, str):
+        raise UnusableRow(found)
+    accelerator, cautions = found
+    assumed.extend(caution.message for caution in cautions)
+    if total_gib is None:
+        assumed.append("memory of the card from the catalogue")
+    return accelerator, None if total_gib is None else total_gib * GIB
+
+
+@lru_cache(maxsize=512)
+def _found_card(name: str, total_gib: float | None) -> tuple[Accelerator, tuple[Caution, ...]] | str:
+    from trilemma.hardware.catalogue import find_measured
+
+    try:
+        return find_measured(name, total_gib)
+    except InputError as error:
+        return str(error)
+
+
+def _version(row: Row, assumed: list[str], engine: str = "vllm") -> tuple[str | None, str | None]:
+    """(version, date): the release that the row names, else the day it was taken, else that of the issue it cites."""
+    from trilemma.engines.vllm.facts import for_version
+
+    text = row.text("engine_version")[:200]
+    if engine != "vllm":
+        taken = parse_date(row.text("date"))
+        return _other_version(text, engine, assumed), None if taken is None else taken.isoformat()
+    if text:
+        try:
+            facts = for_version(text)
+        except InputError:
+            assumed.append(f"engine_version {shorten(text)!r} is no version")
+        else:
+            if not facts.known:
+                assumed.append(f"facts of vLLM {facts.version} for {shorten(text)}")
+            return text, None
+    day = parse_date(row.text("date"))
+    if day is None:
+        cited = date_of_vllm_issue(row.text("source_ref")) or date_of_vllm_issue(row.text("source"))
+        if cited is None:
+            return None, None
+        day = cited[1]
+        assumed.append(f"taken about {day}, when issue {cited[0]} was opened")
+    return None, day.isoformat()
+
+
+def _other_version(text: str, engine: str, assumed: list[str]) -> str | None:
+    from trilemma.versions import parse_version
+
+    try:
+        return text if text and parse_version(text, engine=engine) else None
+    except InputError:
+        assumed.append(f"engine_version {shorten(text)!r} is no version")
+        return None
+
+
+_FLAG = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)\s*=\s*([^;,\s]+)")
+_KNOWN_FLAGS = ("decode_context_parallel_size", "mamba_cache_mode", "enable_dp_attention")
+
+
+def _other_flags(row: Row, assumed: list[str]) -> Mapping[str, str]:
+    text = row.text("other_flags")[:1000]
+    flags = {name.lower().replace("-", "_"): value for name, value in _FLAG.findall(text)}
+    rest = _FLAG.sub("", text).strip(" ;,")
+    if rest.startswith("layer split"):
+        raise UnusableRow("an uneven split of layers over pipeline stages is not modelled")
+    if "enable_dp_attention" in rest.replace("-", "_"):
+        flags["enable_dp_attention"] = "true"
+        rest = re.sub(r"enable[_-]dp[_-]attention", "", rest).strip(" ;,")
+    unknown = [name for name in flags if name not in _KNOWN_FLAGS] + ([rest] if rest else [])
+    if unknown:
+        assumed.append(f"other flags not understood and left out: {shorten(', '.join(unknown))}")
+    if not flags.get("decode_context_parallel_size", "1").isdecimal():
+        raise UnusableRow("decode_context_parallel_size is not a whole number")
+    return flags
+
+
+def _draft(row: Row, model: Model, assumed: list[str]) -> Draft | None:
+    text = row.text("spec_decode").lower()
+    if not text and model.mtp_layers:
+        assumed.append("no speculative decoding: the row does not say")
+    if text in ("", "none", "false", "off"):
+        return None
+    tokens = re.search(r"\bk\s*=\s*([0-9]{1,3})\b|num_speculative_tokens\s*[=:]\s*([0-9]{1,3})\b", text)
+    if tokens is None:
+        assumed.append("one drafted token a step: the row names the method only")
+    return Draft(
+        method=re.split(r"[ ,;(]", text, maxsplit=1)[0],
+        tokens=max(1, int(tokens.group(1) or tokens.group(2))) if tokens else 1,
+    )
+
+
+def _options(row: Row, flags: Mapping[str, str], assumed: list[str]) -> ServeOptions:
+    fraction = row.number("gpu_memory_utilization", low=0.001, high=1.0)
+    context = row.whole("max_model_len", low=1, high=10**9)
+    for name, value in (("gpu_memory_utilization", fraction), ("max_model_len", context)):
+        if value is None:
+            assumed.append(f"{name}: the engine's default")
+    kv_dtype = row.text("kv_cache_dtype").lower()
+    return ServeOptions(
+        memory_fraction=fraction,
+        context=context,
+        max_seqs=row.whole("max_num_seqs", low=1, high=10**6),
+        max_batched_tokens=row.whole("max_num_batched_tokens", low=1, high=10**8),
+        block_size=row.whole("block_size", low=1, high=2**20),
+        dtype=row.text("dtype").lower() or None,
+        kv_dtype=None if kv_dtype in ("", "auto") else kv_dtype,
+        eager=bool(row.flag("enforce_eager")),
+        prefix_caching=row.flag("prefix_caching"),
+        mamba_cache_mode=flags.get("mamba_cache_mode"),
+    )

@@ -1,0 +1,1 @@
+"""Speeds of serving: what a row asks, how it is judged, the terms fitted to them."""

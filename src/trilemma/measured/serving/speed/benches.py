@@ -1,0 +1,137 @@
+"""Questions of a serving-speed table gathered into benches, so that timing answers all rows of a deployment at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from trilemma.errors import InputError
+from trilemma.formats import catalogue
+from trilemma.formats.formats import Format
+from trilemma.hardware.accelerator import Accelerator
+from trilemma.hardware.cluster import Cluster
+from trilemma.measured.serving.speed.fit import Bench
+from trilemma.measured.serving.speed.question import SpeedQuestion
+from trilemma.models.architecture import Model
+from trilemma.plans import Layout, ServeOptions
+from trilemma.quantities import Array
+from trilemma.timing.forward_pass import Machine
+from trilemma.timing.operators import ByIdentity, model_work
+from trilemma.timing.serving_terms import precision_of
+
+_QUANTITIES = {"ttft_ms": "ttft", "tpot_ms": "tpot", "prefill_tok_s": "prefill", "decode_tok_s": "decode"}
+#: Sequences that an engine admits where it is loaded to the limit (trtllm-bench's largest tuned batch; vLLM's default).
+_MOST_SEQUENCES = {"tensorrt-llm": 2048}
+_OTHERWISE = 1024
+_RESERVING = ("tensorrt-llm",)
+#: Requests at once where everything is queued and the memory rules leave no room for one.
+_CRAMPED = 16.0
+
+
+def quantity_of(question: SpeedQuestion) -> str:
+    """The figure in timing's own words; rates of both kinds count tokens of the whole plan."""
+    return _QUANTITIES.get(question.metric, "output")
+
+
+def in_seconds_or_tokens(question: SpeedQuestion, value: float) -> float:
+    """A measured value in the unit of `quantity_of`."""
+    if question.metric in ("ttft_ms", "tpot_ms"):
+        return value / 1e3
+    return value * float(question.layout.gpus) if question.metric == "output_tok_s_per_gpu" else value
+
+
+def in_own_unit(question: SpeedQuestion, value: float) -> float:
+    """A prediction in the unit of the row's metric."""
+    return value / in_seconds_or_tokens(question, 1.0)
+
+
+def kv_format_of(model: Model) -> Format:
+    """How the cache of a benchmark is stored where no row says: 8 bits under checkpoints that multiply in 8 or 4 bits."""
+    quantization = model.quantization
+    bits = quantization.activation_bits if quantization is not None else None
+    return catalogue.get("fp8_e4m3" if bits is not None and bits <= 8 else "bf16")
+
+
+def benches_of(questions: Sequence[SpeedQuestion | str]) -> list[Bench]:
+    """Every usable question in a bench; ``Bench.at`` holds its index."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for at, question in enumerate(questions):
+        if isinstance(question, SpeedQuestion):
+            key = (id(question.model), question.accelerator.id, question.engine)
+            groups.setdefault(key, []).append(at)
+    return [_bench([(at, questions[at]) for at in members]) for members in groups.values()]  # type: ignore[misc]
+
+
+def _bench(members: Sequence[tuple[int, SpeedQuestion]]) -> Bench:
+    questions = [question for _, question in members]
+    first = questions[0]
+    layout = Layout(
+        **{name: np.array([getattr(one.layout, name) for one in questions]) for name in ("tp", "pp", "dp", "ep")}
+    )
+    work, kv_format = model_work(first.model, first.accelerator), kv_format_of(first.model)
+    gpus = int(max(np.max(layout.gpus), first.accelerator.gpus_per_node))
+    machine = Machine.of(Cluster.of(first.accelerator, gpus))
+    return Bench(
+        work=work,
+        machine=machine,
+        engine=first.engine,
+        precision=precision_of(work),
+        kv_format=kv_format,
+        layout=layout,
+        isl=_column(questions, "isl"),
+        osl=_column(questions, "osl"),
+        concurrency=np.where(np.isinf(_column(questions, "concurrency")), 1e9, _column(questions, "concurrency")),
+        slots=np.array([_slots(one, kv_format.name) for one in questions]),
+        queued=np.array([one.kind == "queued" for one in questions]),
+        quantity=np.array([quantity_of(one) for one in questions]),
+        measured=np.array([in_seconds_or_tokens(one, one.measured) for one in questions]),
+        at=np.array([at for at, _ in members]),
+        trust=_column(questions, "trust"),
+    )
+
+
+def _column(questions: Sequence[SpeedQuestion], name: str) -> Array:
+    return np.array([getattr(question, name) for question in questions], dtype=float)
+
+
+def _slots(question: SpeedQuestion, kv_format: str) -> float:
+    """Requests that one replica holds, by vLLM's memory rules for every engine: half way through their outputs, or at full
+    length where the engine admits only what it can finish (TensorRT-LLM's default policy, GUARANTEED_NO_EVICT).
+
+    A load that was run did fit: where the rules leave no room for one request they know too little of the deployment, and
+    its own load is taken to fit.
+    """
+    length = max(int(question.isl + question.osl * (1.0 if question.engine in _RESERVING else 0.5)), 1)
+    layout = question.layout
+    degrees = (int(layout.tp), int(layout.pp), int(layout.dp), int(layout.ep))
+    most = _MOST_SEQUENCES.get(question.engine, _OTHERWISE)
+    cards = ByIdentity(question.accelerator)
+    held = _cache_slots(ByIdentity(question.model), cards, degrees, length, kv_format)
+    if held < 1.0:
+        held = question.concurrency if math.isfinite(question.concurrency) else _CRAMPED
+    return min(held, most)
+
+
+@lru_cache(maxsize=4096)
+def _cache_slots(
+    same_model: ByIdentity, same_card: ByIdentity, degrees: tuple[int, int, int, int], length: int, kv_format: str
+) -> float:
+    from trilemma import engines
+
+    model, accelerator = same_model.value, same_card.value
+    assert isinstance(model, Model) and isinstance(accelerator, Accelerator)  # noqa: PT018
+    tp, pp, dp, ep = degrees
+    try:
+        start = engines.get("vllm").start_up(
+            model=model,
+            accelerator=accelerator,
+            layout=Layout(tp=tp, pp=pp, dp=dp, ep=ep),
+            options=ServeOptions(context=length, kv_dtype="fp8" if kv_format != "bf16" else "auto", max_seqs=256),
+        )
+    except InputError:
+        return 0.0
+    return max(float(start.pool.concurrency), 0.0)

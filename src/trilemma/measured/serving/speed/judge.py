@@ -1,0 +1,165 @@
+"""Serving-speed tables: latency and throughput as measured against what we say, beside a look-up in the same table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trilemma.errors import InputError
+from trilemma.measured.judgement import Comparison, Judgement
+from trilemma.measured.serving.speed.baseline import interpolated
+from trilemma.measured.serving.speed.benches import benches_of, in_own_unit
+from trilemma.measured.serving.speed.fit import Bench
+from trilemma.measured.serving.speed.question import METRICS as _OWN
+from trilemma.measured.serving.speed.question import SpeedQuestion, read_speed_question
+from trilemma.measured.serving.speed.refit import family_of, predictions, residuals_of, without
+from trilemma.measured.serving.speed.spread import spreads_of
+from trilemma.measured.tables import Row, UnusableRow
+from trilemma.quantities import Array
+from trilemma.timing import serving_terms
+from trilemma.timing.serving_terms import ServingTerms
+
+#: Figures judged, and for each those of rows where a look-up has neighbours: the look-up's own errors and ours.
+METRICS = (
+    *_OWN,
+    *(f"{metric}_interpolated" for metric in _OWN),
+    *(f"{metric}_where_interpolated" for metric in _OWN),
+)
+_SPREAD_FIGURES = {"ttft_ms": "ttft", "tpot_ms": "tpot", "prefill_tok_s": "prefill", "decode_tok_s": "decode"}
+
+
+def judge(
+    rows: Sequence[Row],
+    *,
+    models_dir: str | Path | None = None,
+    holdout: Sequence[str] = (),
+    progress: Callable[[int], None] | None = None,
+) -> tuple[list[Judgement], dict[str, Any]]:
+    """Judge every row; the second value is the ``holdout`` part of the document. A row never ends the run.
+
+    With ``holdout`` every row is judged by terms refitted without the rows that share its values in these columns.
+    """
+    place = None if models_dir is None else str(models_dir)
+    questions: list[SpeedQuestion | str] = []
+    for row in rows:
+        try:
+            questions.append(read_speed_question(row, place))
+        except (UnusableRow, InputError) as error:
+            questions.append(str(error))
+    benches = benches_of(questions)
+    terms = serving_terms.current()
+    if holdout and benches:
+        groups = [_group(row, question, holdout) for row, question in zip(rows, questions, strict=True)]
+        start = terms
+        predicted = without(benches, groups, start, progress=progress)
+        bounds = _bounds_without(benches, questions, predicted, groups)
+        document = {"columns": list(holdout), "groups": len({g for g in groups if g is not None})}
+        document |= {"terms": list(serving_terms.priors().terms), "uninformed": {}}
+    else:
+        groups = None
+        predicted = predictions(benches, terms, len(rows))
+        bounds = _bounds(benches, questions, terms)
+        document = {}
+    looked_up = interpolated(questions, groups)
+    judgements = [
+        _judged(row, question, predicted[at], bounds[at], looked_up[at])
+        for at, (row, question) in enumerate(zip(rows, questions, strict=True))
+    ]
+    return judgements, document
+
+
+def _group(row: Row, question: SpeedQuestion | str, columns: Sequence[str]) -> tuple[str, ...] | None:
+    if isinstance(question, str):
+        return None
+    return tuple(_resolved(row, question, column) for column in columns)
+
+
+def _resolved(row: Row, question: SpeedQuestion, column: str) -> str:
+    """A cell as it compares: names after resolution, so that two spellings of one thing are one value."""
+    match column:
+        case "gpu":
+            return question.accelerator.id
+        case "model":
+            return question.model.name
+        case "engine":
+            return question.engine
+        case _:
+            return row.text(column)
+
+
+def _bounds(benches: Sequence[Bench], questions: Sequence[SpeedQuestion | str], terms: ServingTerms) -> Array:
+    """(rows, 2) factors of the predictions within which nine of ten figures lie; nan where no class has any."""
+    found = np.full((len(questions), 2), np.nan)
+    for bench in benches:
+        first = questions[int(bench.at[0])]
+        assert isinstance(first, SpeedQuestion)
+        known = terms.measured(bench.engine, bench.machine.accelerator, bench.precision)
+        for at, figure in zip(bench.at, bench.quantity, strict=True):
+            spread = terms.spread(
+                str(figure),
+                family=family_of(first.model),
+                engine=bench.engine,
+                precision=bench.precision,
+                measured=known,
+            )
+            if spread is not None:
+                found[at] = spread.low, spread.high
+    return found
+
+
+def _bounds_without(
+    benches: Sequence[Bench], questions: Sequence[SpeedQuestion | str], predicted: Array, groups: Sequence[Any]
+) -> Array:
+    """`_bounds` of rows that were left out, from what the other groups were off by when each was left out in turn."""
+    found = np.full((len(questions), 2), np.nan)
+    for group in dict.fromkeys(group for group in groups if group is not None):
+        own = np.array([one == group for one in groups], dtype=bool)
+        rest = residuals_of(benches, questions, predicted, leave_out=own)
+        terms = ServingTerms(offsets=({}, {}, {}, {}, {}), spreads=spreads_of(rest, measured=False))
+        mine = [bench.take(mask) for bench in benches if np.any(mask := own[bench.at])]
+        found = np.where(own[:, None], _bounds(mine, questions, terms), found)
+    return found
+
+
+def _judged(row: Row, question: SpeedQuestion | str, predicted: float, bounds: Array, looked_up: float) -> Judgement:
+    if isinstance(question, str):
+        return Judgement(row_id=row.id, cells=row.cells, skipped=question)
+    if not np.isfinite(predicted):
+        return Judgement(row_id=row.id, cells=row.cells, skipped="no other row is left to fit")
+    ours = in_own_unit(question, float(predicted))
+    low, high = (None, None) if np.isnan(bounds[0]) else (ours * float(bounds[0]), ours * float(bounds[1]))
+    comparisons = [Comparison(metric=question.metric, predicted=ours, measured=question.measured, low=low, high=high)]
+    if np.isfinite(looked_up):
+        names = ((f"{question.metric}_interpolated", float(looked_up)), (f"{question.metric}_where_interpolated", ours))
+        comparisons += [Comparison(metric=name, predicted=value, measured=question.measured) for name, value in names]
+    layout = question.layout
+    lengths = f"{row.text('isl')}/{row.text('osl')}"
+    return Judgement(
+        row_id=row.id,
+        cells={column: _resolved(row, question, column) for column in row.cells},
+        classes=_classes(row, question),
+        comparisons=tuple(comparisons),
+        config=repr(
+            (question.model.name, question.accelerator.id, question.engine, layout, lengths, question.concurrency)
+        ),
+        order_group=f"{question.model.name} {question.accelerator.id} {lengths}",
+        order_metric=question.metric if question.metric == "tpot_ms" else "output_tok_s_per_gpu",
+        assumed=question.assumed,
+    )
+
+
+def _classes(row: Row, question: SpeedQuestion) -> dict[str, str]:
+    family = "moe" if family_of(question.model) == "mixture" else "dense"
+    tier = row.text("tier") or "not stated"
+    return {
+        "family": family,
+        "engine": question.engine,
+        "gpu": question.accelerator.id,
+        "precision": question.precision,
+        "tier": tier,
+        "tier_family": f"{tier} {family}",
+        "model": question.model.name,
+    }

@@ -1,0 +1,262 @@
+"""One row of a serving-speed table read as a question: which model on which cards, laid out, loaded and measured how.
+
+Columns win over names; whatever had to be filled in is listed; what cannot be read makes the row unusable with its reason.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from trilemma.errors import InputError, shorten
+from trilemma.hardware.accelerator import Accelerator
+from trilemma.measured.tables import Row, UnusableRow
+from trilemma.models.architecture import Model
+from trilemma.plans import Layout
+
+#: What a figure measures: latency or throughput of a load, throughput with every request queued, or one bare phase.
+Kind = Literal["load", "queued", "decode", "prefill"]
+
+#: Metric → (lowest, highest) value that can be.
+METRICS = {
+    "ttft_ms": (1e-3, 1e8),
+    "tpot_ms": (1e-4, 1e6),
+    "output_tok_s_total": (1e-4, 1e9),
+    "output_tok_s_per_gpu": (1e-4, 1e7),
+    "prefill_tok_s": (1e-3, 1e9),
+    "decode_tok_s": (1e-4, 1e8),
+}
+
+#: First words of an engine column → engine. The order matters: "TensorRT" alone is TensorRT-LLM in inference tables.
+_ENGINES = (
+    ("vllm", "vllm"),
+    ("sglang", "sglang"),
+    ("trtllm", "tensorrt-llm"),
+    ("tensorrt", "tensorrt-llm"),
+    ("ollama", "llama.cpp"),
+    ("llama.cpp", "llama.cpp"),
+)
+#: Tier of a row → its weight in a fit.
+_TRUST = {"B": 0.5, "C": 0.0}
+#: The wait for a first token hangs on how a load began (all at once, or as others end), which only tier A lets one know.
+_BEGUN = {"B": 0.0, "C": 0.0}
+#: InferenceX draws lengths evenly from 80 to 100 % of the nominal ones (its RANDOM_RANGE_RATIO), 90 % in the mean.
+_DRAWN_SHARE = 0.9
+_QUEUED = ("max load", "scenario=offline")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpeedQuestion:
+    """What is asked of timing. ``isl`` and ``osl`` are mean tokens; ``concurrency`` is infinite where all is queued.
+
+    ``precision`` is what the row calls its weights; ``layout.dp`` counts replicas of attention. ``trust`` is the weight of
+    the row in a fit: usable with assumptions counts half (its time to first token nothing), flagged or contradictory
+    nothing.
+    """
+
+    model: Model
+    accelerator: Accelerator
+    engine: str
+    precision: str
+    layout: Layout
+    isl: float
+    osl: float
+    concurrency: float
+    kind: Kind
+    metric: str
+    measured: float
+    assumed: tuple[str, ...]
+    trust: float = 1.0
+
+
+def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
+    """The question of one row. Raises `UnusableRow` with the reason where the row lacks what a prediction needs."""
+    assumed: list[str] = []
+    metric, measured = _metric(row)
+    engine = engine_of(row.text("engine"))
+    _refuse_unstated_deployments(row)
+    layout = _layout(row, assumed)
+    concurrency, queued = _load(row)
+    isl, osl = _lengths(row, metric)
+    model, precision = _model(row, models_dir, assumed)
+    accelerator = _card(row, assumed)
+    kind: Kind = "queued" if queued else "load"
+    if metric == "prefill_tok_s":
+        kind = "prefill"
+    elif metric == "decode_tok_s":
+        kind = "decode"
+    return SpeedQuestion(
+        model=model,
+        accelerator=accelerator,
+        engine=engine,
+        precision=precision,
+        layout=layout,
+        isl=isl,
+        osl=osl,
+        concurrency=concurrency,
+        kind=kind,
+        metric=metric,
+        measured=measured,
+        assumed=tuple(assumed),
+        trust=_trust(row.text("tier").upper(), metric),
+    )
+
+
+def engine_of(text: str) -> str:
+    """The engine that a column names. Raises `UnusableRow` for engines whose steps are not modelled."""
+    if not text:
+        raise UnusableRow("names no engine")
+    lower = text.lower()
+    for start, engine in _ENGINES:
+        if lower.startswith(start):
+            return engine
+    raise UnusableRow(f"engine {shorten(text)!r}: its steps are not modelled")
+
+
+def _trust(tier: str, metric: str) -> float:
+    return (_BEGUN if metric == "ttft_ms" else _TRUST).get(tier, 1.0)
+
+
+def _metric(row: Row) -> tuple[str, float]:
+    metric = row.text("metric")
+    if metric not in METRICS:
+        raise UnusableRow(f"metric {shorten(metric)!r} is not one of {', '.join(METRICS)}")
+    low, high = METRICS[metric]
+    value = row.number("value", low=low, high=high)
+    if value is None:
+        raise UnusableRow("states no value")
+    return metric, value
+
+
+def _refuse_unstated_deployments(row: Row) -> None:
+    notes = row.text("notes")[:2000]
+    if "mode=disagg" in notes or "PD-disaggregated" in notes:
+        raise UnusableRow("prefill and decode run apart, in pools that the row does not lay out")
+    if "PER 8-GPU NODE" in notes:
+        raise UnusableRow("a figure of one node of a larger deployment")
+    if notes.startswith("CPU inference"):
+        raise UnusableRow("runs on a CPU")
+
+
+def _layout(row: Row, assumed: list[str]) -> Layout:
+    tp, pp, dp = (row.whole(column, low=1, high=4096) for column in ("tp", "pp", "dp"))
+    gpus = row.whole("gpus", low=1, high=65536)
+    if gpus is None and tp is None:
+        raise UnusableRow("names no layout")
+    ep = row.whole("ep", low=0, high=65536) or 1
+    pp, dp = pp or 1, dp or 1
+    if tp is None:
+        if gpus is None or gpus % (pp * dp):
+            raise UnusableRow(f"{gpus} GPUs are not a multiple of pp x dp = {pp * dp}")
+        tp = gpus // (pp * dp)
+        if tp > 1:
+            assumed.append(f"tp {tp}: what pp and dp leave of the GPUs")
+    if gpus is not None and tp * pp * dp != gpus:
+        if tp * pp == gpus and tp % dp == 0:
+            tp //= dp  # attention-data-parallel ranks inside a tensor-parallel group
+        else:
+            raise UnusableRow(f"tp {tp} x pp {pp} x dp {dp} is not {gpus} GPUs")
+    return Layout(tp=tp, pp=pp, dp=dp, ep=min(ep, tp * dp))
+
+
+def _load(row: Row) -> tuple[float, bool]:
+    """(requests in flight, whether every request is queued at once)."""
+    text = row.text("concurrency_or_batch").lower()
+    if text.startswith(_QUEUED):
+        return float("inf"), True
+    if not text:
+        raise UnusableRow("states no concurrency")
+    if text.startswith("scenario="):
+        raise UnusableRow(f"{shorten(text)}: requests arrive at a rate that the row does not state")
+    value = row.number("concurrency_or_batch", low=1, high=10**6)
+    if value is None:
+        raise UnusableRow("states no concurrency")
+    return value, False
+
+
+def _lengths(row: Row, metric: str) -> tuple[float, float]:
+    isl, osl = row.number("isl", low=0, high=10**8), row.number("osl", low=0, high=10**8)
+    if metric == "prefill_tok_s":
+        if not isl:
+            raise UnusableRow("states no prompt length")
+        osl = osl or 0.0
+    elif not osl:
+        raise UnusableRow("states no output length")
+    if isl is None:
+        raise UnusableRow("states no prompt length")
+    share = _DRAWN_SHARE if "origin=InferenceX" in row.text("notes") else 1.0
+    return isl * share, (osl or 0.0) * share
+
+
+#: Words of a precision column that name no scheme of the house, and the scheme that they mean.
+_PRECISIONS = {"fp4": "nvfp4", "uint4": "int4", "f16": "bf16", "fp16": "bf16"}
+_UNSTATED = ("", "unset")
+
+
+def _model(row: Row, models_dir: str | None, assumed: list[str]) -> tuple[Model, str]:
+    name, text = row.text("model")[:300], row.text("precision_weights")[:100].lower()
+    if not name:
+        raise UnusableRow("names no model")
+    model, precision, notes = _stored(name, text, models_dir)
+    if model is None:
+        raise UnusableRow(precision)
+    assumed.extend(notes)
+    return model, precision
+
+
+@lru_cache(maxsize=1024)
+def _stored(name: str, text: str, models_dir: str | None) -> tuple[Model | None, str, tuple[str, ...]]:
+    """(model as the row stores it, precision, notes); without a model the second value says why."""
+    from trilemma.models.quantized import find_scheme, requantize
+    from trilemma.models.resolve import load_model
+
+    try:
+        model = load_model(name, models_dir=models_dir)
+        if text in _UNSTATED:
+            return model, _own(model), (f"weights as {_own(model)}: the row does not say",)
+        scheme = "q4_k_m" if text.startswith("ollama") else _PRECISIONS.get(text, text)
+        own = model.quantization.weight_format if model.quantization else None
+        if own is not None and own.name.startswith("mxfp4"):
+            return model, own.name, ()  # published in MXFP4 only: tables call the same files fp4, fp8 or mxfp4
+        wanted = find_scheme(scheme)
+        if own is None and not wanted.quantises:
+            return model, "bf16", ()
+        if own is not None and (own.kind, own.bits) == (wanted.format.kind, wanted.format.bits):
+            return model, scheme, ()
+        try:
+            listed = load_model(f"{name} {scheme}")
+        except InputError:
+            listed = requantize(model, scheme)
+        return listed, scheme, (f"weights stored as {scheme}: said by the row, not by the model's files",)
+    except InputError as error:
+        return None, str(error), ()
+
+
+def _own(model: Model) -> str:
+    quantization = model.quantization
+    return quantization.weight_format.name if quantization and quantization.weight_format else "bf16"
+
+
+def _card(row: Row, assumed: list[str]) -> Accelerator:
+    name = row.text("gpu")[:300]
+    if not name:
+        raise UnusableRow("names no GPU")
+    found = _found_card(re.sub(r"[‐‑‒]", "-", name))
+    if isinstance(found, str):
+        raise UnusableRow(found)
+    accelerator, notes = found
+    assumed.extend(notes)
+    return accelerator
+
+
+@lru_cache(maxsize=512)
+def _found_card(name: str) -> tuple[Accelerator, tuple[str, ...]] | str:
+    from trilemma.hardware.catalogue import find_measured
+
+    try:
+        accelerator, cautions = find_measured(name, None)
+    except InputError as error:
+        return str(error)
+    return accelerator, tuple(caution.message for caution in cautions)

@@ -1,0 +1,1 @@
+"""Measured training runs: what a row asks, how it is judged, the terms fitted to them."""

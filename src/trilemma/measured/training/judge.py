@@ -1,0 +1,182 @@
+"""Training tables: seconds a step, tokens per second, and peak memory of published runs, against what we say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trilemma.errors import InputError
+from trilemma.measured.judgement import Comparison, Judgement
+from trilemma.measured.tables import Row, UnusableRow
+from trilemma.measured.training.baseline import Entry, baseline
+from trilemma.measured.training.classes import classes_of, config_of, kind_of, order_group, resolved_cell
+from trilemma.measured.training.figures import (
+    MEMORY,
+    MeasuredSpeed,
+    measured_speed,
+    scored_rows,
+)
+from trilemma.measured.training.question import TrainingQuestion, read_training_question
+from trilemma.measured.training.refit import UNSTATED, refit
+from trilemma.measured.training.room import with_room
+from trilemma.memory.training import training_memory
+from trilemma.quantities import GIB
+from trilemma.timing.flops_conventions import model_flops_per_token
+from trilemma.timing.training_intervals import step_spread
+from trilemma.timing.training_operators import training_work
+from trilemma.timing.training_step import training_step
+
+__all__ = ["METRICS", "judge"]
+
+#: ``speed`` holds one figure per configuration, whatever it was printed in, as tokens per second and GPU.
+METRICS = (
+    "speed", "baseline_speed", "tokens_per_s_per_gpu", "iteration_s", "tflops_per_gpu", "mfu", "peak_memory_gib",
+    "allocated_gib", "reserved_gib",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Read:
+    row: Row
+    question: TrainingQuestion
+    speed: MeasuredSpeed | None = None
+
+
+def judge(
+    rows: Sequence[Row],
+    *,
+    models_dir: str | Path | None = None,
+    holdout: Sequence[str] = (),
+    progress: Callable[[int], None] | None = None,
+) -> tuple[list[Judgement], dict[str, Any]]:
+    """Judge every row; the second value is the ``holdout`` part of the document. A row never ends the run.
+
+    With ``holdout`` every speed is judged by coefficients refitted without the rows that share its values in these columns;
+    memory has no coefficients fitted here and is judged as it is.
+    """
+    chosen = set(scored_rows(rows).values())
+    read = [_read(row, chosen, models_dir) for row in rows]
+    scored = {i: (one.question, one.speed) for i, one in enumerate(read) if isinstance(one, _Read) and one.speed}
+    looked_up = baseline([_entry(*scored[i]) for i in scored])
+    seconds, document = refit(scored, holdout) if holdout else ({}, {})
+    judgements = []
+    for index, (row, one) in enumerate(zip(rows, read, strict=True)):
+        judgements.append(_judged(row, one, seconds.get(index), looked_up))
+        if progress is not None:
+            progress(index + 1)
+    return judgements, document
+
+
+def _read(row: Row, chosen: set[str], models_dir: str | Path | None) -> _Read | str:
+    metric = row.text("measured_metric")
+    if metric != MEMORY and row.id not in chosen:
+        return "another row of this configuration states its speed"
+    try:
+        question = read_training_question(row, models_dir)
+        if metric == MEMORY:
+            question = with_room(row, question)
+        return _Read(row=row, question=question, speed=measured_speed(row, question) if metric != MEMORY else None)
+    except (UnusableRow, InputError) as error:
+        return str(error)
+
+
+def _entry(question: TrainingQuestion, speed: MeasuredSpeed) -> Entry:
+    work = training_work(question.model, mtp=question.mtp)
+    card, framework = question.cluster.accelerator.id, question.framework.name
+    precision = speed.row.text("precision")
+    return Entry(
+        config=config_of(speed.row),
+        keys=((card, framework, precision, speed.row.text("model")), (card, framework, precision), (card,)),
+        flops_per_token=model_flops_per_token(
+            work, question.workload.seq, trains_adapters=question.workload.trains_adapters
+        ),
+        tokens_per_s_per_gpu=speed.tokens_per_s_per_gpu,
+    )
+
+
+def _judged(row: Row, one: _Read | str, held_out_s: float | None, looked_up: Any) -> Judgement:
+    if isinstance(one, str):
+        return Judgement(row_id=row.id, cells=row.cells, skipped=one, config=config_of(row))
+    question = one.question
+    try:
+        comparisons = _memory(row, question) if one.speed is None else _speed(one, held_out_s, looked_up)
+    except (UnusableRow, InputError) as error:
+        return Judgement(row_id=row.id, cells=row.cells, skipped=str(error), config=config_of(row))
+    return Judgement(
+        row_id=row.id,
+        cells={column: resolved_cell(row, question, column) for column in row.cells},
+        classes=classes_of(row, question),
+        comparisons=tuple(comparisons),
+        config=config_of(row),
+        order_group=order_group(row, question) if one.speed is not None else "",
+        order_metric="speed",
+        assumed=question.assumed,
+    )
+
+
+def _speed(one: _Read, held_out_s: float | None, looked_up: Mapping[str, float]) -> list[Comparison]:
+    """Figures of one run. Held-out predictions claim no interval: widths are not refitted with them."""
+    question, speed = one.question, one.speed
+    assert speed is not None
+    tokens = question.workload.seq * question.workload.global_batch / int(question.plan.layout.gpus)
+    if held_out_s is None:
+        step_s = float(_step_s(question))
+        mixture = kind_of(question) == "moe"
+        spread = step_spread(question.framework, question.cluster.accelerator, mixture=mixture)
+        low, high = spread[0] * step_s, spread[1] * step_s
+    else:
+        step_s, low, high = held_out_s, None, None
+    measured = speed.tokens_per_s_per_gpu
+    fastest, slowest = (None, None) if low is None or high is None else (tokens / low, tokens / high)
+    found = [Comparison(metric="speed", predicted=tokens / step_s, measured=measured, low=slowest, high=fastest)]
+    if config_of(one.row) in looked_up:
+        found.append(Comparison(metric="baseline_speed", predicted=looked_up[config_of(one.row)], measured=measured))
+    if speed.metric == "iteration_s":
+        return [*found, Comparison(metric="iteration_s", predicted=step_s, measured=speed.value, low=low, high=high)]
+    unit = speed.value / measured
+    return [
+        *found,
+        Comparison(
+            metric=speed.metric,
+            predicted=tokens / step_s * unit,
+            measured=speed.value,
+            low=None if slowest is None else slowest * unit,
+            high=None if fastest is None else fastest * unit,
+        ),
+    ]
+
+
+def _step_s(question: TrainingQuestion) -> Any:
+    return training_step(
+        question.model,
+        question.cluster,
+        question.plan,
+        question.workload,
+        framework=question.framework,
+        era=question.era or UNSTATED,
+        mtp=question.mtp,
+    ).step_s
+
+
+#: How a table names what a profiler reads, and what we predict for it.
+_MEMORY_KINDS = {"allocated": "allocated", "active": "allocated", "reserved": "reserved", "": "allocated"}
+
+
+def _memory(row: Row, question: TrainingQuestion) -> list[Comparison]:
+    measured = row.number("value", low=1e-3, high=1e5)
+    if measured is None:
+        raise UnusableRow("states no value")
+    stated = row.text("memory_kind").lower()
+    kind = _MEMORY_KINDS.get(stated, "allocated")
+    memory = training_memory(question.model, question.cluster, question.plan, question.workload)
+    interval = memory.reserved if kind == "reserved" else memory.allocated
+    figures = {
+        "predicted": interval.value / GIB,
+        "measured": measured,
+        "low": interval.low / GIB,
+        "high": interval.high / GIB,
+    }
+    named = [Comparison(metric=MEMORY, **figures)]
+    return [*named, Comparison(metric=f"{kind}_gib", **figures)] if stated in ("allocated", "reserved") else named

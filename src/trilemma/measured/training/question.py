@@ -1,0 +1,373 @@
+"""One row of a training table read as a question: which model, on which cluster, laid out and run how.
+
+Columns win over names: architecture columns change the catalogue's model where they differ (some runs cut or altered one).
+What had to be filled in is listed; what cannot be read makes the row unusable with its reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from trilemma.errors import Caution, InputError, shorten
+from trilemma.hardware.accelerator import Accelerator
+from trilemma.hardware.cluster import Cluster
+from trilemma.measured.tables import Row, UnusableRow
+from trilemma.measured.training.usual import (
+    applies_in_backward,
+    fine_tuning,
+    reached,
+    stated_offload,
+    usual_loss,
+    usual_micro_batch,
+    usual_optimizer,
+)
+from trilemma.models.architecture import Model
+from trilemma.plans.plan import Layout
+from trilemma.plans.recipes import recipe
+from trilemma.plans.training import Matmul, Recompute, Schedule, TrainingPlan, TrainingRecipe
+from trilemma.timing.training_coefficients import Framework, era_of, find_framework
+from trilemma.workloads import TrainingWorkload
+
+#: Load of the fullest expert rank over the mean where a source says that routing was the model's own.
+NATURAL_IMBALANCE = 1.2
+_SHARDED = {"torchtitan", "llm-foundry", "torchtune", "litgpt", "accelerate", "transformers", "axolotl"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingQuestion:
+    """What a row asks. ``mtp``: whether multi-token-prediction layers train; ``era`` of the software, "" where unknown."""
+
+    model: Model
+    cluster: Cluster
+    plan: TrainingPlan
+    workload: TrainingWorkload
+    framework: Framework
+    era: str
+    mtp: bool
+    assumed: tuple[str, ...]
+
+
+def read_training_question(row: Row, models_dir: str | Path | None = None) -> TrainingQuestion:
+    """The question of one row. Raises `UnusableRow` with the reason where it lacks what a prediction needs."""
+    assumed: list[str] = []
+    notes = row.text("notes").lower()
+    model = _model(row, None if models_dir is None else str(models_dir), assumed)
+    framework = _framework(row, assumed)
+    workload, micro_batch, layout = _shape(row, model, framework.implementation, assumed)
+    cluster = _cluster(row, layout, assumed)
+    base, matmul = _recipe(row, framework, assumed)
+    plan = TrainingPlan(
+        layout=layout,
+        micro_batch=micro_batch,
+        implementation=framework.implementation,  # type: ignore[arg-type]
+        version=row.text("version") or None,
+        recipe=replace(base, matmul=matmul),
+        optimizer=usual_optimizer(row, base, framework.name, model),
+        loss=usual_loss(row, framework.implementation),
+        sp=_sequence_parallel(row, framework, layout),
+        recompute=_recompute(row, assumed),
+        schedule=_schedule(row, layout),
+        attention="eager" if _unfused(row) else "flash",
+        compiled="compile" in notes or ("cumulative" in notes and reached(row, "compile")),
+        offload=stated_offload(row),
+        optimizer_in_backward=applies_in_backward(row),
+        imbalance=NATURAL_IMBALANCE if "natural routing" in notes else 1.0,
+        overlap_tensor=_overlap(notes, "tp-comm overlap on", "asynctp", "async tp"),
+        overlap_data=_overlap(notes, "grad-reduce"),
+        **_sharding(row, framework),
+    )
+    return TrainingQuestion(
+        model=model,
+        cluster=cluster,
+        plan=plan,
+        workload=workload,
+        framework=framework,
+        era=era_of(framework.name, row.text("version")),
+        mtp=bool(model.mtp_layers) and "w/o mtp" not in notes and not row.text("model").lower().count("cut to"),
+        assumed=tuple(assumed),
+    )
+
+
+def _model(row: Row, models_dir: str | None, assumed: list[str]) -> Model:
+    name = row.text("model")
+    if not name:
+        raise UnusableRow("names no model")
+    columns = tuple((key, row.whole(key, low=1, high=2**24)) for key in _ARCHITECTURE)
+    dense = re.search(r"dense_layers (\d{1,3})", row.text("notes"))
+    stated = tuple((key, value) for key, value in columns if value is not None)
+    found = _built(name[:300], models_dir, stated, int(dense.group(1)) if dense else None)
+    if isinstance(found, str):
+        raise UnusableRow(found)
+    model, changes = found
+    assumed += [f"{key}: the table's {value} instead of the catalogue's" for key, value in changes]
+    return model
+
+
+#: Architecture columns and the keys of a configuration that say the same.
+_ARCHITECTURE: Mapping[str, tuple[str, ...]] = {
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "hidden": ("hidden_size", "n_embd", "d_model"),
+    "ffn": ("intermediate_size", "n_inner", "ffn_dim"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads"),
+    "vocab": ("vocab_size",),
+    "experts": ("n_routed_experts", "num_experts", "num_local_experts"),
+    "top_k": ("num_experts_per_tok", "num_experts_per_token"),
+}
+
+
+@lru_cache(maxsize=1024)
+def _built(
+    name: str, models_dir: str | None, columns: tuple[tuple[str, int], ...], dense_layers: int | None
+) -> tuple[Model, tuple[tuple[str, int], ...]] | str:
+    """The model as the row runs it with the columns that changed it, or why there is none."""
+    from trilemma.models import catalogue
+    from trilemma.models.read import model_from_config
+    from trilemma.models.resolve import load_model, resolve_name
+
+    wanted = dict(columns)
+    plain = re.sub(r"\bcut to \d+ layers\b", "", name).strip()
+    try:
+        if models_dir is not None:
+            return load_model(name, models_dir=models_dir), ()
+        config = {
+            key: value for key, value in catalogue.config(resolve_name(plain)[0]).items() if not key.startswith("_")
+        }
+    except InputError as error:
+        if {"layers", "hidden", "ffn", "heads", "vocab"} <= set(wanted):
+            return model_from_config(_from_columns(wanted), name=name, source="architecture columns"), columns
+        return str(error)
+    text = config.get("text_config")
+    part = dict(text) if isinstance(text, dict) else config
+    changes = _overlaid(part, wanted, dense_layers)
+    try:
+        model = model_from_config(
+            {**config, "text_config": part} if isinstance(text, dict) else part, name=plain, source=f"catalogue {plain}"
+        )
+    except InputError as error:
+        return str(error)
+    return model, tuple(changes)
+
+
+def _overlaid(part: dict[str, Any], wanted: Mapping[str, int], dense_layers: int | None) -> list[tuple[str, int]]:
+    """Write what columns state over a configuration; the keys changed."""
+    changes = []
+    for column, value in wanted.items():
+        names = _ARCHITECTURE[column]
+        if column == "ffn" and "moe_intermediate_size" in part:
+            names = ("moe_intermediate_size",)
+        key = next((name for name in names if isinstance(part.get(name), int)), None)
+        if key is not None and part[key] != value:
+            part[key] = value
+            changes.append((column, value))
+    if dense_layers is not None and isinstance(part.get("first_k_dense_replace"), int):
+        part["first_k_dense_replace"] = dense_layers
+    layers = next((part[key] for key in _ARCHITECTURE["layers"] if key in part), None)
+    for key, value in part.items():
+        if isinstance(value, list) and layers is not None and key in ("layer_types", "mlp_layer_types"):
+            part[key] = value[:layers]
+    return changes
+
+
+def _from_columns(columns: Mapping[str, int]) -> dict[str, Any]:
+    """A Llama or Mixtral of the stated sizes: what most models of an unknown name are."""
+    config: dict[str, Any] = {
+        "model_type": "mixtral" if "experts" in columns else "llama",
+        "num_hidden_layers": columns["layers"],
+        "hidden_size": columns["hidden"],
+        "intermediate_size": columns["ffn"],
+        "num_attention_heads": columns["heads"],
+        "num_key_value_heads": columns.get("kv_heads", columns["heads"]),
+        "vocab_size": columns["vocab"],
+        "torch_dtype": "bfloat16",
+    }
+    if "experts" in columns:
+        config |= {"num_local_experts": columns["experts"], "num_experts_per_tok": columns.get("top_k", 2)}
+    return config
+
+
+def _framework(row: Row, assumed: list[str]) -> Framework:
+    name, version = row.text("framework"), row.text("version")
+    if not name:
+        raise UnusableRow("names no framework")
+    found = find_framework(f"{name} {version}")
+    if found is None:
+        assumed.append(f"framework {shorten(name)!r} is not known; as fast as frameworks are on average")
+        return Framework(name="other", implementation="torchtitan" if "fsdp" in name.lower() else "megatron")
+    return found
+
+
+def _shape(row: Row, model: Model, implementation: str, assumed: list[str]) -> tuple[TrainingWorkload, int, Layout]:
+    """Sequence, batches and degrees of parallelism. The global batch and dp follow from the rest where one is missing."""
+    seq = row.whole("seq_len", low=1, high=2**24)
+    gpus = row.whole("gpus", low=1, high=2**20)
+    if seq is None:
+        raise UnusableRow("states no sequence length")
+    if gpus is None:
+        raise UnusableRow("states no number of GPUs")
+    tp, pp, cp, vpp, ep = (row.whole(key, low=1, high=4096) or 1 for key in ("tp", "pp", "cp", "vpp", "ep"))
+    if gpus % (tp * pp * cp):
+        raise UnusableRow(f"tp {tp} x pp {pp} x cp {cp} does not divide {gpus} GPUs")
+    dp = gpus // (tp * pp * cp)
+    stated = row.whole("dp", low=1, high=2**20)
+    if stated is not None and stated not in (dp, dp * cp, dp * tp):
+        raise UnusableRow(f"tp {tp} x pp {pp} x cp {cp} x dp {stated} is not {gpus} GPUs")
+    if pp > len(model.layers) + 2:
+        raise UnusableRow(f"{pp} pipeline stages for {len(model.layers)} layers")
+    if vpp > 1 and pp == 1:
+        vpp = 1
+    if ep > tp * cp * dp or (tp * cp * dp) % ep:
+        raise UnusableRow(f"ep {ep} does not divide the {tp * cp * dp} ranks of a stage")
+    micro_batch, global_batch = (row.whole(key, low=1, high=2**24) for key in ("micro_batch", "global_batch"))
+    if micro_batch is None:
+        micro_batch = usual_micro_batch(row, implementation, pp) or 1
+        assumed.append(f"micro-batch {micro_batch}: not stated")
+    if global_batch is None:
+        global_batch = micro_batch * dp * (4 * pp if pp > 1 else 1)
+        if pp == 1:
+            assumed.append("no gradient accumulation: not stated")
+        else:
+            assumed.append(f"global batch {global_batch}: not stated")
+    method, rank, targets = fine_tuning(row, model, assumed)
+    workload = TrainingWorkload(seq=seq, global_batch=max(global_batch, 1), method=method, rank=rank, targets=targets)
+    return workload, micro_batch, Layout(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, vpp=vpp)
+
+
+def _cluster(row: Row, layout: Layout, assumed: list[str]) -> Cluster:
+    name = row.text("gpu")
+    if not name:
+        raise UnusableRow("names no GPU")
+    found = _found_card(name[:300])
+    if isinstance(found, str):
+        raise UnusableRow(found)
+    accelerator, cautions = found
+    assumed += [caution.message for caution in cautions]
+    per_node = row.whole("gpus_per_node", low=1, high=1024) or min(accelerator.gpus_per_node, int(layout.gpus))
+    return Cluster.of(
+        accelerator,
+        int(layout.gpus),
+        gpus_per_node=per_node,
+        node_bytes_per_s=network_bytes_per_s(row.text("interconnect"), per_node),
+    )
+
+
+@lru_cache(maxsize=256)
+def _found_card(name: str) -> tuple[Accelerator, tuple[Caution, ...]] | str:
+    from trilemma.hardware.catalogue import find_measured
+
+    try:
+        return find_measured(name)
+    except InputError as error:
+        return str(error)
+
+
+_PORTS = re.compile(
+    r"(?:^|[^\w.])(\d{1,2})\s*x\s*(?:\w+-\d+\s*)?(?:\w+\s+){0,2}?(\d{2,4})\s*(gb/s|gbps)", re.IGNORECASE
+)
+_RATE = re.compile(r"(\d{2,5})\s*(gb/s|gbps)", re.IGNORECASE)
+
+
+def network_bytes_per_s(text: str, gpus_per_node: int) -> float | None:
+    """Network bytes/s of one GPU, one way, that a description such as ``8x200Gb/s HDR IB per node`` states; else None.
+
+    ``Gb/s`` and ``Gbps`` are bits, ``GB/s`` bytes. A rate "per GPU" counts as it is, others are of the node.
+    """
+    for part in text[:1000].split(";"):
+        lowered = part.lower()
+        if "nvlink" in lowered and "node-node" not in lowered:
+            continue
+        ports = _PORTS.search(part)
+        rate = ports or _RATE.search(part)
+        if rate is None or ("storage" in lowered and ports is None):
+            continue
+        value = float(rate.group(2) if ports else rate.group(1)) * 1e9
+        value /= 1.0 if "GB/s" in rate.group(0) else 8.0
+        if ports:
+            return value * int(ports.group(1)) / gpus_per_node
+        return value if "per gpu" in lowered or (value < 101e9 and "node" not in lowered) else value / gpus_per_node
+    return None
+
+
+def _recipe(row: Row, framework: Framework, assumed: list[str]) -> tuple[TrainingRecipe, Matmul]:
+    text = row.text("precision").lower()
+    if not text:
+        assumed.append("precision BF16: not stated")
+    if "nvfp4" in text and "base" not in text:
+        matmul: Matmul = "nvfp4"
+    elif "mxfp8" in text or "fp8-mx" in text:
+        matmul = "mxfp8"
+    elif "fp8" in text:
+        matmul = "fp8_row" if "row" in text else "fp8_block" if "block" in text or "1x128" in text else "fp8_tensor"
+    else:
+        matmul = "same"
+    if framework.implementation in _SHARDED:
+        base = recipe("fsdp")
+        single = framework.implementation == "transformers" and text.startswith("bf16") and "adapter" not in text
+        if single or "pure" in text or "full bf16" in text or framework.implementation in ("torchtune", "litgpt"):
+            base = replace(recipe("pure-bf16"), gathered="bf16")
+        return base, matmul
+    if framework.implementation == "deepspeed":
+        return recipe("zero-bf16"), matmul
+    return recipe("bf16-bf16-grads" if framework.name == "megatron-bridge" else "bf16"), matmul
+
+
+def _sharding(row: Row, framework: Framework) -> dict[str, Any]:
+    text = row.text("fsdp_or_zero").lower()
+    if "shard_grad" in text or "kept after" in text or "zero-2" in text:
+        return {"zero": 2}
+    if "fsdp" in text or "zero-3" in text:
+        degree = re.search(r"fsdp\((\d{1,6})\)", text)
+        return {"zero": 3, "shard_group": int(degree.group(1)) if degree else None}
+    if "zero-1" in text or (not text and framework.implementation == "megatron" and "2021" not in framework.name):
+        return {"zero": 1}
+    return {"zero": 0}
+
+
+def _sequence_parallel(row: Row, framework: Framework, layout: Layout) -> bool:
+    text = row.text("sequence_parallel").lower()
+    if text.startswith(("yes", "no")):
+        return text.startswith("yes")
+    return bool(layout.tp != 1) and "2021" not in framework.name
+
+
+_PART_NAMES = {"core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts"}
+
+
+def _recompute(row: Row, assumed: list[str]) -> Recompute:
+    text = row.text("recompute").lower()
+    if not text:
+        assumed.append("no recompute: not stated")
+    if text.startswith("full"):
+        return Recompute(mode="full")
+    if not text.startswith("selective"):
+        return Recompute()
+    if "per-op" in text:
+        return Recompute(mode="op")
+    parts = tuple(word for word in re.findall(r"[a-z_]+", text.partition("(")[2]) if word in _PART_NAMES)
+    return Recompute(mode="selective", parts=parts)
+
+
+def _schedule(row: Row, layout: Layout) -> Schedule:
+    text = f"{row.text('notes')} {row.text('framework')}".lower()
+    if "dualpipe" in text:
+        return "dualpipe"
+    for word, name in (("zbv", "zbv"), ("v-half", "v-half"), ("v-min", "v-min"), ("zbb", "zb-h1")):
+        if f"schedule {word}" in text:
+            return name  # type: ignore[return-value]
+    return "interleaved" if layout.vpp != 1 or "interleaved 1f1b" in text else "1f1b"
+
+
+def _unfused(row: Row) -> bool:
+    text = row.text("attention").lower()
+    return "unfused" in text or "eager" in text or (not text and row.text("version")[:4] in ("2021", "2022"))
+
+
+def _overlap(notes: str, *words: str) -> bool | None:
+    if "comm overlap off" in notes:
+        return False
+    return True if any(word in notes for word in words) else None

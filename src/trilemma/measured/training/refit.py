@@ -1,0 +1,65 @@
+"""``--holdout``: training time fitted again without each group of rows, and the samples that such fits need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trilemma.measured.training.classes import resolved_cell
+from trilemma.measured.training.figures import MeasuredSpeed
+from trilemma.measured.training.fit import Design, Sample
+from trilemma.measured.training.question import TrainingQuestion
+
+#: Weight of a row whose layout is incomplete or derived (tier B); contradictory ones (tier C) are not fitted.
+_WEIGHTS = {"": 1.0, "A": 1.0, "B": 0.3}
+
+
+#: The era of a run whose source states no release: it has an offset of its own, not that of the newest.
+UNSTATED = "unstated"
+
+
+def sample_of(question: TrainingQuestion, speed: MeasuredSpeed) -> Sample:
+    tokens = question.workload.seq * question.workload.global_batch / int(question.plan.layout.gpus)
+    return Sample(
+        model=question.model,
+        cluster=question.cluster,
+        plan=question.plan,
+        workload=question.workload,
+        framework=question.framework,
+        era=question.era or UNSTATED,
+        mtp=question.mtp,
+        measured_s=tokens / speed.tokens_per_s_per_gpu,
+        source=speed.row.text("source_title"),
+        weight=_WEIGHTS.get(speed.row.text("tier"), 0.0),
+    )
+
+
+def refit(
+    scored: Mapping[int, tuple[TrainingQuestion, MeasuredSpeed]], columns: Sequence[str]
+) -> tuple[dict[int, float], dict[str, Any]]:
+    """(seconds a step by row index, the ``holdout`` part of the document): every row by a fit that never saw its group."""
+    indices = list(scored)
+    design = Design([sample_of(*scored[index]) for index in indices])
+    groups = [
+        tuple(resolved_cell(scored[index][1].row, scored[index][0], column) for column in columns) for index in indices
+    ]
+    start = design.fit()
+    seconds: dict[int, float] = {}
+    blind: dict[str, int] = {}
+    for group in dict.fromkeys(groups):
+        held = np.array([other == group for other in groups])
+        theta = design.fit(~held, first=start)
+        for at, value in zip(np.flatnonzero(held), design.predict(theta)[held], strict=True):
+            seconds[indices[int(at)]] = float(np.exp(value))
+        for name in design.named_only(held):
+            blind[name] = blind.get(name, 0) + 1
+    document = {
+        "columns": list(columns),
+        "groups": len(set(groups)),
+        "terms": list(design.names),
+        "uninformed": blind,
+        "widths": False,
+    }
+    return seconds, document

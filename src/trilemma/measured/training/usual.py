@@ -1,0 +1,100 @@
+"""What tables leave out of training rows and frameworks decide: methods of fine-tuning, optimizer state, how losses run."""
+
+from __future__ import annotations
+
+import re
+
+from trilemma.measured.tables import Row
+from trilemma.memory.traits import coefficients, implementation_facts
+from trilemma.models.architecture import Model
+from trilemma.plans.recipes import optimizer
+from trilemma.plans.training import Loss, Offload, Optimizer, TrainingRecipe
+from trilemma.workloads import Method
+
+#: PEFT's default targets of LoRA on decoders of Llama's shape.
+_PEFT_TARGETS = ("attention.q", "attention.v")
+_WORDS: tuple[tuple[str, Method], ...] = (("qlora", "qlora"), ("dora", "dora"), ("lora", "lora"))
+
+
+def fine_tuning(row: Row, model: Model, assumed: list[str]) -> tuple[Method, int, tuple[str, ...]]:
+    """Method, rank and targets of a row; what was assumed is appended.
+
+    Tables of PEFT name dozens of methods and state how many parameters train: those that train less than half of the model
+    are taken as LoRA on the default targets with the rank that makes as many.
+    """
+    name = row.text("model").lower()
+    trained = re.search(r"trainable params ([\d,]{1,16})", row.text("notes"))
+    if "peft" in row.text("framework").lower() and trained is not None:
+        count = int(trained.group(1).replace(",", ""))
+        total = sum(tensor.elements for tensor in model.tensors)
+        if 2 * count >= total:
+            return "full", 0, ()
+        sides = sum(sum(tensor.shape[-2:]) for tensor in model.of_part("layers") if tensor.role in _PEFT_TARGETS)
+        assumed.append("adapter: LoRA on query and value with as many parameters as the row states")
+        return ("dora" if "[dora" in name else "lora"), max(round(count / max(sides, 1)), 1), _PEFT_TARGETS
+    method: Method = next((method for word, method in _WORDS if word in name), "full")
+    if method == "full":
+        return "full", 0, ()
+    rank = re.search(r"\br(\d{1,4})\b", name)
+    if rank is None:
+        assumed.append("adapter rank 16: not stated")
+    return method, int(rank.group(1)) if rank else 16, ()
+
+
+def usual_optimizer(row: Row, recipe: TrainingRecipe, framework: str, model: Model) -> Optimizer:
+    """The optimizer that a row names; where it only says Adam, moments are as the framework keeps them.
+
+    PyTorch makes moments in the format of the weights it updates; Megatron-Bridge's recipes of some families keep BF16
+    moments.
+    """
+    text = row.text("optimizer").lower()
+    bits = re.search(r"\b([48])[- ]?bit", text)
+    if bits is not None:
+        return optimizer(f"adamw-{bits.group(1)}bit")
+    if framework == "megatron-bridge" and model.family in coefficients()["bridge_defaults"]["bf16_moment_families"]:
+        return optimizer("adamw-bf16-moments")
+    return optimizer("adamw-like-weights" if recipe.master is None else "adamw")
+
+
+def usual_loss(row: Row, implementation: str) -> Loss:
+    """How the framework's recipes compute the loss; a step of a ladder of techniques has those it names, and those above it."""
+    found: Loss = implementation_facts(implementation).get("usual_loss", "full")
+    return found if reached(row, "chunk") else "full"
+
+
+#: Techniques in the order in which torchtune's ladder adds them: words of a row's label.
+_LADDER = ("packed", "compile", "chunk", "checkpoint", "backward", "offload", "8-bit")
+
+
+def reached(row: Row, technique: str) -> bool:
+    """Whether a row of a cumulative ladder has come to ``technique``; a row of any other kind of table always has."""
+    if "cumulative" not in row.text("notes").lower():
+        return True
+    if "lora" in row.text("model").lower():
+        return True
+    recompute = row.text("recompute").lower().replace("full", "checkpoint")
+    words = f"{row.text('config_id')} {row.text('optimizer')} {recompute}".lower().replace("8bit", "8-bit")
+    steps = [index for index, word in enumerate(_LADDER) if word in words]
+    return bool(steps) and max(steps) >= _LADDER.index(technique)
+
+
+def applies_in_backward(row: Row) -> bool:
+    """Whether each gradient is applied and freed as it comes, as a row says in its label or notes."""
+    text = f"{row.text('config_id')} {row.text('notes')}".lower().replace("-", " ")
+    if "cumulative" in text:
+        return reached(row, "backward") and "lora" not in row.text("model").lower()
+    return "in backward" in text or "fused optimizer" in text
+
+
+def usual_micro_batch(row: Row, implementation: str, pp: int) -> int | None:
+    """The micro-batch of a pipeline whose local batch the notes state: torchtitan cuts it into as many as there are stages."""
+    local = re.search(r"local batch (\d{1,5})", row.text("notes").lower())
+    return max(int(local.group(1)) // pp, 1) if local is not None and implementation == "torchtitan" else None
+
+
+def stated_offload(row: Row) -> Offload:
+    """What a row keeps on the host: activations with its recompute, all state where the notes speak of CPU offload."""
+    state = 1.0 if "cpu offload" in row.text("notes").lower() else 0.0
+    return Offload(
+        activations=1.0 if "offload" in row.text("recompute").lower() else 0.0, optimizer=state, weights=state
+    )

@@ -1,0 +1,177 @@
+"""Judgements of rows gathered into the document ``trilemma/validation@1``: pooled, by class, and macro over a column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trilemma.measured.judgement import Comparison, Judgement
+from trilemma.measured.metrics import (
+    Errors,
+    PairOrder,
+    VerdictScore,
+    errors,
+    macro_median,
+    pair_order,
+    pool_small,
+    verdict_score,
+)
+
+SCHEMA = "trilemma/validation@1"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Macro:
+    """One metric over the values of a column: median of each statistic over ``groups`` values, from ``rows`` rows."""
+
+    errors: Errors
+    groups: int
+    rows: int
+
+    def to_json(self) -> dict[str, float]:
+        return self.errors.to_json() | {"n": self.rows, "groups": self.groups}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Validation:
+    """Errors of a whole table. ``metrics`` are pooled over rows; ``by`` maps "class=value" to the same for a part."""
+
+    kind: str
+    rows: int
+    judgements: tuple[Judgement, ...]
+    metrics: Mapping[str, Errors]
+    verdict: VerdictScore | None = None
+    by: Mapping[str, Mapping[str, Errors | VerdictScore]] = field(default_factory=dict)
+    macro: Mapping[str, Mapping[str, Macro | VerdictScore]] = field(default_factory=dict)
+    pair_order: PairOrder | None = None
+    broken: tuple[tuple[str, str], ...] = ()
+    holdout: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def skipped(self) -> list[tuple[str, str]]:
+        """(row id, reason) of every row that gave neither a figure nor a verdict."""
+        return [*self.broken, *((j.row_id, j.skipped) for j in self.judgements if not j.used)]
+
+    @property
+    def used(self) -> int:
+        return sum(judgement.used for judgement in self.judgements)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of the public contract; a statistic that does not apply is absent."""
+        metrics: dict[str, Any] = {name: stats.to_json() for name, stats in self.metrics.items()}
+        if self.verdict is not None:
+            metrics["verdict"] = self.verdict.to_json()
+        document: dict[str, Any] = {
+            "schema": SCHEMA,
+            "kind": self.kind,
+            "rows": self.rows,
+            "used": self.used,
+            "skipped": [{"id": row_id, "why": why} for row_id, why in self.skipped],
+            "metrics": metrics,
+            "by": {name: _plain(part) for name, part in self.by.items()},
+            "macro": {column: _plain(part) for column, part in self.macro.items()},
+            "configs_used": len({j.config for j in self.judgements if j.used}),
+            "assumed": [{"id": j.row_id, "what": list(j.assumed)} for j in self.judgements if j.used and j.assumed],
+            "left_out": [{"id": j.row_id, "what": list(j.left_out)} for j in self.judgements if j.left_out],
+        }
+        if self.pair_order is not None:
+            document["pair_order"] = self.pair_order.to_json()
+        if self.holdout:
+            document["holdout"] = dict(self.holdout)
+        return document
+
+
+def summarise(
+    kind: str,
+    judgements: Sequence[Judgement],
+    *,
+    macro_columns: Sequence[str] = (),
+    broken: Sequence[tuple[str, str]] = (),
+    holdout: Mapping[str, Any] | None = None,
+) -> Validation:
+    """Gather the judgements of one table."""
+    return Validation(
+        kind=kind,
+        rows=len(judgements) + len(broken),
+        judgements=tuple(judgements),
+        metrics=metrics_of(judgements),
+        verdict=_verdict_of(judgements),
+        by=_by_class(judgements),
+        macro={column: _macro(judgements, column) for column in macro_columns},
+        pair_order=_pair_order(judgements),
+        broken=tuple(broken),
+        holdout=holdout or {},
+    )
+
+
+def metrics_of(judgements: Iterable[Judgement]) -> dict[str, Errors]:
+    """Pooled statistics of every metric that some row has, in order of first use."""
+    found: dict[str, list[Comparison]] = {}
+    for judgement in judgements:
+        for comparison in judgement.comparisons:
+            found.setdefault(comparison.metric, []).append(comparison)
+    return {name: stats for name, rows in found.items() if (stats := _errors(rows)) is not None}
+
+
+def _errors(rows: Sequence[Comparison]) -> Errors | None:
+    return errors(
+        [row.predicted for row in rows],
+        [row.measured for row in rows],
+        low=[row.low for row in rows],
+        high=[row.high for row in rows],
+        scale=[abs(row.measured) if row.scale is None else row.scale for row in rows]
+        if any(row.scale is not None for row in rows)
+        else None,
+    )
+
+
+def _verdict_of(judgements: Iterable[Judgement]) -> VerdictScore | None:
+    starts = [judgement.start for judgement in judgements if judgement.start is not None]
+    return verdict_score([start.predicted for start in starts], [start.started for start in starts])
+
+
+def _by_class(judgements: Sequence[Judgement]) -> dict[str, dict[str, Errors | VerdictScore]]:
+    parts: dict[str, list[Judgement]] = {}
+    for judgement in judgements:
+        if judgement.used:
+            for name, value in judgement.classes.items():
+                parts.setdefault(f"{name}={value}", []).append(judgement)
+    return {name: _all_of(parts[name]) for name in sorted(parts)}
+
+
+def _all_of(judgements: Sequence[Judgement]) -> dict[str, Errors | VerdictScore]:
+    stats: dict[str, Errors | VerdictScore] = dict(metrics_of(judgements))
+    verdict = _verdict_of(judgements)
+    return stats if verdict is None else {**stats, "verdict": verdict}
+
+
+def _macro(judgements: Sequence[Judgement], column: str) -> dict[str, Macro | VerdictScore]:
+    """Per metric: values of ``column`` with under three rows of that metric are pooled, then each value counts once."""
+    found: dict[str, dict[str, list[Comparison]]] = {}
+    for judgement in judgements:
+        value = judgement.cells.get(column, "")
+        for comparison in judgement.comparisons:
+            found.setdefault(comparison.metric, {}).setdefault(value, []).append(comparison)
+    gathered: dict[str, Macro | VerdictScore] = {}
+    for metric, values in found.items():
+        parts = [stats for rows in pool_small(values).values() if (stats := _errors(rows)) is not None]
+        middle = macro_median(parts)
+        if middle is not None:
+            gathered[metric] = Macro(errors=middle, groups=len(parts), rows=sum(map(len, values.values())))
+    return gathered
+
+
+def _pair_order(judgements: Sequence[Judgement]) -> PairOrder | None:
+    groups, predicted, measured = [], [], []
+    for judgement in judgements:
+        for comparison in judgement.comparisons:
+            if judgement.order_group and comparison.metric == judgement.order_metric:
+                groups.append(judgement.order_group)
+                predicted.append(comparison.predicted)
+                measured.append(comparison.measured)
+    return pair_order(groups, predicted, measured)
+
+
+def _plain(part: Mapping[str, Errors | VerdictScore | Macro]) -> dict[str, Any]:
+    return {metric: stats.to_json() for metric, stats in part.items()}

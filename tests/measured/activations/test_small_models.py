@@ -1,0 +1,34 @@
+"""Making a configuration small."""
+
+from __future__ import annotations
+
+import pytest
+
+from trilemma.cli.main import main
+from trilemma.errors import InputError
+from trilemma.measured.activations.small_models import shrink
+from trilemma.models import catalogue
+from trilemma.models.read import model_from_config
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-70b", "qwen3-30b-a3b", "mixtral-8x7b", "gpt2"])
+def test_small_models_keep_their_kind(name: str) -> None:
+    large = model_from_config(catalogue.config(name), name=name, source="")
+    small = model_from_config(shrink(catalogue.config(name)), name=name, source="")
+    assert small.family == large.family
+    assert len(small.layers) == 2
+    assert small.hidden <= 1024
+    before, after = large.layers[0].mixer, small.layers[0].mixer
+    assert type(before) is type(after)
+    assert before.heads // before.kv_heads == after.heads // after.kv_heads  # type: ignore[union-attr]
+    assert type(large.layers[0].ffn) is type(small.layers[0].ffn)
+
+
+def test_something_else_is_an_error() -> None:
+    with pytest.raises(InputError, match="states no hidden size"):
+        shrink({"model_type": "llama"})
+
+
+@pytest.mark.parametrize("bad", [["--seq", "0"], ["--layers", "-1"], ["--bar", "nan"], ["--dtype", "fp64"]])
+def test_bad_numbers_exit_2(bad: list[str]) -> None:
+    assert main(["measure", "activations", "llama-3.1-8b", *bad]) == 2

@@ -1,0 +1,86 @@
+"""What training tables leave out and frameworks decide."""
+
+from __future__ import annotations
+
+import pytest
+
+from trilemma.measured.tables import Row
+from trilemma.measured.training.question import read_training_question
+from trilemma.measured.training.room import with_room
+from trilemma.measured.training.usual import (
+    applies_in_backward,
+    fine_tuning,
+    reached,
+    usual_loss,
+    usual_micro_batch,
+    usual_optimizer,
+)
+from trilemma.models.resolve import load_model
+from trilemma.plans import recipe
+
+LLAMA = load_model("llama-3.2-3b")
+
+
+def row(**cells: str) -> Row:
+    return Row(id="one", line=1, cells=cells)
+
+
+@pytest.mark.parametrize(
+    ("cells", "wanted"),
+    [
+        ({"model": "Llama 3"}, ("full", 0, ())),
+        ({"model": "Llama 3 [QLoRA r32]"}, ("qlora", 32, ())),
+        ({"model": "Llama 3 [LoRA]"}, ("lora", 16, ())),
+        ({"model": "x [vera]", "framework": "transformers 5 + PEFT", "notes": "trainable params 9,175,040"},
+         ("lora", 32, ("attention.q", "attention.v"))),
+        ({"model": "x [full]", "framework": "transformers 5 + PEFT", "notes": "trainable params 3212749824"},
+         ("full", 0, ())),
+    ],
+)  # fmt: skip
+def test_method_rank_and_targets(cells: dict[str, str], wanted: tuple[str, int, tuple[str, ...]]) -> None:
+    assumed: list[str] = []
+    assert fine_tuning(row(**cells), LLAMA, assumed) == wanted
+    assert bool(assumed) == (wanted[0] != "full" and "r32" not in cells["model"])
+
+
+def test_optimizer_state_follows_the_framework() -> None:
+    bridge = "megatron-bridge"
+    assert usual_optimizer(row(optimizer="bnb 8-bit AdamW"), recipe("bf16"), bridge, LLAMA).name == "adamw-8bit"
+    assert usual_optimizer(row(optimizer="torchao 4-bit AdamW"), recipe("bf16"), bridge, LLAMA).name == "adamw-4bit"
+    assert usual_optimizer(row(), recipe("bf16"), bridge, LLAMA).moments == ("fp32", "fp32")
+    moonlight = load_model("moonlight-16b-a3b")
+    assert usual_optimizer(row(), recipe("bf16"), bridge, moonlight).moments == ("bf16", "bf16")
+    assert usual_optimizer(row(), recipe("pure-bf16"), "torchtune", LLAMA).moments == ("weights", "weights")
+
+
+def test_losses_and_micro_batches() -> None:
+    assert usual_loss(row(), "torchtune") == "chunked"
+    assert usual_loss(row(), "torchtitan") == usual_loss(row(), "megatron") == "full"
+    assert usual_micro_batch(row(notes="local batch 32 split"), "torchtitan", 8) == 4
+    assert usual_micro_batch(row(notes="local batch 32 split"), "megatron", 8) is None
+    assert usual_micro_batch(row(), "torchtitan", 8) is None
+
+
+def test_a_run_that_did_not_fit_was_recomputed() -> None:
+    cells = {
+        "model": "Llama 3.1 70B [LoRA r16]", "gpu": "A100-80GB", "gpus": "8", "framework": "torchtune", "precision": "BF16",
+        "seq_len": "8192", "micro_batch": "2", "tp": "1", "pp": "1", "fsdp_or_zero": "FSDP2",
+        "measured_metric": "peak_memory_gib", "value": "50",
+    }  # fmt: skip
+    question = read_training_question(row(**cells))
+    assert with_room(row(**cells), question).plan.recompute.mode == "full"
+    stated = {**cells, "recompute": "none"}
+    assert with_room(row(**stated), question) is question
+    short = {**cells, "seq_len": "256"}
+    assert with_room(row(**short), read_training_question(row(**short))).plan.recompute.mode == "none"
+
+
+def test_steps_of_a_ladder_hold_what_came_before() -> None:
+    ladder = {"notes": "steps cumulative", "model": "Llama 3.2 3B [full]"}
+    packed = row(config_id="x + Packed", **ladder)
+    checkpointed = row(config_id="x + AC", recompute="full", **ladder)
+    fused = row(config_id="x + Optimizer in backward", recompute="full", **ladder)
+    assert [usual_loss(one, "torchtune") for one in (packed, checkpointed, fused)] == ["full", "chunked", "chunked"]
+    assert [applies_in_backward(one) for one in (packed, checkpointed, fused)] == [False, False, True]
+    assert [reached(one, "compile") for one in (packed, checkpointed)] == [False, True]
+    assert not applies_in_backward(row(notes="optimizer step", config_id="y"))
