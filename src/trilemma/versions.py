@@ -31,10 +31,15 @@ def padded(version: Version) -> Version:
     return (*version, 0, 0)[:3]
 
 
+def version_text(version: Version) -> str:
+    """As its engine writes it: a single number is a build of llama.cpp."""
+    return f"b{version[0]}" if len(version) == 1 else ".".join(map(str, version))
+
+
 def in_force(rows: list[dict[str, Any]], version: Version, *, engine: str) -> dict[str, dict[str, Any]]:
     """Of dated rows (``name``, ``since``, …) those that hold at ``version``: the last one out, else the oldest of a name."""
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
-        if parse_version(row["since"], engine=engine) <= version or row["name"] not in found:
+        if padded(parse_version(row["since"], engine=engine)) <= padded(version) or row["name"] not in found:
             found[row["name"]] = row
     return found

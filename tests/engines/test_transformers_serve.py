@@ -9,7 +9,8 @@ import pytest
 
 from trilemma.engines.base import StartUp
 from trilemma.engines.transformers_serve.budget import start_up
-from trilemma.engines.transformers_serve.command import read, write
+from trilemma.engines.transformers_serve.read import read
+from trilemma.engines.transformers_serve.write import write
 from trilemma.engines.verdict import likeliest
 from trilemma.errors import InputError
 from trilemma.hardware.catalogue import find

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from trilemma.engines.vllm.facts import for_version, parse_version, release_of
+from trilemma.engines.vllm.facts import FACTS, for_version
 from trilemma.engines.vllm.kv_formats import kv_format
 from trilemma.errors import InputError, UnknownName
 from trilemma.formats import catalogue
+from trilemma.versions import parse_version
 
 
 @pytest.mark.parametrize(
@@ -37,13 +38,13 @@ def test_text_without_a_version_is_refused(text: str) -> None:
     ("date", "version"), [("2025-08-20", (0, 10)), ("2026-04-22", (0, 19)), ("2024-07", (0, 5)), ("2020-01-01", (0, 1))]
 )
 def test_a_date_means_the_release_of_that_day(date: str, version: tuple[int, ...]) -> None:
-    assert release_of(date) == version
+    assert FACTS.release_of(date) == version
     assert for_version(None, date=date).version == ".".join(map(str, version))
 
 
 def test_dates_are_dates() -> None:
     with pytest.raises(InputError, match="is not a date such as"):
-        release_of("yesterday")
+        FACTS.release_of("yesterday")
 
 
 def test_a_fork_is_read_by_its_build_date() -> None:

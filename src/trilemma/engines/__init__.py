@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, cast
 from trilemma.errors import UnknownName
 
 if TYPE_CHECKING:
-    from trilemma.engines.base import Engine
     from trilemma.engines.deployment import Fleet
+    from trilemma.engines.engine import Engine
 
-#: name → (module, class); a module is imported when its engine is asked for.
+#: name → package; its modules are imported when they are used.
 _ENGINES = {
-    "vllm": ("trilemma.engines.vllm", "Vllm"),
-    "sglang": ("trilemma.engines.sglang", "Sglang"),
-    "tensorrt-llm": ("trilemma.engines.tensorrt_llm", "TensorrtLlm"),
-    "llama.cpp": ("trilemma.engines.llama_cpp", "LlamaCpp"),
-    "transformers-serve": ("trilemma.engines.transformers_serve", "TransformersServe"),
+    "vllm": "trilemma.engines.vllm",
+    "sglang": "trilemma.engines.sglang",
+    "tensorrt-llm": "trilemma.engines.tensorrt_llm",
+    "llama.cpp": "trilemma.engines.llama_cpp",
+    "transformers-serve": "trilemma.engines.transformers_serve",
 }
 #: Engines that deployment files are written for.
 DEPLOYED = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")
@@ -56,8 +56,9 @@ def get(name: str) -> Engine:
 
 @cache
 def _engine(key: str) -> Engine:
-    module, cls = _ENGINES[key]
-    return cast("Engine", getattr(importlib.import_module(module), cls)())
+    from trilemma.engines.engine import Engine
+
+    return Engine(key, _ENGINES[key])
 
 
 def deployer(name: str) -> Callable[..., Fleet]:
@@ -65,4 +66,4 @@ def deployer(name: str) -> Callable[..., Fleet]:
     key = canonical(name)
     if key not in DEPLOYED:
         raise UnknownName("engine", name, DEPLOYED, hint=f"files are written for: {', '.join(DEPLOYED)}")
-    return cast("Callable[..., Fleet]", importlib.import_module(f"{_ENGINES[key][0]}.deploy").fleet)
+    return cast("Callable[..., Fleet]", importlib.import_module(f"{_ENGINES[key]}.deploy").fleet)

@@ -1,16 +1,14 @@
-"""What every engine offers to the floors above: its start-up, its flags read and its flags written."""
+"""What engines answer with: a start-up, and a command line read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from trilemma.errors import Caution
-from trilemma.hardware.accelerator import Accelerator
 from trilemma.memory.ledger import Ledger
-from trilemma.models.architecture import Model
-from trilemma.plans import Draft, Layout, Plan, ServeOptions
+from trilemma.plans import Plan
 from trilemma.quantities import Numbers
 
 if TYPE_CHECKING:
@@ -18,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Where start-up ends: running, or the stage at which it dies.
 Stage = Literal["ok", "oom_load", "oom_profile", "kv_too_small", "oom_capture", "oom_runtime"]
+#: What an engine's memory fraction is a share of; "nothing": it allocates what the options name.
+FractionOf = Literal["card", "free before loading", "free after loading", "nothing"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +70,7 @@ class StartUp:
     #: What other processes leave of the card; None: all of it. Engines that check refuse a budget above it.
     free_bytes: float | None = None
     budget_checked_at_start: bool = False
+    fraction_of: FractionOf = "card"
     #: Weights and cache that stay in the host's memory (layers or experts that are not on a card).
     host_bytes: Numbers = 0
     #: What each pass needs of that memory, for timing; None where nothing but the embedding lies there, and for tables.
@@ -87,30 +88,3 @@ class EngineCommand:
     unknown_flags: tuple[str, ...] = ()
     cautions: tuple[Caution, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Engine(Protocol):
-    """One engine. ``start_up`` takes arrays in layout and options and gives arrays back."""
-
-    name: str
-
-    def start_up(
-        self,
-        *,
-        model: Model,
-        accelerator: Accelerator,
-        layout: Layout,
-        options: ServeOptions,
-        draft: Draft | None = None,
-        version: str | None = None,
-        free_bytes: float | None = None,
-        capacity_bytes: float | None = None,
-    ) -> StartUp: ...
-
-    def likeliest_stage(self, start: StartUp) -> tuple[Stage, float]: ...
-
-    def feasible_fraction(self, start: StartUp) -> tuple[float, float] | None: ...
-
-    def read(self, argv: Sequence[str]) -> EngineCommand: ...
-
-    def write(self, *, model: str, plan: Plan) -> list[str]: ...

@@ -92,8 +92,22 @@ def feasible_fraction(start: StartUp) -> tuple[Any, Any] | None:
     """The memory fractions (low, high) with which the plan starts; None for a single plan when there are none.
 
     Below ``low`` the pool is too small, above ``high`` what lies outside the budget (graphs, context), or the memory that
-    others leave free, does not fit. For a table two arrays; a row has none where low exceeds high.
+    others leave free, does not fit. For a table two arrays; a row has none where low exceeds high. None always for an engine
+    that takes no share of anything.
     """
+    if start.fraction_of == "nothing":
+        return None
+    low, high = _of_unused(start) if start.fraction_of == "free after loading" else _of_card(start)
+    if start.fraction_of == "free before loading":
+        scale = _card_over_free(start)
+        low, high = low * scale, np.minimum(high * scale, 1.0)
+    if np.ndim(start.pool.available_bytes):
+        return low, high
+    return (float(low), float(high)) if low <= high else None
+
+
+def _of_card(start: StartUp) -> tuple[Any, Any]:
+    """Bounds of a share of the whole card."""
     capacity = np.asarray(start.capacity_bytes, dtype=float)
     inside = np.asarray(start.budget_bytes) - np.asarray(start.pool.available_bytes, dtype=float)
     low = (inside + least_pool_bytes(start)) / capacity
@@ -101,24 +115,22 @@ def feasible_fraction(start: StartUp) -> tuple[Any, Any] | None:
     room = free - start.ledger.total("outside")
     if start.budget_checked_at_start and start.free_bytes is not None:
         room = np.minimum(room, start.free_bytes)
-    high = np.minimum(room / capacity, 1.0)
-    if np.ndim(start.pool.available_bytes):
-        return low, high
-    return (float(low), float(high)) if low <= high else None
+    return low, np.minimum(room / capacity, 1.0)
 
 
-def feasible_share(start: StartUp, *, before_loading: tuple[str, ...]) -> tuple[Any, Any] | None:
-    """`feasible_fraction` of an engine whose fraction counts from what is free once the lines ``before_loading`` are taken."""
-    bounds = feasible_fraction(start)
-    if bounds is None:
-        return None
+def _card_over_free(start: StartUp) -> Any:
+    """The card over what is free of it once a worker has its context, of which some engines take their share."""
     total = start.capacity_bytes if start.free_bytes is None else np.minimum(start.capacity_bytes, start.free_bytes)
-    taken = sum(
-        (np.asarray(line.bytes, dtype=float) for line in start.ledger if line.name in before_loading), np.zeros(())
-    )
-    scale = np.asarray(start.capacity_bytes, dtype=float) / np.maximum(np.asarray(total) - taken, 1.0)
-    low, high = bounds[0] * scale, np.minimum(bounds[1] * scale, 1.0)
-    return (low, high) if np.ndim(low) else (float(low), float(high)) if low <= high else None
+    context = start.ledger.get("context")
+    taken = np.zeros(()) if context is None else np.asarray(context.bytes, dtype=float)
+    return np.asarray(start.capacity_bytes, dtype=float) / np.maximum(np.asarray(total) - taken, 1.0)
+
+
+def _of_unused(start: StartUp) -> tuple[Any, Any]:
+    """Bounds of a share of what all else leaves: those whose pool holds the longest request asked for."""
+    unused = np.asarray(start.pool.available_bytes, dtype=float) / start.memory_fraction
+    low = np.where(unused > 0, least_pool_bytes(start) / np.maximum(unused, 1.0), np.inf)
+    return low, np.ones(np.shape(low))
 
 
 def fraction_must_move(start: StartUp) -> int:

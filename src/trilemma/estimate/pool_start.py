@@ -46,7 +46,7 @@ def start_pool(
         version=engine.version,
         free_bytes=free_bytes,
         capacity_bytes=capacity_bytes,
-        **({"cards": cluster.cards} if cluster.cards else {}),
+        cards=cluster.cards,
     )
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from trilemma.engines.base import Engine, StartUp
+from trilemma.engines.base import StartUp
+from trilemma.engines.engine import Engine
 from trilemma.errors import Caution
 from trilemma.estimate.estimate import (
     Bottleneck,

@@ -6,7 +6,8 @@ import shlex
 from dataclasses import replace
 
 from trilemma import engines
-from trilemma.engines.base import Engine, StartUp
+from trilemma.engines.base import StartUp
+from trilemma.engines.engine import Engine
 from trilemma.errors import InputError
 from trilemma.estimate.disaggregated import estimate_pools
 from trilemma.estimate.estimate import Estimate, Verdict

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any
 
 from trilemma import engines
 from trilemma.commands.flags import FlagTable
-from trilemma.engines.base import Engine, EngineCommand, StartUp
-from trilemma.errors import Caution, InputError
+from trilemma.engines.base import EngineCommand, StartUp
+from trilemma.engines.engine import Engine
+from trilemma.errors import Caution
 from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.layouts import check_context, check_layout
 from trilemma.estimate.pool_start import rescaled
@@ -25,16 +26,6 @@ _OPTIONS = {
     "memory_fraction": "memory fraction", "context": "longest request", "max_seqs": "most sequences",
     "max_batched_tokens": "most tokens in a step", "kv_format": "cache format",
 }  # fmt: skip
-
-
-class Versioned(Protocol):
-    """An engine whose rules and flags are known by version, so that two versions can be set side by side."""
-
-    def read(self, argv: Sequence[str], *, version: str | None = None) -> EngineCommand: ...
-
-    def flags(self) -> FlagTable: ...
-
-    def facts(self, version: str | None) -> Mapping[str, tuple[Any, str]]: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,18 +76,15 @@ def upgrade(
 ) -> Upgrade:
     """The command ``words`` (as `trilemma.engines.extract.extract` gives them) under version ``old`` and ``new``.
 
-    Raises `InputError` for an engine whose versions are not told apart and for versions that are none.
+    Raises `InputError` for versions that are none.
     """
     serving = engines.get(engine)
-    if not all(hasattr(serving, name) for name in ("flags", "facts")):
-        raise InputError(f"versions of {engine} are not told apart yet")
-    versioned = cast(Versioned, serving)
-    table = versioned.flags()
+    table = serving.flags()
     table.at(old), table.at(new)
-    then = versioned.read(words, version=old)
+    then = serving.read(words, version=old)
     moved, renamed = _renamed(words, table, new)
-    as_is = versioned.read(words, version=new)
-    now = versioned.read(moved, version=new)
+    as_is = serving.read(words, version=new)
+    now = serving.read(moved, version=new)
     known = {caution.message for caution in then.cautions}
     refused = tuple(c for c in as_is.cautions if c.code in REFUSED and c.message not in known)
     before = _start(serving, then, old, model, cluster, free_bytes)
@@ -111,7 +99,7 @@ def upgrade(
         after=second,
         refused=refused,
         renamed=renamed,
-        rules=_rules(versioned, old, new),
+        rules=_rules(serving, old, new),
         options=tuple(
             Change(name=words_, before=getattr(before, name), after=getattr(after, name))
             for name, words_ in _OPTIONS.items()
@@ -160,7 +148,7 @@ def _estimate(
     return replace(answer, warnings=(*command.cautions, *answer.warnings))
 
 
-def _rules(engine: Versioned, old: str, new: str) -> tuple[Change, ...]:
+def _rules(engine: Engine, old: str, new: str) -> tuple[Change, ...]:
     """Facts of the engine that differ, with the source of the newer one."""
     before, after = engine.facts(old), engine.facts(new)
     return tuple(

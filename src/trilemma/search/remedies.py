@@ -122,8 +122,7 @@ def _engine_changes(evaluate: Evaluate, plan: Plan, model: Model) -> Iterator[Ch
         answer = _tried(evaluate, Change(words="", plan=with_options(options), model=model, cost=0.0))
         return answer is not None and answer.fits
 
-    offers = getattr(engines.get(plan.engine.name), "changes", None)
-    for words, options, cost, quality in offers(plan, model, fits) if offers is not None else ():
+    for words, options, cost, quality in engines.get(plan.engine.name).changes(plan, model, fits):
         yield Change(words=words, plan=with_options(options), model=model, cost=cost, quality=quality)
 
 

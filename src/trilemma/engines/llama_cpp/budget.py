@@ -134,6 +134,7 @@ def start_up(
         cautions=(*cautions, *(() if capacity_bytes else memory_cautions(kinds[tightest]))),
         spread_bytes=spread,
         free_bytes=free_bytes,
+        fraction_of="nothing",
         host_bytes=host,
         on_host=away,
         on_cards=parts_of_cards(model, options, layers=choices.layers, ends=ends) if cards else (),

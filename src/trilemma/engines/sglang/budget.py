@@ -165,6 +165,7 @@ def start_up(
                   *(() if capacity_bytes else memory_cautions(accelerator))),
         spread_bytes=plans.out(np.broadcast_to(spread * scale, plans.shape)),
         free_bytes=free_bytes,
+        fraction_of="free before loading",
         on_host=offloaded(stored, layout, options, batched_tokens=force.chunk, copied_whole=True),
     )  # fmt: skip
 

@@ -158,6 +158,7 @@ def start_up(
         cautions=(*cautions, *(() if capacity_bytes else memory_cautions(accelerator))),
         spread_bytes=plans.out(np.broadcast_to(spread, plans.shape)),
         free_bytes=free_bytes,
+        fraction_of="free after loading",
     )  # fmt: skip
 
 

@@ -32,13 +32,14 @@ _QUANTIZES = {"bnb-4bit": "nf4", "bitsandbytes": "nf4", "bnb-8bit": "w8a16", "fp
 def start_up(
     *, model: Model, accelerator: Accelerator, layout: Layout, options: ServeOptions, draft: Draft | None = None,
     version: str | None = None, free_bytes: float | None = None, capacity_bytes: float | None = None,
+    date: str | None = None,
 ) -> StartUp:  # fmt: skip
     """What Transformers holds on the tightest card at the peak of the longest request, shapes as the other engines' answers.
 
     ``layout.pp`` cards hold layers in turn. Without continuous batching one request runs at a time, and the pool is what the
     request's own cache may grow to.
     """
-    facts = for_version(version)
+    facts = for_version(version, date=date)
     total = runtime_total(accelerator)
     capacity = total.interval.value if capacity_bytes is None else float(capacity_bytes)
     if capacity <= 0 or (free_bytes is not None and free_bytes < 0):
@@ -159,6 +160,7 @@ def start_up(
         cautions=(*cautions, *(() if capacity_bytes else memory_cautions(accelerator))),
         spread_bytes=plans.out(np.broadcast_to(spread, plans.shape)),
         free_bytes=free_bytes,
+        fraction_of="nothing",
     )  # fmt: skip
 
 

@@ -1,0 +1,89 @@
+"""A serving engine to the floors above: one class, whose parts are modules of the engine's own package.
+
+A package holds ``budget`` (its memory at start-up), ``facts`` (its rules by version), ``flags``, ``read`` and ``write`` (its
+command line), and where it has them ``deploy`` (files that start it) and ``remedies``. Each is imported when it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, cast
+
+from trilemma.engines.base import EngineCommand, Stage, StartUp
+from trilemma.plans import Draft, Layout, Plan, ServeOptions
+
+if TYPE_CHECKING:
+    from trilemma.commands.flags import FlagTable
+    from trilemma.hardware.accelerator import Accelerator
+    from trilemma.models.architecture import Model
+
+#: (what is changed, the options that result, cost, quality of answers)
+Offer = tuple[str, ServeOptions, float, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """One engine by its registered ``name``; ``package`` is where its parts stand."""
+
+    name: str
+    package: str
+
+    def start_up(
+        self, *, model: Model, accelerator: Accelerator, layout: Layout, options: ServeOptions, draft: Draft | None = None,
+        version: str | None = None, free_bytes: float | None = None, capacity_bytes: float | None = None,
+        date: str | None = None, cards: Sequence[Accelerator] = (),
+    ) -> StartUp:  # fmt: skip
+        """What the engine does with a card's memory when it starts, per GPU of the tightest rank.
+
+        ``layout`` and ``options.max_seqs``, ``options.max_batched_tokens`` may be arrays (plans,); the answer has their
+        shape. ``capacity_bytes`` replaces the card's runtime total; ``free_bytes`` is what other processes leave of it.
+        ``version`` (or the release of ``date``) chooses the facts. ``cards`` name each card where their kinds differ.
+        Raises `InputError` for values that no engine accepts.
+        """
+        answer = self._part("budget").start_up(
+            model=model, accelerator=accelerator, layout=layout, options=options, draft=draft, version=version,
+            free_bytes=free_bytes, capacity_bytes=capacity_bytes, date=date, **({"cards": cards} if cards else {}),
+        )  # fmt: skip
+        return cast(StartUp, answer)
+
+    def likeliest_stage(self, start: StartUp) -> tuple[Stage, float]:
+        """See `trilemma.engines.verdict.likeliest`."""
+        from trilemma.engines.verdict import likeliest
+
+        stage, probability = likeliest(start)
+        return stage, probability
+
+    def feasible_fraction(self, start: StartUp) -> tuple[Any, Any] | None:
+        """See `trilemma.engines.verdict.feasible_fraction`."""
+        from trilemma.engines.verdict import feasible_fraction
+
+        return feasible_fraction(start)
+
+    def read(self, argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
+        """The plan that a command line of the engine asks for. Raises `InputError` naming flag, value and remedy."""
+        return cast(EngineCommand, self._part("read").read(argv, version=version))
+
+    def write(self, *, model: str, plan: Plan) -> list[str]:
+        """The words of the command that runs ``plan``. Raises `InputError` for a plan that the engine cannot run."""
+        return cast("list[str]", self._part("write").write(model=model, plan=plan))
+
+    def flags(self) -> FlagTable:
+        """The flags of the engine's command line."""
+        return cast("FlagTable", self._part("flags").table())
+
+    def facts(self, version: str | None) -> dict[str, tuple[Any, str]]:
+        """Fact → (value, source) at ``version``."""
+        facts = self._part("facts").for_version(version)
+        return {name: (getattr(facts, name), source) for name, source in facts.sources.items()}
+
+    def changes(self, plan: Plan, model: Model, fits: Callable[[ServeOptions], bool]) -> list[Offer]:
+        """What the engine itself can change about a plan that does not fit, in order of cost; ``fits`` says what would."""
+        if find_spec(f"{self.package}.remedies") is None:
+            return []
+        return cast("list[Offer]", self._part("remedies").changes(plan, model, fits))
+
+    def _part(self, name: str) -> Any:
+        return importlib.import_module(f"{self.package}.{name}")
