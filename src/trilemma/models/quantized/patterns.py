@@ -7,17 +7,18 @@ after projections were fused. A matcher folds these spellings together and answe
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
 from trilemma.errors import InputError, shorten
+from trilemma.models.quantized.automaton import Automaton
 
-#: Longest pattern and most patterns that are read from a file.
+#: Longest pattern and most patterns that are read from a file; of globs and expressions fewer are, since each may match any name.
 MAX_PATTERN_LENGTH = 400
 MAX_PATTERNS = 200_000
+_MOST_EXPRESSIONS = 4_096
 
 _WRAPPERS = ("model.language_model.", "language_model.model.", "language_model.", "backbone.", "transformer.", "model.")
 _SYNONYMS = {
@@ -37,8 +38,6 @@ _FUSED = {
     "gate_up_proj": ("gate_proj",),
 }
 _SUFFIXES = (".weight", ".bias", ".weight_packed", ".qweight", ".blocks", ".scales")
-_UNBOUNDED = re.compile(r"(?<!\\)[*+]|\{\d*,\}")
-_NESTED = re.compile(r"\)[*+{]|\\\d")
 
 
 def canonical(name: str) -> str:
@@ -75,8 +74,8 @@ class Matcher:
 
     names: frozenset[str]
     prefixes: frozenset[str]
-    globs: re.Pattern[str] | None
-    expressions: tuple[re.Pattern[str], ...]
+    globs: Automaton | None
+    expressions: Automaton | None
 
     def matches(self, tensor_name: str) -> bool:
         """Whether any pattern speaks of the module that owns ``tensor_name``."""
@@ -87,13 +86,12 @@ class Matcher:
             return True
         if self.prefixes and any(module[:end] in self.prefixes for end in range(1, len(module) + 1)):
             return True
-        if self.globs is not None and self.globs.match(module):
+        if self.globs is not None and self.globs.matches(module):
             return True
-        return any(pattern.search(module) for pattern in self.expressions)
+        return self.expressions is not None and self.expressions.matches(module)
 
     def _matches_raw(self, tensor_name: str) -> bool:
-        module = tensor_name.removesuffix(".weight")
-        return any(pattern.search(module) for pattern in self.expressions)
+        return self.expressions is not None and self.expressions.matches(tensor_name.removesuffix(".weight"))
 
 
 def _runs(module: str) -> Iterator[str]:
@@ -106,7 +104,7 @@ def _runs(module: str) -> Iterator[str]:
 
 @lru_cache(maxsize=256)
 def matcher(patterns: tuple[str, ...]) -> Matcher:
-    """Compile ``patterns``. Raises `InputError` for expressions that could take unbounded time or do not compile."""
+    """Compile ``patterns``. Raises `InputError` for expressions that need backtracking, do not parse, or are too many."""
     names: set[str] = set()
     prefixes: set[str] = set()
     globs: set[str] = set()
@@ -120,11 +118,16 @@ def matcher(patterns: tuple[str, ...]) -> Matcher:
             prefixes.add(canonical(pattern[:-1]))
         else:
             globs.update(_glob_variants(canonical(pattern)))
+    if len(globs) + len(expressions) > _MOST_EXPRESSIONS:
+        raise InputError(
+            f"{len(globs) + len(expressions):,} module patterns hold wildcards or are expressions; at most"
+            f" {_MOST_EXPRESSIONS:,} are matched, list the modules by name"
+        )
     return Matcher(
         names=frozenset(names),
         prefixes=frozenset(prefixes),
-        globs=re.compile("|".join(sorted(map(_glob_expression, globs)))) if globs else None,
-        expressions=tuple(_safe_expression(text) for text in sorted(expressions)),
+        globs=Automaton(sorted(map(_glob_expression, globs))) if globs else None,
+        expressions=Automaton(sorted(expressions)) if expressions else None,
     )
 
 
@@ -135,23 +138,24 @@ def _glob_variants(glob: str) -> tuple[str, ...]:
 
 
 def _glob_expression(glob: str) -> str:
-    if glob.count("*") > 6:
-        raise InputError(f"module pattern {shorten(glob)!r} has more than 6 wildcards; write it with fewer")
-    return fnmatch.translate(glob)
+    """A glob as an expression that ends where the name ends; a bracket that is never closed is a character."""
+    text, at = "", 0
+    while at < len(glob):
+        sign = glob[at]
+        closed = glob.find("]", at + 2) if sign == "[" else -1
+        if closed > 0:
+            members = glob[at + 1 : closed]
+            negated = members.startswith("!")
+            text += f"[{'^' if negated else ''}{_class_members(members.removeprefix('!'))}]"
+            at = closed
+        else:
+            text += {"*": ".*", "?": "."}.get(sign, re.escape(sign))
+        at += 1
+    return text + r"\Z"
 
 
-def _safe_expression(text: str) -> re.Pattern[str]:
-    """Compile a pattern from a file; nested or many unbounded repeats are refused, as they can take exponential time."""
-    core = text.removeprefix("^").removeprefix(".*").removesuffix("$").removesuffix(".*")
-    if len(_UNBOUNDED.findall(core)) > 4 or _NESTED.search(text):
-        raise InputError(
-            f"module pattern {shorten('re:' + text)!r} repeats too deeply to be matched safely; simplify it"
-        )
-    anchored = text if text.startswith(("^", ".*")) else "^" + text
-    try:
-        return re.compile(anchored.removeprefix(".*"))
-    except (re.error, OverflowError, RecursionError):
-        raise InputError(f"module pattern {shorten('re:' + text)!r} is not a regular expression; correct it") from None
+def _class_members(members: str) -> str:
+    return "".join(sign if sign == "-" else re.escape(sign) for sign in members)
 
 
 def read_patterns(value: object, *, field: str) -> tuple[str, ...]:
