@@ -9,13 +9,16 @@ from trilemma.hardware.catalogue import find
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.resolve import load_model
 from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
+from trilemma.question import Question
 from trilemma.workloads import Serving
 
 
 def answer(engine: str, model: str, gpu: str, context: int):
     plan = Plan(engine=EngineRef(name=engine), pools=(Pool(layout=Layout(), options=ServeOptions(context=context)),))
     return estimate(
-        model=load_model(model), cluster=Cluster.of(find(gpu), 1), workload=Serving(isl=512, osl=128), plan=plan
+        Question(
+            model=load_model(model), cluster=Cluster.of(find(gpu), 1), workload=Serving(isl=512, osl=128), plan=plan
+        )
     )
 
 

@@ -15,6 +15,7 @@ from trilemma.intervals import Interval
 from trilemma.models.resolve import load_model
 from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
 from trilemma.plans.document import plan_from_document
+from trilemma.question import Question
 from trilemma.report.document import dumps, estimate_document
 from trilemma.report.text import render_estimate
 from trilemma.workloads import Serving
@@ -31,7 +32,7 @@ def plan(*, engine="vllm", prefill=(2, 2), decode=(4, 1)):
 
 
 def answer(one, *, gpus=8, gpu="h100-sxm", model="llama-3.1-70b-fp8", load=LOAD):
-    return estimate(model=load_model(model), cluster=Cluster.of(find(gpu), gpus), workload=load, plan=one)
+    return estimate(Question(model=load_model(model), cluster=Cluster.of(find(gpu), gpus), workload=load, plan=one))
 
 
 @pytest.fixture(scope="module")

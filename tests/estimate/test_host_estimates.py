@@ -14,6 +14,7 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.hardware.hosts import parse_host
 from trilemma.models.resolve import load_model
 from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
+from trilemma.question import Question
 from trilemma.workloads import Serving
 
 _LOAD = Serving(isl=512, osl=128, concurrency=1)
@@ -23,10 +24,12 @@ def _vllm(gib: float, gpu: str = "rtx-4090", layout: Layout | None = None, **opt
     layout = layout or Layout()
     asked = ServeOptions(context=4096, max_seqs=1, cpu_offload_bytes=int(gib * 2**30), **options)  # type: ignore[arg-type]
     return estimate(
-        model=load_model("qwen3-14b"),
-        cluster=Cluster(accelerator=find(gpu), gpus=int(layout.gpus), gpus_per_node=int(layout.gpus)),
-        workload=_LOAD,
-        plan=Plan(engine=EngineRef(name="vllm"), pools=(Pool(layout=layout, options=asked),)),
+        Question(
+            model=load_model("qwen3-14b"),
+            cluster=Cluster(accelerator=find(gpu), gpus=int(layout.gpus), gpus_per_node=int(layout.gpus)),
+            workload=_LOAD,
+            plan=Plan(engine=EngineRef(name="vllm"), pools=(Pool(layout=layout, options=asked),)),
+        )
     )
 
 
@@ -44,10 +47,12 @@ def test_pools_of_their_own_refuse_weights_on_the_host() -> None:
     )
     with pytest.raises(InputError, match="one pool only"):
         estimate(
-            model=load_model("qwen3-8b"),
-            cluster=Cluster(accelerator=find("h100-sxm"), gpus=2, gpus_per_node=2),
-            workload=_LOAD,
-            plan=Plan(engine=EngineRef(name="vllm"), pools=pools),
+            Question(
+                model=load_model("qwen3-8b"),
+                cluster=Cluster(accelerator=find("h100-sxm"), gpus=2, gpus_per_node=2),
+                workload=_LOAD,
+                plan=Plan(engine=EngineRef(name="vllm"), pools=pools),
+            )
         )
 
 
@@ -74,10 +79,14 @@ def test_an_estimate_without_a_host_knows_none() -> None:
 def test_bounds_hold_the_value_and_widen_with_doubt(host: str | None) -> None:
     options = ServeOptions(context=4096, max_seqs=1, extra={"n-cpu-moe": 28, "fit": "off"})
     answer = estimate(
-        model=load_model("gpt-oss-120b"),
-        cluster=Cluster(accelerator=find("rtx-4090"), gpus=1, gpus_per_node=1, host=parse_host(host) if host else None),
-        workload=_LOAD,
-        plan=Plan(engine=EngineRef(name="llama.cpp"), pools=(Pool(layout=Layout(), options=options),)),
+        Question(
+            model=load_model("gpt-oss-120b"),
+            cluster=Cluster(
+                accelerator=find("rtx-4090"), gpus=1, gpus_per_node=1, host=parse_host(host) if host else None
+            ),
+            workload=_LOAD,
+            plan=Plan(engine=EngineRef(name="llama.cpp"), pools=(Pool(layout=Layout(), options=options),)),
+        )
     )
     assert answer.speed is not None
     for figure in (answer.speed.tpot_s, answer.speed.ttft_s):

@@ -12,6 +12,7 @@ from trilemma.hardware.catalogue import find
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.resolve import load_model
 from trilemma.plans import Draft, EngineRef, Layout, Plan, Pool, ServeOptions
+from trilemma.question import Question
 from trilemma.workloads import Serving
 
 
@@ -21,10 +22,12 @@ def answer(
 ) -> Estimate:
     pool = Pool(layout=Layout(tp=gpus), options=ServeOptions(context=5120), draft=draft)
     return estimate(
-        model=load_model(name),
-        cluster=Cluster.of(find(gpu), gpus),
-        workload=Serving(isl=4096, osl=1024, concurrency=many),
-        plan=Plan(engine=EngineRef(name=engine), pools=(pool,)),
+        Question(
+            model=load_model(name),
+            cluster=Cluster.of(find(gpu), gpus),
+            workload=Serving(isl=4096, osl=1024, concurrency=many),
+            plan=Plan(engine=EngineRef(name=engine), pools=(pool,)),
+        )
     )
 
 

@@ -16,6 +16,7 @@ from trilemma.hardware.hosts import parse_host
 from trilemma.models.quantized.schemes import requantize
 from trilemma.models.resolve import load_model
 from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
+from trilemma.question import Question
 from trilemma.workloads import Serving
 
 _RUNS = tomllib.loads((Path(__file__).parent / "data" / "runs_outside_cards.toml").read_text(encoding="utf-8"))["run"]
@@ -35,11 +36,13 @@ def _estimate(run: dict[str, Any]) -> Estimate:
         extra={**run["extra"], "fit": "off", "flash-attn": "on"},
     )  # fmt: skip
     return estimate(
-        model=requantize(model, run["mix"]) if run["mix"] else model,
-        cluster=Cluster(accelerator=find(run["gpu"]), gpus=1, gpus_per_node=1, host=host),
-        workload=Serving(isl=isl, osl=128, concurrency=1),
-        plan=Plan(engine=EngineRef(name="llama.cpp"), pools=(Pool(layout=Layout(), options=options),)),
-        capacity_bytes=80e9,  # what matters here is time: the runs did fit
+        Question(
+            model=requantize(model, run["mix"]) if run["mix"] else model,
+            cluster=Cluster(accelerator=find(run["gpu"]), gpus=1, gpus_per_node=1, host=host),
+            workload=Serving(isl=isl, osl=128, concurrency=1),
+            plan=Plan(engine=EngineRef(name="llama.cpp"), pools=(Pool(layout=Layout(), options=options),)),
+            capacity_bytes=80e9,  # what matters here is time: the runs did fit
+        )
     )
 
 

@@ -14,6 +14,7 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.models.quantized import requantize
 from trilemma.models.resolve import load_model
 from trilemma.plans import Plan, Pool, ServeOptions
+from trilemma.question import Question
 from trilemma.workloads import Serving
 
 QWEN = load_model("Qwen/Qwen3-32B")
@@ -23,7 +24,7 @@ BYTES_PER_TOKEN = 262_144
 def on_card(gpu: str, precision: str, *, context: int | None = None, kv_dtype: str | None = None) -> Estimate:
     plan = Plan(pools=(Pool(options=ServeOptions(max_seqs=1, context=context, kv_dtype=kv_dtype)),))
     cluster = Cluster(accelerator=find(gpu), gpus=1, gpus_per_node=1)
-    return estimate(model=requantize(QWEN, precision), cluster=cluster, workload=Serving(), plan=plan)
+    return estimate(Question(model=requantize(QWEN, precision), cluster=cluster, workload=Serving(), plan=plan))
 
 
 @pytest.mark.parametrize("gpu", ["rtx-4090", "rtx-5090"])

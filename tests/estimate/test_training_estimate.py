@@ -8,6 +8,7 @@ from trilemma.hardware.catalogue import find
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.resolve import load_model
 from trilemma.plans import Layout, TrainingPlan, recipe
+from trilemma.question import Question
 from trilemma.timing.training_run import Failures
 from trilemma.workloads import TrainingWorkload
 
@@ -21,7 +22,7 @@ def plan(**layout: int) -> TrainingPlan:
 
 
 def test_a_plan_in_full() -> None:
-    found = estimate_training(model=MODEL, cluster=CLUSTER, workload=LOAD, plan=plan(), failures=Failures())
+    found = estimate_training(Question(model=MODEL, cluster=CLUSTER, workload=LOAD, plan=plan()), failures=Failures())
     assert found.fits
     speed = found.speed
     assert speed is not None
@@ -43,7 +44,7 @@ def test_a_plan_in_full() -> None:
 
 def test_what_does_not_fit_dies_as_it_runs() -> None:
     found = estimate_training(
-        model=MODEL, cluster=Cluster.of(find("h100-sxm"), 8), workload=LOAD, plan=plan(tp=8, pp=1, dp=1)
+        Question(model=MODEL, cluster=Cluster.of(find("h100-sxm"), 8), workload=LOAD, plan=plan(tp=8, pp=1, dp=1))
     )
     assert found.verdict.stage == "oom_runtime"
     assert found.verdict.probability > 0.9
@@ -54,8 +55,10 @@ def test_unmeasured_cards_say_so_and_widen() -> None:
     cluster = Cluster.of(find("rtx-4090"), 8)
     small, load = load_model("llama-3.2-1b"), TrainingWorkload(seq=2048, global_batch=16)
     layout = TrainingPlan(layout=Layout(dp=8))
-    rare = estimate_training(model=small, cluster=cluster, workload=load, plan=layout)
-    usual = estimate_training(model=small, cluster=Cluster.of(find("h100-sxm"), 8), workload=load, plan=layout)
+    rare = estimate_training(Question(model=small, cluster=cluster, workload=load, plan=layout))
+    usual = estimate_training(
+        Question(model=small, cluster=Cluster.of(find("h100-sxm"), 8), workload=load, plan=layout)
+    )
     assert any(caution.code == "training-speed-unmeasured" for caution in rare.warnings)
 
     def width(found: object) -> float:
@@ -77,4 +80,4 @@ def test_unmeasured_cards_say_so_and_widen() -> None:
 def test_layouts_that_cannot_be_name_the_fix(changes: dict[str, int], micro_batch: int, why: str) -> None:
     asked = TrainingPlan(layout=plan(**changes).layout, micro_batch=micro_batch)
     with pytest.raises(InputError, match=why):
-        estimate_training(model=MODEL, cluster=CLUSTER, workload=LOAD, plan=asked)
+        estimate_training(Question(model=MODEL, cluster=CLUSTER, workload=LOAD, plan=asked))

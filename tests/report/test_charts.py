@@ -22,6 +22,7 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.models.resolve import load_model
 from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
 from trilemma.quantities import GIB
+from trilemma.question import Question
 from trilemma.report.charts import chart_file, comparison_chart, estimate_chart, pareto_chart, training_chart
 from trilemma.report.charts.comparison import ticks
 from trilemma.report.charts.roofline import decades, roofline
@@ -39,10 +40,10 @@ LOAD = Serving(isl=2048, osl=512, concurrency=64, tpot_ms=40)
 @cache
 def answer(name: str = "llama-3.1-70b", gpu: str = "h200-sxm", gpus: int = 8) -> Estimate:
     pool = Pool(layout=Layout(tp=gpus), options=ServeOptions(context=4096))
-    return estimate(
+    return estimate(Question(
         model=load_model(name), cluster=Cluster.of(find(gpu), gpus), workload=LOAD,
         plan=Plan(engine=EngineRef(), pools=(pool,)),
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def walk(spec: Any) -> Iterator[dict[str, Any]]:
@@ -213,7 +214,7 @@ def test_training_chart_goes_from_naive_to_best_and_adds_up() -> None:
     model, cluster = load_model("llama-3.1-8b"), Cluster.of(find("h100-sxm"), 8)
     workload = TrainingWorkload(seq=4096, global_batch=64)
     search = search_training(model, cluster, workload, settled=Settled(), top=1)
-    best = estimate_training(model=model, cluster=cluster, workload=workload, plan=search.plans[0].plan)
+    best = estimate_training(Question(model=model, cluster=cluster, workload=workload, plan=search.plans[0].plan))
     steps = waterfall(model, cluster, workload, search)
     spec = training_chart(best, cluster.accelerator, steps)
     way = rows(panel(spec, "From a naive plan"))
@@ -226,12 +227,14 @@ def test_training_chart_goes_from_naive_to_best_and_adds_up() -> None:
 
 
 def test_names_from_files_stay_on_one_line_and_are_cut() -> None:
-    hostile = estimate(
+    hostile = estimate(Question(
         model=load_model("llama-3.1-8b"), cluster=Cluster.of(find("h100-sxm"), 1), workload=LOAD,
         plan=Plan(engine=EngineRef(), pools=(Pool(layout=Layout()),)),
-    )  # fmt: skip
-    inputs = {**hostile.inputs, "model": {**hostile.inputs["model"], "name": "a\nb\x00\u2028" + "x" * 10_000}}
-    text = estimate_chart(replace(hostile, inputs=inputs), find("h100-sxm"))["title"]["text"]
+    ))  # fmt: skip
+    model = replace(hostile.question.model, name="a\nb\x00\u2028" + "x" * 10_000)
+    text = estimate_chart(replace(hostile, question=replace(hostile.question, model=model)), find("h100-sxm"))["title"][
+        "text"
+    ]
     assert len(text) <= 150
     assert text.isprintable()
 

@@ -22,6 +22,7 @@ from trilemma.hardware.catalogue import find  # noqa: E402
 from trilemma.hardware.cluster import Cluster  # noqa: E402
 from trilemma.models.resolve import load_model  # noqa: E402
 from trilemma.plans import EngineRef, Layout, Plan, Pool  # noqa: E402
+from trilemma.question import Question  # noqa: E402
 from trilemma.report.charts import comparison_chart, estimate_chart, pareto_chart, training_chart, write_chart  # noqa: E402
 from trilemma.search import search_serving  # noqa: E402
 from trilemma.search.compare import compare  # noqa: E402
@@ -36,10 +37,12 @@ HOSTILE = 'x</title></script><script>alert(1)</script><img src=x onerror=alert(2
 
 def an_estimate(name="llama-3.1-8b"):
     return estimate(
-        model=replace(load_model("llama-3.1-8b"), name=name),
-        cluster=Cluster.of(find("h100-sxm"), 1),
-        workload=Serving(isl=1024, osl=256, concurrency=8, tpot_ms=20),
-        plan=Plan(engine=EngineRef(), pools=(Pool(layout=Layout()),)),
+        Question(
+            model=replace(load_model("llama-3.1-8b"), name=name),
+            cluster=Cluster.of(find("h100-sxm"), 1),
+            workload=Serving(isl=1024, osl=256, concurrency=8, tpot_ms=20),
+            plan=Plan(engine=EngineRef(), pools=(Pool(layout=Layout()),)),
+        )
     )
 
 
@@ -57,7 +60,7 @@ def spec_of(name):
         return comparison_chart(compare(model, [cluster, Cluster.of(find("l40s"), 1)], load), model=model.name)
     workload = TrainingWorkload(seq=4096, global_batch=64)
     search = search_training(model, cluster, workload, settled=Settled(), top=1)
-    best = estimate_training(model=model, cluster=cluster, workload=workload, plan=search.plans[0].plan)
+    best = estimate_training(Question(model=model, cluster=cluster, workload=workload, plan=search.plans[0].plan))
     return training_chart(best, cluster.accelerator, waterfall(model, cluster, workload, search))
 
 

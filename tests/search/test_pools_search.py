@@ -17,7 +17,7 @@ from trilemma.plans import EngineRef
 from trilemma.search import Fixed, search_serving
 from trilemma.search.found import found_of
 from trilemma.search.pareto import front_of_two, pareto_front
-from trilemma.search.question import Choice, Question
+from trilemma.search.question import Choice, SearchQuestion
 from trilemma.search.search import table_of
 from trilemma.search.space import layouts, precisions
 from trilemma.workloads import Serving
@@ -56,7 +56,7 @@ def test_the_table_and_the_single_plan_agree(model, gpu, gpus, load):
     (choice,) = (
         Choice(precision=one, kv_dtype="auto") for one in precisions(loaded, cluster.accelerator, ["as published"])
     )
-    question = Question(
+    question = SearchQuestion(
         cluster=cluster, workload=Serving(**load), fixed=Fixed(), engine=EngineRef(), pools="disaggregated"
     )  # fmt: skip
     table = table_of(loaded, [choice], question)
@@ -76,7 +76,7 @@ def test_replicas_in_the_table_and_in_the_single_plan_agree():
     loaded, cluster = load_model("llama-3.1-70b-fp8"), Cluster.of(find("h100-sxm"), 32)
     (one,) = precisions(loaded, cluster.accelerator, ["as published"])
     for load in ({}, {"concurrency": 333}, {"rate": 7.0}):
-        question = Question(
+        question = SearchQuestion(
             cluster=cluster, workload=Serving(isl=2000, osl=300, **load), fixed=Fixed(), engine=EngineRef()
         )  # fmt: skip
         table = table_of(loaded, [Choice(precision=one, kv_dtype="auto")], question)
@@ -125,7 +125,9 @@ def test_a_better_join_than_those_shown_is_not_to_be_found():
     highest = 0.0
     for concurrency in range(2, 129, 6):
         load = Serving(isl=1024, osl=256, tpot_ms=20, ttft_ms=500, concurrency=concurrency)
-        question = Question(cluster=cluster, workload=load, fixed=Fixed(), engine=EngineRef(), pools="disaggregated")
+        question = SearchQuestion(
+            cluster=cluster, workload=load, fixed=Fixed(), engine=EngineRef(), pools="disaggregated"
+        )
         table = table_of(loaded, [Choice(precision=one, kv_dtype="auto")], question)
         good = (table.tpot_s <= 0.02) & (table.ttft_s <= 0.5)
         highest = max(highest, float(table.per_gpu[good].max(initial=0.0)))

@@ -13,6 +13,7 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.models.quantized import requantize
 from trilemma.models.resolve import load_model
 from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
+from trilemma.question import Question
 from trilemma.search import Fixed
 from trilemma.search.nearest import nearest_miss
 from trilemma.search.remedies import remedies
@@ -34,11 +35,11 @@ def ask(name, gpu, gpus, context):
 
     def evaluate(changed, changed_model):
         cluster = Cluster.of(card, int(changed.pool.layout.gpus))
-        return estimate(model=changed_model, cluster=cluster, workload=workload, plan=changed)
+        return estimate(Question(model=changed_model, cluster=cluster, workload=workload, plan=changed))
 
     failing = evaluate(plan, model)
     assert not failing.fits
-    found = remedies(evaluate, plan=plan, model=model, accelerator=card, workload=workload, gpus=gpus, failing=failing)
+    found = remedies(evaluate, failing.question, gpus=gpus, failing=failing)
     return model, evaluate, found
 
 

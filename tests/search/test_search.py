@@ -75,7 +75,7 @@ def test_no_plan_shown_beats_one_of_the_front(main_job):
 def test_the_table_and_the_single_plan_agree(model, gpu, gpus):
     from trilemma.plans import EngineRef
     from trilemma.search.found import found_of
-    from trilemma.search.question import Choice, Question
+    from trilemma.search.question import Choice, SearchQuestion
     from trilemma.search.search import table_of
     from trilemma.search.space import kv_dtypes, precisions
 
@@ -85,7 +85,7 @@ def test_the_table_and_the_single_plan_agree(model, gpu, gpus):
         for one in precisions(loaded, cluster.accelerator, None)
         for kv in kv_dtypes(loaded, cluster.accelerator, None)
     ]
-    question = Question(cluster=cluster, workload=Serving(isl=2000, osl=300), fixed=Fixed(), engine=EngineRef())
+    question = SearchQuestion(cluster=cluster, workload=Serving(isl=2000, osl=300), fixed=Fixed(), engine=EngineRef())
     table = table_of(loaded, choices, question)
     assert len(table) > 100
     for row in range(0, len(table), 61):

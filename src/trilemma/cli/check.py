@@ -59,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     from trilemma.engines.training import trainable
     from trilemma.estimate.checking import check_command
     from trilemma.quantities import GIB
+    from trilemma.question import Question
     from trilemma.search.answer import with_remedies
 
     words = arguments.words[1:] if arguments.words[:1] == ["--"] else arguments.words
@@ -80,19 +81,10 @@ def run(arguments: argparse.Namespace) -> int:
     model = while_loading(model, command.plan.pool.options)
     free_bytes = None if arguments.free_gib is None else arguments.free_gib * GIB
     workload, expected = expected_load(beside, command.plan)
-    answer = check_command(
-        command, model=model, cluster=cluster, workload=workload, free_bytes=free_bytes, log=arguments.log
-    )
+    question = Question(model=model, cluster=cluster, workload=workload, plan=command.plan, free_bytes=free_bytes)
+    answer = check_command(command, question, log=arguments.log)
     if arguments.log is None:
-        answer = with_remedies(
-            answer,
-            model=model,
-            cluster=cluster,
-            workload=workload,
-            plan=command.plan,
-            gpus=named,
-            free_bytes=free_bytes,
-        )
+        answer = with_remedies(answer, gpus=named)
     return show_estimate(
         replace(answer, warnings=(*elsewhere, *expected, *cautions, *answer.warnings)),
         as_json=arguments.json,

@@ -22,6 +22,7 @@ def check(arguments: argparse.Namespace, framework: str, words: Sequence[str]) -
     from trilemma.estimate.training import estimate_training
     from trilemma.hardware.catalogue import parse_gpu_argument
     from trilemma.models.resolve import load_model
+    from trilemma.question import Question
     from trilemma.search.training_rules import check_training_plan
 
     if arguments.gpu is None:
@@ -34,7 +35,7 @@ def check(arguments: argparse.Namespace, framework: str, words: Sequence[str]) -
     cluster, cautions = _cluster(arguments.gpu, command, counted=counted)
     model = command.architecture or load_model(command.model, models_dir=arguments.models)
     check_training_plan(model, command.plan, command.workload, gpus=cluster.gpus)
-    answer = estimate_training(model=model, cluster=cluster, workload=command.workload, plan=command.plan)
+    answer = estimate_training(Question(model=model, cluster=cluster, workload=command.workload, plan=command.plan))
     return show_estimate(
         replace(answer, warnings=(*cautions, *command.cautions, *answer.warnings)),
         as_json=arguments.json,

@@ -46,16 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     workload = read_workload(arguments)
     plan, cluster = read_engines(arguments, cluster, context=workload.longest_request, quantization=weights.on_load)
     free_bytes = None if arguments.free_gib is None else arguments.free_gib * GIB
-    answer = estimate(
-        model=weights.model,
-        cluster=cluster,
-        workload=workload,
-        plan=plan,
-        free_bytes=free_bytes,
-        served_as=weights.served_as,
-    )
     answer = with_remedies(
-        weights.told(answer), model=weights.model, cluster=cluster, workload=workload, plan=plan, free_bytes=free_bytes
+        estimate(weights.asked(cluster=cluster, workload=workload, plan=plan, free_bytes=free_bytes))
     )
     if chart is not None:
         from trilemma.report.charts import estimate_chart

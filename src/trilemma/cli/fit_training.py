@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from trilemma.estimate.training import estimate_training
     from trilemma.models.resolve import load_model
+    from trilemma.question import Question
     from trilemma.search.training_single import single_training_plan
 
     chart = read_chart(arguments)
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     cluster, workload = read_cluster(arguments), read_training_workload(arguments)
     settled = read_settled(arguments)
     plan = single_training_plan(model, cluster.accelerator, workload, settled, gpus=cluster.gpus)
-    answer = estimate_training(model=model, cluster=cluster, workload=workload, plan=plan)
+    answer = estimate_training(Question(model=model, cluster=cluster, workload=workload, plan=plan))
     if chart is not None:
         from trilemma.report.charts import estimate_chart
 

@@ -41,10 +41,12 @@ def run(arguments: argparse.Namespace) -> int:
     from trilemma.estimate.pool_start import start_pool
     from trilemma.formats import catalogue
     from trilemma.measured.kernels.times import kernel_times
+    from trilemma.question import Question
     from trilemma.report.document import dumps
     from trilemma.report.kernel_times import kernels_document, render_kernels
     from trilemma.timing import Machine, decode_step, model_work
     from trilemma.timing.step_kernels import step_kernels
+    from trilemma.workloads import Serving
 
     cluster = read_cluster(arguments)
     weights = read_weights(arguments, cluster.accelerator)
@@ -52,9 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     if plan.pool.draft is not None:
         raise InputError("--draft: kernels are those of a step without drafts; leave it out")
     model, layout, engine = weights.model, plan.pool.layout, canonical(plan.engine.name)
-    start = start_pool(
-        plan.pool, engine=plan.engine, model=model, cluster=cluster, free_bytes=None, capacity_bytes=None
-    )
+    start = start_pool(plan.pool, Question(model=model, cluster=cluster, workload=Serving(), plan=plan))
     load = {"batch": arguments.batch, "context": arguments.cached, "kv_format": catalogue.get(start.kv_format)}
     calls = step_kernels(model, cluster.accelerator, layout, **load)
     times = kernel_times(calls, cluster.accelerator, engine, measured=arguments.measured)

@@ -118,5 +118,6 @@ def _show(
 
 def _estimate(model: Model, cluster: Cluster, workload: TrainingWorkload, plan: TrainingPlan) -> Estimate:
     from trilemma.estimate.training import estimate_training
+    from trilemma.question import Question
 
-    return estimate_training(model=model, cluster=cluster, workload=workload, plan=plan)
+    return estimate_training(Question(model=model, cluster=cluster, workload=workload, plan=plan))

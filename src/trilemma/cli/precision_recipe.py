@@ -61,12 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
 def _savings(arguments: argparse.Namespace, model: Model, cluster: Any, recipe: Recipe) -> Savings:
     from trilemma.estimate.training import estimate_training
     from trilemma.precision.recipe import savings
+    from trilemma.question import Question
     from trilemma.search.training_single import single_training_plan
 
     workload = read_training_workload(arguments)
     plan = single_training_plan(model, cluster.accelerator, workload, read_settled(arguments), gpus=cluster.gpus)
     return savings(
-        lambda one: estimate_training(model=model, cluster=cluster, workload=workload, plan=one),
+        lambda one: estimate_training(Question(model=model, cluster=cluster, workload=workload, plan=one)),
         plan,
         recipe.state_in(arguments.framework),
     )

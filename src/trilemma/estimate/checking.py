@@ -16,9 +16,8 @@ from trilemma.estimate.measured import Comparison, compare, given_lines
 from trilemma.estimate.pool_start import check_kinds, rescaled
 from trilemma.estimate.serving import estimate, from_start_up
 from trilemma.hardware.cluster import Cluster
-from trilemma.models.architecture import Model
 from trilemma.quantities import GIB
-from trilemma.workloads import Serving
+from trilemma.question import ServingQuestion
 
 #: Memory totals of one kind of card differ by less than this between drivers.
 _SAME_CARD = 0.05
@@ -26,46 +25,33 @@ _SAME_CARD = 0.05
 _PLAUSIBLE_GRAPHS = 0.10
 
 
-def check_command(
-    command: EngineCommand,
-    *,
-    model: Model,
-    cluster: Cluster,
-    workload: Serving | None = None,
-    free_bytes: float | None = None,
-    log: str | None = None,
-) -> Estimate:
-    """Will ``command`` start on ``cluster``, and if not, where does it die?
+def check_command(command: EngineCommand, question: ServingQuestion, *, log: str | None = None) -> Estimate:
+    """Will ``command``, whose plan ``question`` asks about, start on its cards, and if not, where does it die?
 
     ``extras["refused"]`` says why the engine's parser would refuse it, where it would; the rest is then of the command
     without the words refused.
-    ``workload`` is the load whose speed is told as well. With ``log``, lines that the engine measured replace ours for the
-    stages after them, each figure is listed predicted
+    With ``log``, lines that the engine measured replace ours for the stages after them, each figure is listed predicted
     beside measured, and the first that lies outside our interval is named. Raises `InputError`.
     """
-    load = workload or Serving()
     if log is None:
-        answer = estimate(model=model, cluster=cluster, workload=load, plan=command.plan, free_bytes=free_bytes)
+        answer = estimate(question)
         refused = refusals(command)
         if refused:
             answer = replace(answer, extras={**answer.extras, "refused": list(refused)})
     else:
-        answer = _with_log(command, model=model, cluster=cluster, workload=load, free_bytes=free_bytes, path=log)
+        answer = _with_log(question, log)
     return replace(answer, warnings=(*command.cautions, *answer.warnings))
 
 
-def _with_log(
-    command: EngineCommand, *, model: Model, cluster: Cluster, workload: Serving, free_bytes: float | None, path: str
-) -> Estimate:
+def _with_log(question: ServingQuestion, path: str) -> Estimate:
     from trilemma.engines.vllm.log import read_log
 
-    if engines.canonical(command.plan.engine.name) != "vllm":
-        raise InputError(
-            f"--log reads logs of vLLM; those of {command.plan.engine.name} are not read yet, leave it out"
-        )
+    model, cluster, plan = question.model, question.cluster, question.plan
+    if engines.canonical(plan.engine.name) != "vllm":
+        raise InputError(f"--log reads logs of vLLM; those of {plan.engine.name} are not read yet, leave it out")
     check_kinds("vllm", cluster)
     told = read_log(path)
-    plan, pool = command.plan, command.plan.pool
+    pool = plan.pool
     if plan.engine.version is None and told.version is not None:
         plan = replace(plan, engine=replace(plan.engine, version=told.version))
     check_layout(model, pool.layout)
@@ -77,7 +63,7 @@ def _with_log(
     def start(**options: Any) -> StartUp:
         return engine.start_up(
             model=model, accelerator=cluster.accelerator, layout=pool.layout, options=replace(pool.options, **options),
-            draft=pool.draft, version=plan.engine.version, free_bytes=free_bytes, capacity_bytes=capacity,
+            draft=pool.draft, version=plan.engine.version, free_bytes=question.free_bytes, capacity_bytes=capacity,
         )  # fmt: skip
 
     def pool_of(n_bytes: int) -> KvPool:
@@ -90,7 +76,7 @@ def _with_log(
         figures["kv_cache_bytes"] = (float(sized.pool.available_bytes), where)
     _check_pool(figures, capacity, cluster)
     joined = given_lines(predicted, {name: value for name, (value, _) in figures.items()}, pool_of=pool_of, source=path)
-    answer = from_start_up(joined, engine=engine, model=model, cluster=cluster, workload=workload, plan=plan)
+    answer = from_start_up(joined, replace(question, plan=plan))
     compared = compare(predicted, figures)
     extras = {**answer.extras, "measured": [_comparison(one) for one in compared]}
     verdict = answer.verdict

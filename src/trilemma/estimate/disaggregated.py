@@ -30,10 +30,9 @@ from trilemma.estimate.speed import (
 )
 from trilemma.formats import catalogue
 from trilemma.hardware.cluster import Cluster
-from trilemma.models.architecture import Model
-from trilemma.models.catalogue import hub_id
 from trilemma.plans import Plan, Pool
 from trilemma.quantities import counted, show_count
+from trilemma.question import ServingQuestion
 from trilemma.timing import Machine, model_work
 from trilemma.timing.intervals import pools_spread
 from trilemma.timing.pools import Pools, PoolsSpeed
@@ -54,29 +53,19 @@ class _Started:
     probability: float
 
 
-def estimate_pools(
-    *,
-    model: Model,
-    cluster: Cluster,
-    workload: Serving,
-    plan: Plan,
-    free_bytes: float | None = None,
-    capacity_bytes: float | None = None,
-    served_as: str | None = None,
-) -> Estimate:
+def estimate_pools(question: ServingQuestion) -> Estimate:
     """What a prefill and a decode pool cost together: the ledger is that of the fuller card, the cache that of decode.
 
     Cards of ``cluster`` that the pools do not take stay idle and are paid for. Raises `InputError` for other roles, for an
     engine that cannot hand a cache over, for outputs of one token, and for more GPUs than there are.
     """
+    plan, cluster = question.plan, question.cluster
     prefill, decode = _roles(plan)
-    _check(plan, cluster, workload)
+    _check(plan, cluster, question.workload)
     engine = engines.get(plan.engine.name)
     started = []
     for pool in (prefill, decode):
-        start = start_pool(
-            pool, engine=plan.engine, model=model, cluster=cluster, free_bytes=free_bytes, capacity_bytes=capacity_bytes
-        )
+        start = start_pool(pool, question)
         stage, probability = engine.likeliest_stage(start)
         started.append(_Started(pool=pool, start=start, stage=stage, probability=probability))
     worst = max(started, key=lambda one: float(one.start.ledger.total()) / float(one.start.capacity_bytes))
@@ -84,27 +73,22 @@ def estimate_pools(
     speed = None
     more: tuple[Caution, ...] = ()
     if all(one.stage == "ok" for one in started):
-        speed, more = _speed(decoding.start, model=model, cluster=cluster, workload=workload, plan=plan)
-    named = served_as or hub_id(model.name)
+        speed, more = _speed(decoding.start, question)
     commands = [
         {
             "pool": one.pool.role,
             "replicas": one.pool.replicas,
-            "command": shlex.join(engine.write(model=named, plan=replace(plan, pools=(one.pool,)))),
+            "command": shlex.join(engine.write(model=question.named, plan=replace(plan, pools=(one.pool,)))),
         }
         for one in started
     ]
     return assembled(
         decoding.start,
+        question,
         verdict=_verdict(started),
         memory=memory_of(worst.start),
         cache=cache_of(decoding.start, decode.layout) if decoding.start.pool.bytes_per_token_per_gpu else None,
         speed=speed,
-        model=model,
-        cluster=cluster,
-        workload=workload,
-        plan=plan,
-        served_as=served_as,
         ranks=tuple(_rank(one) for one in started),
         cautions=(*_idle(plan, cluster), *more),
         extras={"start_up": printed_lines(decoding.start, engine), "commands": commands},
@@ -160,11 +144,10 @@ def _rank(one: _Started) -> Mapping[str, Any]:
     }
 
 
-def _speed(
-    start: StartUp, *, model: Model, cluster: Cluster, workload: Serving, plan: Plan
-) -> tuple[Speed, tuple[Caution, ...]]:
+def _speed(start: StartUp, question: ServingQuestion) -> tuple[Speed, tuple[Caution, ...]]:
     """Latency and throughput of both pools; ``start`` is that of decode, whose slots hold the requests."""
-    load, assumed = stated(workload, start)
+    model, cluster, plan = question.model, question.cluster, question.plan
+    load, assumed = stated(question.workload, start)
     if load.osl == 1:
         raise InputError(_NOTHING_TO_DECODE)
     isl, osl = load.isl or ASSUMED_ISL, load.osl or ASSUMED_OSL

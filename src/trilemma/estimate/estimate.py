@@ -10,6 +10,8 @@ from trilemma.engines.base import Stage
 from trilemma.errors import Caution
 from trilemma.intervals import Interval
 from trilemma.memory.ledger import Ledger
+from trilemma.plans.words import plan_words
+from trilemma.question import Question
 
 Resource = Literal["compute", "memory_bandwidth", "interconnect", "capacity", "host"]
 
@@ -138,9 +140,16 @@ class Remedy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """The answer to one question. ``inputs`` restates the question in full, defaults filled in."""
+    """The answer to one question, as it was settled: options that it left open stand in its plan.
 
-    inputs: Mapping[str, Any]
+    ``version`` is the engine's whose facts were used, ``context`` the longest request that it admits (serving), and
+    ``uses_host`` says that weights lie in the memory around the cards.
+    """
+
+    question: Question[Any, Any]
+    version: str
+    context: int | None = None
+    uses_host: bool = False
     verdict: Verdict
     memory: MemoryEstimate
     cache: CacheEstimate | None = None
@@ -154,6 +163,18 @@ class Estimate:
     warnings: tuple[Caution, ...] = ()
     ranks: tuple[Mapping[str, Any], ...] = ()
     extras: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The question in full as plain data, defaults filled in."""
+        from trilemma.estimate.inputs import inputs_of
+
+        return inputs_of(self)
+
+    @property
+    def summary(self) -> str:
+        """The plan in a few words."""
+        return plan_words(self.question.plan)
 
     @property
     def fits(self) -> bool:

@@ -11,8 +11,8 @@ from trilemma.engines.vendors import check_vendor
 from trilemma.errors import InputError
 from trilemma.estimate.layouts import check_context, check_layout
 from trilemma.hardware.cluster import Cluster
-from trilemma.models.architecture import Model
-from trilemma.plans import EngineRef, Pool
+from trilemma.plans import Pool
+from trilemma.question import ServingQuestion
 from trilemma.workloads import Serving
 
 
@@ -23,16 +23,9 @@ def with_context(pool: Pool, workload: Serving) -> Pool:
     return replace(pool, options=replace(pool.options, context=workload.longest_request))
 
 
-def start_pool(
-    pool: Pool,
-    *,
-    engine: EngineRef,
-    model: Model,
-    cluster: Cluster,
-    free_bytes: float | None = None,
-    capacity_bytes: float | None = None,
-) -> StartUp:
-    """Start-up of one engine of ``pool``. Raises `InputError` for layouts and contexts that are refused."""
+def start_pool(pool: Pool, question: ServingQuestion) -> StartUp:
+    """Start-up of one engine of ``pool``, a pool of the plan. Raises `InputError` for layouts and contexts that are refused."""
+    model, cluster, engine = question.model, question.cluster, question.plan.engine
     check_layout(model, pool.layout)
     check_context(model, pool.options.context, rescaled=rescaled(pool))
     named = engines.get(engine.name)
@@ -44,8 +37,8 @@ def start_pool(
         options=pool.options,
         draft=pool.draft,
         version=engine.version,
-        free_bytes=free_bytes,
-        capacity_bytes=capacity_bytes,
+        free_bytes=question.free_bytes,
+        capacity_bytes=question.capacity_bytes,
         cards=cluster.cards,
     )
 

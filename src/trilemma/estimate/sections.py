@@ -19,15 +19,11 @@ from trilemma.estimate.estimate import (
     Verdict,
 )
 from trilemma.estimate.speed import Speed
-from trilemma.hardware.cluster import Cluster
-from trilemma.hardware.price import price_cautions, price_words
+from trilemma.hardware.price import price_cautions
 from trilemma.intervals import Interval
-from trilemma.models.architecture import Model
-from trilemma.models.catalogue import hub_id
-from trilemma.models.parameters import count
-from trilemma.plans import Layout, Plan, Pool
-from trilemma.plans.document import plan_to_document
+from trilemma.plans import Layout
 from trilemma.quantities import GIB
+from trilemma.question import ServingQuestion
 from trilemma.workloads import Serving
 
 
@@ -97,66 +93,8 @@ def per_million_tokens(hour: Interval | None, figures: SpeedEstimate | None) -> 
     )
 
 
-def inputs_of(
-    start: StartUp, *, model: Model, cluster: Cluster, workload: Serving, plan: Plan, served_as: str | None = None
-) -> Mapping[str, Any]:
-    counted = count(model)
-    named = {"served_as": served_as} if served_as not in (None, hub_id(model.name)) else {}
-    return {
-        "model": {
-            "name": model.name,
-            "family": model.family,
-            "parameters": counted.total,
-            "active_parameters": counted.active,
-            "quantization": model.quantization.method if model.quantization else None,
-            "source": model.source,
-            **named,
-        },
-        "cluster": {
-            "accelerator": {
-                "id": "+".join(card.id for card in cluster.cards or (cluster.accelerator,)),
-                "name": cluster.name,
-                "price": [price_words(card) for card in {card.id: card for card in cluster.every}.values()],
-            },
-            "gpus": cluster.gpus,
-            "gpus_per_node": cluster.gpus_per_node,
-            **({"host": host_of_inputs(cluster)} if start.on_host is not None else {}),
-        },
-        "workload": {
-            name: getattr(workload, name)
-            for name in ("isl", "osl", "concurrency", "rate", "context", "prefix_hit", "ttft_ms", "tpot_ms")
-            if getattr(workload, name) is not None
-        },
-        "plan": {**plan_to_document(plan), "summary": plan_summary(plan), "context": start.context},
-        "engine": {"name": plan.engine.name, "version": start.version},
-    }
-
-
-def host_of_inputs(cluster: Cluster) -> Mapping[str, Any]:
-    """The machine around the cards, where a plan uses its memory: stated or assumed."""
-    host = cluster.around
-    return {"name": host.name, "bytes_per_s": host.bytes_per_s.value, "assumed": host.assumed}
-
-
-def plan_summary(plan: Plan) -> str:
-    """A plan in a few words: ``TP8``, ``3 × TP4``, ``2 × TP4 prefill + 3 × TP2 decode``."""
-    return " + ".join(_pool_summary(pool) for pool in plan.pools)
-
-
-def _pool_summary(pool: Pool) -> str:
-    words = summary(pool.layout)
-    if pool.role != "serve" or pool.replicas > 1:
-        words = f"{pool.replicas} × {words}" if words != "one GPU" else f"{pool.replicas} × 1 GPU"
-    return words if pool.role == "serve" else f"{words} {pool.role}"
-
-
-def summary(layout: Layout) -> str:
-    """A layout in one word: ``TP8``, ``TP4 PP2``, ``DP8 EP8``."""
-    degrees = {name: getattr(layout, name) for name in ("tp", "pp", "dp", "ep", "cp", "dcp")}
-    return " ".join(f"{name.upper()}{degree}" for name, degree in degrees.items() if degree > 1) or "one GPU"
-
-
-def cautions_of(start: StartUp, model: Model, cluster: Cluster, more: Iterable[Caution] = ()) -> tuple[Caution, ...]:
+def cautions_of(start: StartUp, question: ServingQuestion, more: Iterable[Caution] = ()) -> tuple[Caution, ...]:
+    model, cluster = question.model, question.cluster
     found = [*start.cautions]
     found += [Caution(code="model-assumption", message=text) for text in model.assumptions]
     if model.unknown_fields:
@@ -170,28 +108,24 @@ def cautions_of(start: StartUp, model: Model, cluster: Cluster, more: Iterable[C
 
 def assembled(
     start: StartUp,
+    question: ServingQuestion,
     *,
     verdict: Verdict,
     memory: MemoryEstimate,
     cache: CacheEstimate | None,
     speed: Speed | None,
-    model: Model,
-    cluster: Cluster,
-    workload: Serving,
-    plan: Plan,
     extras: Mapping[str, Any],
-    served_as: str | None = None,
     ranks: tuple[Mapping[str, Any], ...] = (),
     cautions: Iterable[Caution] = (),
 ) -> Estimate:
-    """An estimate from its parts, price and power of all cards of ``cluster`` added; ``start`` is the pool shown.
-
-    ``served_as`` is the model's word in the commands, told in the inputs where it is not the model's hub id.
-    """
-    hour, watts = cluster.usd_per_hour, cluster.watts
+    """The answer to ``question`` from its parts, price and power of all its cards added; ``start`` is the pool shown."""
+    hour, watts = question.cluster.usd_per_hour, question.cluster.watts
     figures = speed.figures if speed else None
     return Estimate(
-        inputs=inputs_of(start, model=model, cluster=cluster, workload=workload, plan=plan, served_as=served_as),
+        question=question,
+        version=start.version,
+        context=start.context,
+        uses_host=start.on_host is not None,
         verdict=verdict,
         memory=memory,
         cache=cache,
@@ -201,9 +135,9 @@ def assembled(
         usd_per_million_tokens=per_million_tokens(hour, figures),
         watts=watts,
         joules_per_token=watts / speed.output_tokens_per_s if watts and speed else None,
-        warnings=cautions_of(start, model, cluster, (*cautions, *(speed.cautions if speed else ()))),
+        warnings=cautions_of(start, question, (*cautions, *(speed.cautions if speed else ()))),
         ranks=ranks,
-        extras={**extras, **targets_of(figures, workload)},
+        extras={**extras, **targets_of(figures, question.workload)},
     )
 
 

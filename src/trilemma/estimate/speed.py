@@ -16,11 +16,11 @@ from trilemma.estimate.estimate import Bottleneck, Latency, OperatorTime, Resour
 from trilemma.estimate.operators import operators
 from trilemma.estimate.outside_cards import Spread, host_cautions, with_host
 from trilemma.formats import catalogue
-from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import Interval
 from trilemma.models.architecture import Model
 from trilemma.plans import Plan
 from trilemma.quantities import Numbers, counted, show_count
+from trilemma.question import ServingQuestion
 from trilemma.timing import Machine, ServingSpeed, concurrency_for_rate, model_work, serving_speed, serving_terms
 from trilemma.timing.host_weights import split_work
 from trilemma.timing.intervals import profile_spread, speed_spread
@@ -46,9 +46,10 @@ class Speed:
     cautions: tuple[Caution, ...] = ()
 
 
-def plan_speed(start: StartUp, *, model: Model, cluster: Cluster, workload: Serving, plan: Plan) -> Speed:
-    """Latency and throughput of one plan under its load; a load that is not stated is assumed and listed."""
-    load, cautions = stated(workload, start, readers=_readers(plan))
+def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
+    """Latency and throughput of a plan of one pool under its load; a load that is not stated is assumed and listed."""
+    model, cluster, plan = question.model, question.cluster, question.plan
+    load, cautions = stated(question.workload, start, readers=_readers(plan))
     isl, osl = load.isl or ASSUMED_ISL, load.osl or ASSUMED_OSL
     layout, kv_format = plan.pool.layout, catalogue.get(start.kv_format)
     whole = model_work(model, cluster.accelerator)

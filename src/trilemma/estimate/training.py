@@ -11,14 +11,13 @@ from trilemma.engines.vendors import check_vendor
 from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Bottleneck, Estimate, Latency, MemoryEstimate, Resource, SpeedEstimate, Verdict
 from trilemma.hardware.cluster import Cluster
-from trilemma.hardware.price import price_cautions, price_words
+from trilemma.hardware.price import price_cautions
 from trilemma.intervals import NINETY, Interval
 from trilemma.memory.training import TrainingMemory, training_memory
 from trilemma.models.architecture import ExpertFfn, Model
-from trilemma.models.parameters import count
 from trilemma.plans.training import TrainingPlan
-from trilemma.plans.training_document import training_plan_to_document, training_workload_to_document
 from trilemma.quantities import show_gib
+from trilemma.question import TrainingQuestion
 from trilemma.timing.training_coefficients import Framework, Setting, framework_of, unknown_terms
 from trilemma.timing.training_collectives import Fabric
 from trilemma.timing.training_intervals import step_spread
@@ -28,22 +27,20 @@ from trilemma.workloads import TrainingWorkload
 
 
 def estimate_training(
+    question: TrainingQuestion,
     *,
-    model: Model,
-    cluster: Cluster,
-    workload: TrainingWorkload,
-    plan: TrainingPlan,
     framework: Framework | None = None,
     era: str = "",
     convention: str = "causal",
     failures: Failures | None = None,
     loading_s: float = 0.0,
 ) -> Estimate:
-    """What ``plan`` costs for ``workload``: ledger, verdict, step time by line, throughput, MFU, price and power.
+    """What the plan of ``question`` costs: ledger, verdict, step time by line, throughput, MFU, price and power.
 
     The verdict compares reserved bytes and what lies outside the allocator with the card's runtime total. ``workload.tokens``
     adds the length of the run, under ``failures`` where these are given. Raises `InputError` for layouts that cannot be.
     """
+    model, cluster, workload, plan = question.model, question.cluster, question.workload, question.plan
     check_vendor("training", cluster.accelerator)
     check_training_layout(model, cluster, plan, workload)
     memory = training_memory(model, cluster, plan, workload)
@@ -63,7 +60,8 @@ def estimate_training(
     per_s = float(step.tokens_per_s_per_gpu) * cluster.gpus
     setting = Setting.of(plan, cluster.accelerator, Fabric.of(cluster), mixture=mixture, framework=chosen, era=era)
     return Estimate(
-        inputs=_inputs(model, cluster, workload, plan),
+        question=question,
+        version=plan.version or "",
         verdict=verdict,
         memory=_memory(memory, capacity),
         speed=speed,
@@ -251,39 +249,4 @@ def _run(
             "lost_share": run.lost_share,
             "interruptions": run.interruptions,
         }
-    }
-
-
-def _summary(plan: TrainingPlan) -> str:
-    """A plan in some words: ``TP4 PP8 VPP5 DP16 · fp8 · ZeRO-1``."""
-    degrees = {name: int(getattr(plan.layout, name)) for name in ("tp", "pp", "vpp", "cp", "ep", "dp")}
-    layout = " ".join(f"{name.upper()}{degree}" for name, degree in degrees.items() if degree > 1) or "one GPU"
-    return " · ".join((layout, plan.recipe.name, *((f"ZeRO-{plan.zero}",) if plan.zero else ())))
-
-
-def _inputs(model: Model, cluster: Cluster, workload: TrainingWorkload, plan: TrainingPlan) -> dict[str, Any]:
-    """The question in full, defaults filled in."""
-    parameters = count(model)
-    return {
-        "model": {
-            "name": model.name,
-            "family": model.family,
-            "parameters": parameters.total,
-            "active_parameters": parameters.active,
-            "layers": len(model.layers),
-            "source": model.source,
-        },
-        "cluster": {
-            "accelerator": {
-                "id": cluster.accelerator.id,
-                "name": cluster.accelerator.name,
-                "price": [price_words(cluster.accelerator)],
-            },
-            "gpus": cluster.gpus,
-            "gpus_per_node": cluster.gpus_per_node,
-            "nodes": cluster.nodes,
-        },
-        "workload": training_workload_to_document(workload),
-        "plan": {**training_plan_to_document(plan), "summary": _summary(plan)},
-        "engine": {"name": plan.implementation, "version": plan.version or ""},
     }

@@ -17,6 +17,7 @@ from trilemma.estimate.pool_start import rescaled
 from trilemma.estimate.serving import from_start_up
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
+from trilemma.question import Question
 from trilemma.workloads import Serving
 
 #: Codes of cautions by which a version refuses a flag.
@@ -89,8 +90,8 @@ def upgrade(
     refused = tuple(c for c in as_is.cautions if c.code in REFUSED and c.message not in known)
     before = _start(serving, then, old, model, cluster, free_bytes)
     after = _start(serving, now, new, model, cluster, free_bytes)
-    first = _estimate(before, serving, then, old, model, cluster)
-    second = _estimate(after, serving, now, new, model, cluster)
+    first = _estimate(before, then, old, model, cluster)
+    second = _estimate(after, now, new, model, cluster)
     return Upgrade(
         engine=table.engine,
         old=before.version,
@@ -138,13 +139,10 @@ def _start(
     )  # fmt: skip
 
 
-def _estimate(
-    start: StartUp, engine: Engine, command: EngineCommand, version: str, model: Model, cluster: Cluster
-) -> Estimate:
+def _estimate(start: StartUp, command: EngineCommand, version: str, model: Model, cluster: Cluster) -> Estimate:
     plan = replace(command.plan, engine=replace(command.plan.engine, version=version))
-    answer = from_start_up(
-        start, engine=engine, model=model, cluster=cluster, workload=Serving(), plan=plan, served_as=command.model
-    )
+    question = Question(model=model, cluster=cluster, workload=Serving(), plan=plan, served_as=command.model)
+    answer = from_start_up(start, question)
     return replace(answer, warnings=(*command.cautions, *answer.warnings))
 
 

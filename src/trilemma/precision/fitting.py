@@ -19,6 +19,7 @@ from trilemma.precision.patterns import groups_of
 from trilemma.precision.plan import PrecisionPlan, plan_from_choice
 from trilemma.precision.presets import concessions, ladder, preset_plan
 from trilemma.quantities import GIB
+from trilemma.question import Question
 from trilemma.workloads import Serving
 
 #: Share by which an engine's own line of weights may fall short of the sum over tensors (padding, alignment).
@@ -91,15 +92,8 @@ def fit_plan(
         options=options,
         version=serve.engine.version,
     )
-    estimate = from_start_up(
-        start,
-        engine=engine,
-        model=plan.model,
-        cluster=cluster,
-        workload=workload,
-        plan=serve,
-        served_as=served_as(plan),
-    )
+    question = Question(model=plan.model, cluster=cluster, workload=workload, plan=serve, served_as=served_as(plan))
+    estimate = from_start_up(start, question)
     inside = [line for line in start.ledger if line.budget == "inside"]
     overhead = sum(float(line.bytes) for line in inside if line.name not in ("weights", "kv_cache", "state_cache"))
     requests = max(1, workload.concurrency or 1)
@@ -195,7 +189,7 @@ def why_not(fitted: Fitted) -> str:
     if fitted.obstacles:
         return fitted.obstacles[0]
     if not fitted.within_budget:
-        gpus = fitted.estimate.inputs["cluster"]["gpus"]
+        gpus = fitted.estimate.question.cluster.gpus
         weights = _weights_bytes(fitted.plan, fitted.estimate, fitted.budget, gpus=gpus)
         return (
             f"weights of {weights / GIB:,.2f} GiB, {max(fitted.budget.left_bytes, 0) / GIB:,.2f} GiB are left for them"

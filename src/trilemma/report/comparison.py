@@ -143,7 +143,7 @@ def _rows(candidate: Candidate) -> Iterator[list[str]]:
 
 def _run(name: str, found: Found, meets: bool) -> list[str]:
     answer, speed = found.estimate, found.estimate.speed
-    plan = f"{answer.inputs['plan']['summary']}, {show_count(found.requests)} at once"
+    plan = f"{answer.summary}, {show_count(found.requests)} at once"
     head = [
         name,
         weights_words(found),

@@ -25,7 +25,7 @@ def estimate_document(estimate: Estimate, *, explain: bool = False) -> dict[str,
     return _without_absent(
         {
             "schema": ESTIMATE_SCHEMA,
-            "inputs": dict(estimate.inputs),
+            "inputs": estimate.inputs,
             "made_by": made_by(),
             "fits": estimate.fits,
             "verdict": {"stage": estimate.verdict.stage, "probability": _rounded(estimate.verdict.probability)},

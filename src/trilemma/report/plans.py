@@ -104,7 +104,7 @@ def _assumed(result: SearchResult) -> Iterator[str]:
     yield from result.assumed
     if result.free:
         yield "engines of up to a node's GPUs, as many side by side as needed (give --gpu G:N for a number of GPUs)"
-    if any(found.plan.gpus < found.estimate.inputs["cluster"]["gpus"] for found in result.plans[: result.best]):
+    if any(found.plan.gpus < found.estimate.question.cluster.gpus for found in result.plans[: result.best]):
         yield "GPUs that a plan leaves idle count in its tokens per GPU and its price"
     latest = [found.estimate.speed.ttft_s for found in result.plans[: result.best] if found.estimate.speed is not None]
     if result.workload.ttft_ms is None and any(latest):
@@ -183,7 +183,7 @@ def _row(rank: int, found: Found) -> list[str]:
     answer, speed = found.estimate, found.estimate.speed
     head = [
         str(rank),
-        answer.inputs["plan"]["summary"],
+        answer.summary,
         weights_words(found),
         found.kv_format,
         show_count(answer.cache.max_context) if answer.cache is not None else "–",

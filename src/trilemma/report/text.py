@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trilemma.estimate.estimate import Estimate, Latency
+from trilemma.hardware.price import price_words
 from trilemma.intervals import Interval
 from trilemma.memory.ledger import Line
 from trilemma.quantities import GIB, counted, show_count, show_gib, show_usd
@@ -70,10 +71,10 @@ def _headline(estimate: Estimate, width: int) -> list[str]:
 
 def title_of(estimate: Estimate) -> str:
     """Model, cards, engine and plan in a line."""
-    inputs = estimate.inputs
+    asked = estimate.question
     return (
-        f"{inputs['model']['name']} on {inputs['cluster']['gpus']} x {inputs['cluster']['accelerator']['name']}"
-        f" · {inputs['engine']['name']} {inputs['engine']['version']} · {inputs['plan']['summary']}"
+        f"{asked.model.name} on {asked.cluster.gpus} x {asked.cluster.name}"
+        f" · {asked.engine} {estimate.version} · {estimate.summary}"
     )
 
 
@@ -164,7 +165,7 @@ def _cache(estimate: Estimate) -> list[str]:
     cache = estimate.cache
     if cache is None:
         return []
-    context = estimate.inputs["plan"].get("context")
+    context = estimate.context
     replicas = _replicas(estimate)
     lines = [
         f"KV cache   {counted(cache.tokens.value, 'token')}"
@@ -182,8 +183,8 @@ def _cache(estimate: Estimate) -> list[str]:
 
 def _replicas(estimate: Estimate) -> int:
     """Attention replicas with a cache pool each, those of all engines that decode."""
-    pools = estimate.inputs["plan"].get("pools") or [{}]
-    return int(pools[-1].get("layout", {}).get("dp") or 1) * int(pools[-1].get("replicas") or 1)
+    pool = estimate.question.plan.pools[-1]
+    return int(pool.layout.dp) * int(pool.replicas)
 
 
 def _speed(estimate: Estimate) -> list[str]:
@@ -225,7 +226,8 @@ def _money(estimate: Estimate, explain: bool, width: int) -> list[str]:
         token = estimate.usd_per_million_tokens
         lines.append(f"           ${show_usd(token.value)} per million {_tokens(estimate)}s ({_usd_range(token)})")
     if explain:
-        for words in estimate.inputs["cluster"]["accelerator"].get("price", ()):
+        cards = {card.id: card for card in estimate.question.cluster.every}
+        for words in map(price_words, cards.values()):
             lines += textwrap.wrap(words, width, initial_indent=" " * 11, subsequent_indent=" " * 13)
     if estimate.watts is not None:
         energy = f", {estimate.joules_per_token:,.3g} J per {_tokens(estimate)}" if estimate.joules_per_token else ""

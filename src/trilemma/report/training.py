@@ -23,7 +23,7 @@ def training_speed(estimate: Estimate) -> Iterator[str]:
     yield f"step       {_seconds(interval.value)} s ({_seconds(interval.low)} – {_seconds(interval.high)})"
     rate = speed.tokens_per_s_per_gpu
     if rate is not None:
-        gpus = int(estimate.inputs["cluster"]["gpus"])
+        gpus = estimate.question.cluster.gpus
         yield (
             f"           {show_count(rate.value)} tokens/s per GPU ({show_count(rate.low)} – {show_count(rate.high)}),"
             f" {show_count(rate.value * gpus)} in all"

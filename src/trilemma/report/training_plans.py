@@ -8,8 +8,9 @@ from typing import Any
 
 from trilemma.estimate.estimate import Estimate
 from trilemma.hardware.cluster import Cluster
-from trilemma.plans.training import Recompute, TrainingPlan
+from trilemma.plans.training import Recompute
 from trilemma.plans.training_document import training_plan_to_document
+from trilemma.plans.words import training_layout
 from trilemma.quantities import GIB, counted, show_count, show_usd
 from trilemma.report.bars import bar
 from trilemma.report.document import estimate_document, plans_document
@@ -106,12 +107,6 @@ def workload_words(workload: TrainingWorkload) -> str:
     return words + (f", {workload.tokens:,.3g} tokens in all" if workload.tokens else "")
 
 
-def layout_words(plan: TrainingPlan) -> str:
-    """``TP4 PP8 VPP5 DP16``, degrees of one left out."""
-    degrees = {name: int(getattr(plan.layout, name)) for name in ("tp", "pp", "vpp", "cp", "ep", "dp")}
-    return " ".join(f"{name.upper()}{degree}" for name, degree in degrees.items() if degree > 1) or "one GPU"
-
-
 def recompute_words(recompute: Recompute) -> str:
     if recompute.mode == "selective":
         return "+".join(recompute.parts)
@@ -131,7 +126,7 @@ def _row(rank: int, one: FoundPlan, estimate: Estimate, search: TrainingSearch) 
     dollars = estimate.usd_per_million_tokens
     return [
         str(rank),
-        layout_words(plan),
+        training_layout(plan),
         str(plan.micro_batch),
         f"{plan.zero}{offload}",
         recompute_words(plan.recompute),
@@ -167,7 +162,7 @@ def _front(search: TrainingSearch, estimates: Sequence[Estimate]) -> Iterator[st
         dollars = estimate.usd_per_million_tokens
         cost = f"  ${show_usd(dollars.value)}/M tok" if dollars else ""
         yield (
-            f"  {seconds(one.step_s):>9} s  {one.device_bytes / GIB:7,.1f} GiB{cost}  {layout_words(one.plan)}, micro-batch"
+            f"  {seconds(one.step_s):>9} s  {one.device_bytes / GIB:7,.1f} GiB{cost}  {training_layout(one.plan)}, micro-batch"
             f" {one.plan.micro_batch}, ZeRO-{one.plan.zero}, recompute {recompute_words(one.plan.recompute)},"
             f" {one.plan.recipe.name}"
         )
@@ -214,7 +209,7 @@ def _least(least: LeastGpus | None) -> Iterator[str]:
         return
     where = ", optimizer on the host" if least.offload else ""
     yield (
-        f"fewest GPUs that hold it: {least.gpus} ({layout_words(least.plan)}, ZeRO-{least.plan.zero}, full recompute{where},"
+        f"fewest GPUs that hold it: {least.gpus} ({training_layout(least.plan)}, ZeRO-{least.plan.zero}, full recompute{where},"
         f" {least.device_bytes / GIB:,.1f} GiB each)"
     )
 

@@ -8,7 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trilemma.plans import Layout
-from trilemma.search.question import DEGREES, PREFILL_DEGREES, Choice, Columns, Question, Start, Started, Tally, started
+from trilemma.search.question import (
+    DEGREES,
+    PREFILL_DEGREES,
+    Choice,
+    Columns,
+    SearchQuestion,
+    Start,
+    Started,
+    Tally,
+    started,
+)
 from trilemma.search.space import Layouts
 from trilemma.search.targets import misses
 from trilemma.timing import ServingSpeed, concurrency_for_rate, serving_speed
@@ -18,7 +28,7 @@ _STEPS = 4
 QUEUED = "more requests than the KV cache or the sequence limit holds"
 
 
-def aggregated_rows(choice: Choice, start: Start, layouts: Layouts, question: Question, tally: Tally) -> Columns:
+def aggregated_rows(choice: Choice, start: Start, layouts: Layouts, question: SearchQuestion, tally: Tally) -> Columns:
     """The rows of every layout: one where the load is stated, else one for each load tried.
 
     Where the number of GPUs is free and the load is stated, as many engines stand side by side as keep to the targets.
@@ -33,7 +43,7 @@ def aggregated_rows(choice: Choice, start: Start, layouts: Layouts, question: Qu
     return _load_carried(running, running.replicas, question, tally)
 
 
-def _loads_tried(running: Started, question: Question, tally: Tally) -> Columns:
+def _loads_tried(running: Started, question: SearchQuestion, tally: Tally) -> Columns:
     """Each layout under each load of a replica; a load that the cache does not hold is the one before it with a queue."""
     rows, batch = _grid(len(running), question)
     layout, replicas, held, used = running.take(rows)
@@ -49,7 +59,12 @@ def _loads_tried(running: Started, question: Question, tally: Tally) -> Columns:
 
 
 def _between(
-    running: Started, rows: NDArray[Any], batch: NDArray[np.float64], grid: Columns, question: Question, tally: Tally
+    running: Started,
+    rows: NDArray[Any],
+    batch: NDArray[np.float64],
+    grid: Columns,
+    question: SearchQuestion,
+    tally: Tally,
 ) -> Columns:
     """Loads between the largest of each layout that keeps to the targets and the next that was tried."""
     good = np.ones(len(rows), dtype=bool)
@@ -74,7 +89,7 @@ def _between(
     return {name: column[~queued] for name, column in columns.items()}
 
 
-def _load_carried(running: Started, replicas: NDArray[np.int64], question: Question, tally: Tally) -> Columns:
+def _load_carried(running: Started, replicas: NDArray[np.int64], question: SearchQuestion, tally: Tally) -> Columns:
     """Each layout under its part of the stated load."""
     workload = question.workload
     tally.lawful(len(running))
@@ -95,7 +110,7 @@ def _load_carried(running: Started, replicas: NDArray[np.int64], question: Quest
     return {name: column[carried] for name, column in columns.items()}
 
 
-def _enough(running: Started, question: Question) -> NDArray[np.int64]:
+def _enough(running: Started, question: SearchQuestion) -> NDArray[np.int64]:
     """The fewest engines of each layout whose part of the load is one that was tried and keeps to the targets.
 
     A layout that keeps to them under no load is given an engine for every request: alone is the best it can do.
@@ -118,13 +133,13 @@ def _enough(running: Started, question: Question) -> NDArray[np.int64]:
     return np.ceil(load / np.where(most > 0, most, alone) - 1e-9).astype(np.int64)
 
 
-def _grid(layouts: int, question: Question) -> tuple[NDArray[Any], NDArray[np.float64]]:
+def _grid(layouts: int, question: SearchQuestion) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """(layout, requests in flight in each attention replica) of every layout under every load tried."""
     rows = np.repeat(np.arange(layouts), len(question.batches))
     return rows, np.tile(np.array(question.batches, dtype=float), layouts)
 
 
-def _load(running: Started, question: Question) -> dict[str, Any]:
+def _load(running: Started, question: SearchQuestion) -> dict[str, Any]:
     workload = question.workload
     return {
         "isl": workload.isl or 0, "osl": workload.osl or 0, "kv_format": running.kv_format,
@@ -137,7 +152,7 @@ def _speed(
     layout: Layout,
     concurrency: NDArray[Any],
     held: NDArray[np.float64],
-    question: Question,
+    question: SearchQuestion,
     *,
     rate: NDArray[np.float64] | None = None,
 ) -> ServingSpeed:
@@ -152,7 +167,7 @@ def _speed(
     )
 
 
-def _requests_at(running: Started, rate: NDArray[np.float64], question: Question) -> NDArray[np.float64]:
+def _requests_at(running: Started, rate: NDArray[np.float64], question: SearchQuestion) -> NDArray[np.float64]:
     found: NDArray[np.float64] = concurrency_for_rate(
         running.work, running.machine, running.layout, rate=rate, slots=running.held, **_load(running, question)
     )
@@ -165,7 +180,7 @@ def _columns(
     replicas: NDArray[np.int64],
     requests: NDArray[np.float64],
     used: NDArray[np.float64],
-    question: Question,
+    question: SearchQuestion,
 ) -> Columns:
     count = len(replicas)
     gpus = np.asarray(layout.gpus) * replicas

@@ -15,7 +15,7 @@ from trilemma.search.aggregated import QUEUED
 from trilemma.search.pareto import front_of_two
 from trilemma.search.pool_rules import sides_refused
 from trilemma.search.pool_sides import OTHERS_BETTER, Joins, Sides, best_of_each
-from trilemma.search.question import DEGREES, Choice, Columns, Question, Start, Started, Tally, started
+from trilemma.search.question import DEGREES, Choice, Columns, SearchQuestion, Start, Started, Tally, started
 from trilemma.search.space import Layouts, take
 from trilemma.search.targets import misses, overshoot
 from trilemma.timing.pools import Pools
@@ -32,7 +32,9 @@ _PREFILL_BEHIND = "prefill cannot keep up with decode"
 _MORE_GPUS = "more GPUs than a plan shown"
 
 
-def disaggregated_rows(choice: Choice, start: Start, layouts: Layouts, question: Question, tally: Tally) -> Columns:
+def disaggregated_rows(
+    choice: Choice, start: Start, layouts: Layouts, question: SearchQuestion, tally: Tally
+) -> Columns:
     """The rows of one choice; none for outputs of a single token, which leave decode nothing to do."""
     tally.unlawful(layouts, 1)
     running = _joinable(started(choice, start, layouts, question, tally, each=1), question, tally)
@@ -48,7 +50,7 @@ def disaggregated_rows(choice: Choice, start: Start, layouts: Layouts, question:
     return _priced(running, question, tally, joins)
 
 
-def _joinable(running: Started, question: Question, tally: Tally) -> Started:
+def _joinable(running: Started, question: SearchQuestion, tally: Tally) -> Started:
     """The engines that may be one of two pools; the others are counted."""
     left = np.ones(len(running), dtype=bool)
     for why, refused in sides_refused(question.engine, running.layout).items():
@@ -59,7 +61,7 @@ def _joinable(running: Started, question: Question, tally: Tally) -> Started:
     return running if left.all() else running.only(left)
 
 
-def _all_joins(sides: Sides, question: Question, *, loads: bool) -> Joins:
+def _all_joins(sides: Sides, question: SearchQuestion, *, loads: bool) -> Joins:
     """Every join that the GPUs hold. Where their number is given, decode takes all that prefill leaves. Without ``loads`` each
     pair of layouts comes once."""
     most = question.cluster.gpus
@@ -85,7 +87,7 @@ def _numbers(most: int) -> NDArray[np.int64]:
     return np.array([number for number in found if number < most], dtype=np.int64)
 
 
-def _matched(sides: Sides, question: Question, tally: Tally) -> Joins:
+def _matched(sides: Sides, question: SearchQuestion, tally: Tally) -> Joins:
     """Without a load: the joins worth pricing, at the requests in flight of their batch."""
     joins = _all_joins(sides, question, loads=True)
     tally.lawful(len(joins))
@@ -121,7 +123,7 @@ def _matched(sides: Sides, question: Question, tally: Tally) -> Joins:
     return replace(joins.take(tries[:, 0].astype(np.int64)).of_layouts(sides), requests=tries[:, 1])
 
 
-def _stated(sides: Sides, question: Question, tally: Tally) -> Joins:
+def _stated(sides: Sides, question: SearchQuestion, tally: Tally) -> Joins:
     """With a load and a number of GPUs: every join, or of very many the best of each pair of layouts, by the smallest batch
     tried that carries the load."""
     joins = _all_joins(sides, question, loads=False)
@@ -150,7 +152,7 @@ def _stated(sides: Sides, question: Question, tally: Tally) -> Joins:
     return tried.take(chosen).of_layouts(sides)
 
 
-def _enough(sides: Sides, question: Question, tally: Tally) -> Joins:
+def _enough(sides: Sides, question: SearchQuestion, tally: Tally) -> Joins:
     """With a load and any number of GPUs: for each pair of layouts the fewest engines that carry it within the targets.
 
     Decode engines run the largest batch that does, prefill engines then see no more requests a second than if none waited
@@ -181,7 +183,7 @@ def _enough(sides: Sides, question: Question, tally: Tally) -> Joins:
     return joins.take(chosen).of_layouts(sides)
 
 
-def _with_prefill(sides: Sides, joins: Joins, question: Question) -> tuple[Joins, NDArray[np.bool_]]:
+def _with_prefill(sides: Sides, joins: Joins, question: SearchQuestion) -> tuple[Joins, NDArray[np.bool_]]:
     """(``joins`` with the fewest prefill engines that keep up and hold the target of the first token, whether any do)."""
     target_s = (question.workload.ttft_ms or np.inf) / 1e3 / question.margin.ttft
     most = np.full(len(joins), _MOST_ENGINES, dtype=np.int64)
@@ -202,7 +204,7 @@ def _with_prefill(sides: Sides, joins: Joins, question: Question) -> tuple[Joins
     return replace(joins, engines=high), possible
 
 
-def _pools(running: Started, joins: Joins, question: Question) -> Pools:
+def _pools(running: Started, joins: Joins, question: SearchQuestion) -> Pools:
     """The pools of ``joins`` of layouts as timing takes them."""
     workload = question.workload
     return Pools(
@@ -220,7 +222,7 @@ def _pools(running: Started, joins: Joins, question: Question) -> Pools:
     )
 
 
-def _priced(running: Started, question: Question, tally: Tally, joins: Joins) -> Columns:
+def _priced(running: Started, question: SearchQuestion, tally: Tally, joins: Joins) -> Columns:
     """The rows of ``joins`` of layouts, each at its own load or at the one that is stated."""
     workload, pools = question.workload, _pools(running, joins, question)
     concurrency = joins.requests if joins.requests is not None else workload.concurrency

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trilemma.estimate.estimate import Estimate
-from trilemma.estimate.sections import plan_summary
 from trilemma.estimate.serving import estimate
 from trilemma.plans import Layout, Plan, Pool
-from trilemma.search.question import DEGREES, Question, options_for
+from trilemma.plans.words import plan_words
+from trilemma.search.question import DEGREES, SearchQuestion, options_for
 from trilemma.search.space import Precision
 from trilemma.search.table import PlanTable
 from trilemma.workloads import Serving
@@ -54,7 +54,7 @@ def pools_of(table: PlanTable, row: int) -> tuple[tuple[int, ...], int, tuple[in
     )  # fmt: skip
 
 
-def plan_of(table: PlanTable, row: int, question: Question) -> Plan:
+def plan_of(table: PlanTable, row: int, question: SearchQuestion) -> Plan:
     choice = table.choices[table.choice[row]]
     options = options_for(choice, context=question.workload.longest_request or 0, fixed=question.fixed)
     degrees, engines, prefill_degrees, prefill_engines = pools_of(table, row)
@@ -69,9 +69,9 @@ def plan_of(table: PlanTable, row: int, question: Question) -> Plan:
     return Plan(engine=question.engine, pools=pools)
 
 
-def point_of(table: PlanTable, row: int, question: Question) -> FrontPoint:
+def point_of(table: PlanTable, row: int, question: SearchQuestion) -> FrontPoint:
     return FrontPoint(
-        layout=plan_summary(plan_of(table, row, question)),
+        layout=plan_words(plan_of(table, row, question)),
         precision=table.choices[table.choice[row]].precision.name,
         kv_format=table.kv_formats[table.choice[row]],
         requests=round(float(table.requests[row])),
@@ -80,25 +80,21 @@ def point_of(table: PlanTable, row: int, question: Question) -> FrontPoint:
     )
 
 
-def found_of(table: PlanTable, row: int, question: Question) -> Found:
+def found_of(table: PlanTable, row: int, question: SearchQuestion) -> Found:
     """The full estimate of one row, made by the same functions that made the row."""
     choice = table.choices[table.choice[row]]
     plan = plan_of(table, row, question)
     requests, gpus = round(float(table.requests[row])), int(table.gpus[row])
     load = question.workload if question.workload.rate is not None else replace(question.workload, concurrency=requests)
-    answer = estimate(
-        model=choice.precision.model,
-        cluster=replace(question.cluster, gpus=gpus) if question.free else question.cluster,
-        workload=load,
-        plan=plan,
-        served_as=choice.precision.served_as,
+    asked = choice.precision.asked(
+        cluster=replace(question.cluster, gpus=gpus) if question.free else question.cluster, workload=load, plan=plan
     )
     return Found(
         plan=plan,
         precision=choice.precision,
         kv_format=table.kv_formats[table.choice[row]],
         workload=load,
-        estimate=choice.precision.told(answer),
+        estimate=estimate(asked),
         requests=requests,
         gpus=gpus,
         row=row,

@@ -10,6 +10,7 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
 from trilemma.quantities import counted
+from trilemma.question import Question
 from trilemma.search.answer import with_remedies
 from trilemma.search.space import Fixed, layouts
 from trilemma.workloads import Serving
@@ -38,5 +39,4 @@ def nearest_miss(model: Model, cluster: Cluster, workload: Serving, *, fixed: Fi
     )  # fmt: skip
     plan = Plan(engine=engine, pools=(Pool(layout=layout, options=options, replicas=int(space.replicas[at])),))
 
-    failing = estimate(model=model, cluster=cluster, workload=workload, plan=plan)
-    return with_remedies(failing, model=model, cluster=cluster, workload=workload, plan=plan)
+    return with_remedies(estimate(Question(model=model, cluster=cluster, workload=workload, plan=plan)))

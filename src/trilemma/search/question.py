@@ -46,7 +46,7 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class SearchQuestion:
     """What a search is asked: the cards, the load (lengths stated), what is settled, and the engine.
 
     ``free`` searches the number of GPUs too: ``cluster`` then is one node of them. A target is met where it holds with
@@ -63,7 +63,7 @@ class Question:
     confidence: float | None = None
     margin: Margin = _CENTRAL
 
-    def of(self, choice: Choice, *, apart: bool) -> Question:
+    def of(self, choice: Choice, *, apart: bool) -> SearchQuestion:
         """The question of one choice: with the margin that its plans, of pools ``apart`` or not, need for ``confidence``."""
         if self.confidence is None:
             return self
@@ -166,7 +166,7 @@ class Start:
     kv_format: str
 
 
-def start_engines(choice: Choice, tables: Sequence[Layouts], question: Question) -> list[Start]:
+def start_engines(choice: Choice, tables: Sequence[Layouts], question: SearchQuestion) -> list[Start]:
     """The start-up of every engine of ``tables`` under ``choice``, all at once."""
     workload, engine = question.workload, engines.get(question.engine.name)
     start = engine.start_up(
@@ -185,7 +185,9 @@ def start_engines(choice: Choice, tables: Sequence[Layouts], question: Question)
     return [Start(stages=stages[part], held=held[part], used=used[part], kv_format=start.kv_format) for part in parts]
 
 
-def started(choice: Choice, start: Start, layouts: Layouts, question: Question, tally: Tally, *, each: int) -> Started:
+def started(
+    choice: Choice, start: Start, layouts: Layouts, question: SearchQuestion, tally: Tally, *, each: int
+) -> Started:
     """The engines of ``layouts`` that start under ``choice``; the others are counted, ``each`` plans for every one, by the
     first stage at which they die."""
     cluster = question.cluster

@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from trilemma import engines
 from trilemma.errors import InputError
 from trilemma.estimate.estimate import Estimate, Remedy
-from trilemma.estimate.sections import summary
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import Model
 from trilemma.models.catalogue import hub_id
 from trilemma.plans import Layout, Plan, ServeOptions
+from trilemma.plans.words import layout_words
 from trilemma.quantities import counted, show_count, show_gib
+from trilemma.question import ServingQuestion
 from trilemma.search.quality import cache_quality
 from trilemma.search.space import kv_dtypes, precisions
 from trilemma.workloads import Serving
@@ -47,25 +48,22 @@ class Change:
 
 def remedies(
     evaluate: Evaluate,
+    question: ServingQuestion,
     *,
-    plan: Plan,
-    model: Model,
-    accelerator: Accelerator,
-    workload: Serving,
     gpus: int,
     failing: Estimate | None = None,
     most: int = 3,
 ) -> tuple[Remedy, ...]:
-    """Up to ``most`` changes that make ``plan`` fit, cheapest first, each verified by ``evaluate``.
+    """Up to ``most`` changes that make the plan of ``question`` fit, cheapest first, each verified by ``evaluate``.
 
     In order of cost: options that change no answer and no promise, then those that bound what can be asked, then those
     that change answers (cache and weight formats), pairs of these, and last more GPUs. ``gpus`` are at hand; ``failing``
     is the plan's own estimate when it is known. ``flags`` hold the whole command.
     """
-    failing = failing or evaluate(plan, model)
+    failing = failing or evaluate(question.plan, question.model)
     found: list[Remedy] = []
     misses: list[tuple[Change, Estimate]] = []
-    for change in _changes(evaluate, plan, model, accelerator, workload, gpus, failing, misses):
+    for change in _changes(evaluate, question, gpus, failing, misses):
         if len(found) == most:
             break
         answer = _tried(evaluate, change)
@@ -77,10 +75,11 @@ def remedies(
 
 
 def _changes(
-    evaluate: Evaluate, plan: Plan, model: Model, accelerator: Accelerator, workload: Serving, gpus: int, failing: Estimate,
-    misses: list[tuple[Change, Estimate]],
-) -> Iterator[Change]:  # fmt: skip
+    evaluate: Evaluate, question: ServingQuestion, gpus: int, failing: Estimate, misses: list[tuple[Change, Estimate]]
+) -> Iterator[Change]:
     """Changes in order of cost; ``misses`` grows while they are tried, and what missed is tried in pairs."""
+    plan, model, workload = question.plan, question.model, question.workload
+    accelerator = question.cluster.accelerator
     yield from _option_changes(plan, model, failing)
     yield from _engine_changes(evaluate, plan, model)
     yield from _shorter(plan, model, workload, failing)
@@ -133,7 +132,7 @@ def _shorter(plan: Plan, model: Model, workload: Serving, failing: Estimate) -> 
     if cache is None or cache.max_context < needed:
         return
     length = max(cache.max_context // _CONTEXT_STEP * _CONTEXT_STEP, needed)
-    words = f"context of {counted(length, 'token')} instead of {show_count(failing.inputs['plan']['context'])}"
+    words = f"context of {counted(length, 'token')} instead of {show_count(failing.context or 0)}"
     yield _with(plan, model, words, 5.0, context=length)
 
 
@@ -152,7 +151,10 @@ def _more_tensor_parallel(plan: Plan, model: Model, gpus: int) -> Iterator[Chang
         if tp * factor * pp * fewer <= gpus:
             grown = _layout(plan, tp=tp * factor, dp=fewer)
             yield Change(
-                words=f"{summary(grown.pool.layout)} instead of {summary(layout)}", plan=grown, model=model, cost=7.0
+                words=f"{layout_words(grown.pool.layout)} instead of {layout_words(layout)}",
+                plan=grown,
+                model=model,
+                cost=7.0,
             )
 
 
@@ -172,7 +174,7 @@ def _more_gpus(plan: Plan, model: Model, gpus: int) -> Iterator[Change]:
     if tp == 1 and total == gpus:
         grown = _layout(plan, pp=pp + 1)
         yield Change(
-            words=f"{counted(int(grown.pool.layout.gpus), 'GPU')}, {summary(grown.pool.layout)}",
+            words=f"{counted(int(grown.pool.layout.gpus), 'GPU')}, {layout_words(grown.pool.layout)}",
             plan=grown,
             model=model,
             cost=9.0,
@@ -180,7 +182,7 @@ def _more_gpus(plan: Plan, model: Model, gpus: int) -> Iterator[Change]:
     for factor in (2, 4, 8):
         for step, grown in enumerate((_layout(plan, tp=tp * factor), _layout(plan, pp=pp * factor))):
             if int(grown.pool.layout.gpus) > gpus:
-                words = f"{counted(int(grown.pool.layout.gpus), 'GPU')}, {summary(grown.pool.layout)}"
+                words = f"{counted(int(grown.pool.layout.gpus), 'GPU')}, {layout_words(grown.pool.layout)}"
                 yield Change(words=words, plan=grown, model=model, cost=20.0 + factor + step / 10)
 
 

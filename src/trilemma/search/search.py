@@ -20,7 +20,7 @@ from trilemma.plans import EngineRef
 from trilemma.quantities import counted
 from trilemma.search.found import Found, FrontPoint, found_of, point_of, pools_of
 from trilemma.search.pareto import pareto_front
-from trilemma.search.question import Choice, PoolsAsked, Question, Space
+from trilemma.search.question import Choice, PoolsAsked, SearchQuestion, Space
 from trilemma.search.space import NODES, Fixed, engine_layouts, kv_dtypes, layouts, precisions, slots_tried
 from trilemma.search.table import PlanTable, plan_table
 from trilemma.search.targets import misses, overshoot
@@ -89,7 +89,7 @@ def search_serving(
     workload, assumed = _with_target(workload)
     check_context(model, workload.longest_request)
     named = engine or EngineRef()
-    question = Question(
+    question = SearchQuestion(
         cluster=cluster, workload=workload, fixed=fixed or Fixed(), engine=named, free=free,
         confidence=_checked(confidence, workload),
         pools=pools_possible(pools, named, gpus=cluster.gpus, workload=workload),
@@ -130,7 +130,7 @@ def search_serving(
 
 
 def choices_of(
-    model: Model, question: Question, *, precision: Sequence[str] | None, kv_dtype: Sequence[str] | None
+    model: Model, question: SearchQuestion, *, precision: Sequence[str] | None, kv_dtype: Sequence[str] | None
 ) -> list[Choice]:
     """Every precision with every cache format, in every number of slots where the engine has such."""
     accelerator, name = question.cluster.accelerator, canonical(question.engine.name)
@@ -164,7 +164,7 @@ def pools_possible(pools: PoolsAsked, engine: EngineRef, *, gpus: int, workload:
     return "aggregated"
 
 
-def table_of(model: Model, choices: Sequence[Choice], question: Question) -> PlanTable:
+def table_of(model: Model, choices: Sequence[Choice], question: SearchQuestion) -> PlanTable:
     """The plans of ``question``; where the number of GPUs is free and a node does not hold the model, engines span more."""
     if not question.free:
         return plan_table(choices, _space(model, question), question)
@@ -179,7 +179,7 @@ def table_of(model: Model, choices: Sequence[Choice], question: Question) -> Pla
     return table
 
 
-def _space(model: Model, question: Question) -> Space:
+def _space(model: Model, question: SearchQuestion) -> Space:
     """The layouts to try. Engines of pools, and of any number of GPUs, fill a node evenly or several whole ones, unless degrees
     are settled."""
     cluster, fixed = question.cluster, question.fixed
@@ -249,7 +249,7 @@ def _judged(table: PlanTable, workload: Serving, rejected: Counter[str]) -> NDAr
     return meets
 
 
-def _best(table: PlanTable, meets: NDArray[np.bool_], question: Question, top: int) -> list[int]:
+def _best(table: PlanTable, meets: NDArray[np.bool_], question: SearchQuestion, top: int) -> list[int]:
     """Rows to show: the best load of each layout, few of each precision, most tokens per GPU first (nearest miss if none).
 
     Where a load is stated and the number of GPUs is free, the fewest GPUs come first.

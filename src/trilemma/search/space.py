@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trilemma.errors import InputError
-from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.layouts import violations
 from trilemma.hardware.accelerator import Accelerator
+from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import ExpertFfn, Model, RecurrentState
 from trilemma.models.catalogue import hub_id
 from trilemma.models.parameters import weight_bytes
 from trilemma.models.quantized import find_scheme, requantize
-from trilemma.plans import Layout
+from trilemma.plans import Layout, Plan
 from trilemma.quantities import counted
+from trilemma.question import Question, ServingQuestion
 from trilemma.search.quality import weight_quality
+from trilemma.workloads import Serving
 
 #: Requests in flight per attention replica that are tried when no load is given, about an eighth apart.
 BATCHES = (
@@ -74,12 +76,15 @@ class Precision:
             return f"./{name}-{self.name.removeprefix('gguf-').upper()}.gguf"
         return f"./{name}-{self.name}"
 
-    def told(self, answer: Estimate) -> Estimate:
-        """``answer`` with the scheme and the checkpoint that it needs among its inputs, where that is not the published one."""
-        if self.checkpoint == AS_PUBLISHED:
-            return answer
-        model = {**answer.inputs["model"], "precision": self.name, "checkpoint": self.checkpoint}
-        return replace(answer, inputs={**answer.inputs, "model": model})
+    def asked(
+        self, *, cluster: Cluster, workload: Serving, plan: Plan, free_bytes: float | None = None
+    ) -> ServingQuestion:
+        """The question of one plan with weights so stored."""
+        scheme, checkpoint = (None, None) if self.checkpoint == AS_PUBLISHED else (self.name, self.checkpoint)
+        return Question(
+            model=self.model, cluster=cluster, workload=workload, plan=plan, free_bytes=free_bytes,
+            served_as=self.served_as, scheme=scheme, checkpoint=checkpoint,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

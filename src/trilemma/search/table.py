@@ -19,7 +19,7 @@ from trilemma.search.question import (
     PREFILL_DEGREES,
     Choice,
     Columns,
-    Question,
+    SearchQuestion,
     Space,
     Tally,
     start_engines,
@@ -66,7 +66,7 @@ class PlanTable:
         return Margin(ttft=self.ttft_margin, tpot=self.tpot_margin, confidence=self.confidence)
 
 
-def plan_table(choices: Sequence[Choice], space: Space, question: Question) -> PlanTable:
+def plan_table(choices: Sequence[Choice], space: Space, question: SearchQuestion) -> PlanTable:
     """Run every choice over all layouts and loads of ``space``.
 
     A choice that the engine refuses is counted with the engine's own words; where it refuses all, `InputError` tells why.
@@ -120,7 +120,7 @@ def plan_table(choices: Sequence[Choice], space: Space, question: Question) -> P
     )
 
 
-def _told(columns: Columns, asked: Question, choice: int) -> Columns:
+def _told(columns: Columns, asked: SearchQuestion, choice: int) -> Columns:
     """``columns`` with the index of their choice and their margins."""
     count = len(columns["tp"])
     margins = {name: np.full(count, getattr(asked.margin, name.removesuffix("_margin"))) for name in _MARGINS}

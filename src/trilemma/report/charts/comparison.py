@@ -164,7 +164,7 @@ def _panel(
 def _rows(candidate: Candidate) -> Iterator[dict[str, Any]]:
     """The rows of the table, each named by what tells it from the others."""
     for kind, found, meets in shown_plans(candidate):
-        layout = found.estimate.inputs["plan"]["summary"]
+        layout = found.estimate.summary
         name = f"{cards_words(candidate)}: {plan_words(found)}, {layout}, {found.requests:,} at once"
         yield {"name": plain(name + ("" if meets else ", misses"), 90), "kind": kind, "estimate": found.estimate}
 

@@ -14,6 +14,7 @@ from trilemma.report.charts.waterfall import Mark, Step, waterfall
 from trilemma.report.operators import NAMES
 from trilemma.report.text import LEDGER_NAMES, title_of
 from trilemma.timing.training_step import COMMUNICATION
+from trilemma.workloads import TrainingWorkload
 
 #: Kind of memory → its colour, and the ledger lines that are of it; others are working memory.
 _KINDS = {
@@ -57,22 +58,22 @@ def panels(estimate: Estimate, accelerator: Accelerator) -> Iterator[Spec]:
 
 def engine_of(estimate: Estimate) -> str:
     """Engine and version."""
-    engine = estimate.inputs["engine"]
-    return f"{engine['name']} {engine['version']}".strip()
+    return f"{estimate.question.engine} {estimate.version}".strip()
 
 
 def subtitle(estimate: Estimate) -> list[str]:
     """The load in words, and the verdict."""
-    load = estimate.inputs["workload"]
+    load = estimate.question.workload
     words = []
-    if "isl" in load and "osl" in load:
-        words.append(f"prompts of {load['isl']:,}, outputs of {counted(load['osl'], 'token')}")
-    if "seq" in load:
-        words.append(f"sequences of {counted(load['seq'], 'token')}, {load['global_batch']:,} to a step")
-    if "concurrency" in load:
-        words.append(f"{counted(load['concurrency'], 'request')} at once")
-    if "rate" in load:
-        words.append(arrivals(load["rate"]))
+    if isinstance(load, TrainingWorkload):
+        words.append(f"sequences of {counted(load.seq, 'token')}, {load.global_batch:,} to a step")
+    else:
+        if load.isl is not None and load.osl is not None:
+            words.append(f"prompts of {load.isl:,}, outputs of {counted(load.osl, 'token')}")
+        if load.concurrency is not None:
+            words.append(f"{counted(load.concurrency, 'request')} at once")
+        if load.rate is not None:
+            words.append(arrivals(load.rate))
     words += [caution.message for caution in estimate.warnings if caution.code == "assumed-load"]
     verdict = "fits" if estimate.fits else f"does not fit ({estimate.verdict.stage})"
     return (
@@ -84,7 +85,7 @@ def subtitle(estimate: Estimate) -> list[str]:
 
 def _token(estimate: Estimate, speed: SpeedEstimate) -> Spec:
     assert speed.tpot_s is not None
-    target = estimate.inputs["workload"].get("tpot_ms")
+    target = estimate.question.workload.tpot_ms
     above = [line for line in speed.operators if line.name not in ("kernels", "host")]
     notes = (
         ["dark: the same work at the datasheet's peak, bandwidth and links; whiskers: 90 % interval"] if above else []

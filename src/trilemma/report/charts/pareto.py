@@ -245,7 +245,7 @@ def _words(rank: int, found: Found) -> dict[str, str]:
 
     return {
         "rank": f"#{rank}",
-        "layout": plain(str(found.estimate.inputs["plan"]["summary"]), 36),
+        "layout": plain(found.estimate.summary, 36),
         "weights": plain(weights_words(found), 18),
         "cache": plain(found.kv_format, 14),
         "requests": f"{found.requests:,}",
