@@ -94,6 +94,21 @@ def containers(documents: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mappin
     return found
 
 
+#: One plan of every shape that the files have.
+PLANS = {
+    "one": served(tp=2),
+    "replicas": served("sglang", tp=2, replicas=3),
+    "files": served("tensorrt-llm", dp=4, ep=4),
+    "replicas of a layout": served("tensorrt-llm", tp=2, dp=2),
+    "llama.cpp": served("llama.cpp", pp=2),
+    "nodes": served(tp=8, pp=2),
+    "attention apart": served(dp=16, ep=16, replicas=2),
+    "ray": served(tp=16, version="0.10.0"),
+    "vllm pools": apart(),
+    "sglang pools over nodes": apart("sglang", decode={"tp": 16}),
+    "tensorrt-llm pools": apart("tensorrt-llm"),
+}
+
 powers = st.sampled_from([1, 2, 4, 8])
 options = st.builds(
     ServeOptions,

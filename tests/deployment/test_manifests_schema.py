@@ -7,26 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
-from fleets import apart, served
+from fleets import PLANS
 
 from trilemma.engines import deployer
 from trilemma.engines.deployment import benchmark, kubernetes, llm_d
 from trilemma.plans import Plan
 
 validator = pytest.importorskip("kubernetes_validate")
-
-PLANS = {
-    "one": served(tp=2),
-    "replicas": served("sglang", tp=2, replicas=3),
-    "files": served("tensorrt-llm", tp=2, dp=2),
-    "llama.cpp": served("llama.cpp", pp=2),
-    "nodes": served(tp=8, pp=2),
-    "attention apart": served(dp=16, ep=16, replicas=2),
-    "ray": served(tp=16, version="0.10.0"),
-    "vllm pools": apart(),
-    "sglang pools over nodes": apart("sglang", decode={"tp": 16}),
-    "tensorrt-llm pools": apart("tensorrt-llm"),
-}
 
 
 def plain(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
