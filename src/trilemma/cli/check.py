@@ -14,6 +14,7 @@ from trilemma.cli.arguments import (
     add_models_dir,
     add_output_arguments,
     add_profile_argument,
+    free_gib,
     read_host,
 )
 from trilemma.cli.output import show_estimate
@@ -38,6 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_host_argument(parser)
     add_free_argument(parser)
     parser.add_argument("--log", metavar="FILE", help="log of a real start: measured lines replace predicted ones")
+    parser.add_argument(
+        "--host-memory",
+        type=free_gib,
+        metavar="GIB",
+        help="memory of a node's host, for training that keeps state there",
+    )
     parser.add_argument(
         "--pool",
         metavar="NAME",

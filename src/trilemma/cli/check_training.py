@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trilemma.cli.output import show_estimate
+from trilemma.cli.training_arguments import with_host_memory
 from trilemma.errors import Caution, InputError
 
 if TYPE_CHECKING:
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from trilemma.hardware.cluster import Cluster
 
 
+#: Cautions of a reader that name what the command asks for and no line counts.
+_UNCOUNTED = ("not-counted", "unknown-flag")
+
+
 def check(arguments: argparse.Namespace, framework: str, words: Sequence[str]) -> int:
     """Read the command, check its layout, print its estimate; exit code 0 where it fits, else 1."""
     from trilemma.engines.training import read_training
@@ -23,6 +28,7 @@ def check(arguments: argparse.Namespace, framework: str, words: Sequence[str]) -
     from trilemma.hardware.catalogue import parse_gpu_argument
     from trilemma.models.resolve import load_model
     from trilemma.question import Question
+    from trilemma.search.training_remedies import with_training_remedies
     from trilemma.search.training_rules import check_training_plan
 
     if arguments.gpu is None:
@@ -33,9 +39,14 @@ def check(arguments: argparse.Namespace, framework: str, words: Sequence[str]) -
     counted = ":" in arguments.gpu and arguments.gpu.rpartition(":")[2].isdigit()
     command = read_training(framework, words, gpus=named if counted else None)
     cluster, cautions = _cluster(arguments.gpu, command, counted=counted)
+    cluster = with_host_memory(cluster, arguments)
     model = command.architecture or load_model(command.model, models_dir=arguments.models)
     check_training_plan(model, command.plan, command.workload, gpus=cluster.gpus)
-    answer = estimate_training(Question(model=model, cluster=cluster, workload=command.workload, plan=command.plan))
+    answer = estimate_training(
+        Question(model=model, cluster=cluster, workload=command.workload, plan=command.plan),
+        uncounted=tuple(one for one in command.cautions if one.code in _UNCOUNTED),
+    )  # fmt: skip
+    answer = with_training_remedies(answer, model=model, cluster=cluster, workload=command.workload, plan=command.plan)
     return show_estimate(
         replace(answer, warnings=(*cautions, *command.cautions, *answer.warnings)),
         as_json=arguments.json,

@@ -12,6 +12,7 @@ from trilemma.cli.training_arguments import (
     add_training_arguments,
     read_settled,
     read_training_workload,
+    with_host_memory,
 )
 
 
@@ -28,14 +29,16 @@ def run(arguments: argparse.Namespace) -> int:
     from trilemma.estimate.training import estimate_training
     from trilemma.models.resolve import load_model
     from trilemma.question import Question
+    from trilemma.search.training_remedies import with_training_remedies
     from trilemma.search.training_single import single_training_plan
 
     chart = read_chart(arguments)
     model = load_model(arguments.model, models_dir=arguments.models)
-    cluster, workload = read_cluster(arguments), read_training_workload(arguments)
+    cluster, workload = with_host_memory(read_cluster(arguments), arguments), read_training_workload(arguments)
     settled = read_settled(arguments)
     plan = single_training_plan(model, cluster.accelerator, workload, settled, gpus=cluster.gpus)
     answer = estimate_training(Question(model=model, cluster=cluster, workload=workload, plan=plan))
+    answer = with_training_remedies(answer, model=model, cluster=cluster, workload=workload, plan=plan)
     if chart is not None:
         from trilemma.report.charts import estimate_chart
 

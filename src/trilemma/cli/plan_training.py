@@ -19,6 +19,7 @@ from trilemma.cli.training_arguments import (
     add_training_arguments,
     read_settled,
     read_training_workload,
+    with_host_memory,
 )
 from trilemma.errors import InputError
 
@@ -53,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"--top {arguments.top} is out of range; give 1 to 100")
     chart = read_chart(arguments)
     model = load_model(arguments.model, models_dir=arguments.models)
-    cluster, workload = read_cluster(arguments), read_training_workload(arguments)
+    cluster, workload = with_host_memory(read_cluster(arguments), arguments), read_training_workload(arguments)
     settled = read_settled(arguments)
     search = search_training(model, cluster, workload, settled=settled, top=arguments.top)
     _show(arguments, model, cluster, workload, settled, search, chart)
@@ -64,9 +65,9 @@ def _show(
     arguments: argparse.Namespace, model: Model, cluster: Cluster, workload: TrainingWorkload, settled: Settled,
     search: TrainingSearch, chart: Path | None,
 ) -> None:  # fmt: skip
+    from trilemma.estimate.training_price import priced
     from trilemma.search.techniques import techniques
     from trilemma.search.training_questions import least_gpus, sensitivity, waterfall
-    from trilemma.timing.training_step import training_step
 
     estimates = [_estimate(model, cluster, workload, one.plan) for one in search.plans]
     nearest = None
@@ -78,7 +79,7 @@ def _show(
     rows: tuple[Technique, ...] = ()
     if search.plans:
         best = search.plans[0].plan
-        rows = techniques(model, cluster, best, workload, training_step(model, cluster, best, workload))
+        rows = techniques(model, cluster, best, workload, priced(model, cluster, best, workload)[1])
     drawn = nearest or (estimates[0] if estimates else None)
     if chart is not None and drawn is not None:
         from trilemma.report.charts import training_chart

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from trilemma.cli.arguments import number, whole_number, word
+from trilemma.cli.arguments import free_gib, number, whole_number, word
 from trilemma.errors import InputError, UnknownName, shorten
 
 if TYPE_CHECKING:
+    from trilemma.hardware.cluster import Cluster
     from trilemma.plans.training import Implementation, Offload, Recompute, Schedule
     from trilemma.search.training_space import Settled
     from trilemma.workloads import TrainingWorkload
@@ -62,6 +63,9 @@ def add_plan_arguments(parser: argparse.ArgumentParser, *, settled: bool) -> Non
         "--offload", metavar="PART[=SHARE][,…]", help="optimizer, activations or weights kept on the host"
     )
     group.add_argument(
+        "--host-memory", type=free_gib, metavar="GIB", help="memory of a node's host, which holds what is offloaded"
+    )
+    group.add_argument(
         "--precision", type=word, metavar="RECIPE[,…]", help="bf16, fp8, mxfp8, nvfp4, fsdp, amp, pure-bf16, …"
     )
     group.add_argument(
@@ -69,6 +73,16 @@ def add_plan_arguments(parser: argparse.ArgumentParser, *, settled: bool) -> Non
         metavar="NAME[@VERSION]",
         help="megatron (default of full training), transformers (of adapters), torchtitan, deepspeed, …",
     )
+
+
+def with_host_memory(cluster: Cluster, arguments: argparse.Namespace) -> Cluster:
+    """``cluster`` with the memory of a node's host where ``--host-memory`` states it."""
+    from dataclasses import replace
+
+    from trilemma.quantities import GIB
+
+    stated = arguments.host_memory
+    return cluster if stated is None else replace(cluster, host_memory_bytes=stated * GIB)
 
 
 def read_training_workload(arguments: argparse.Namespace) -> TrainingWorkload:

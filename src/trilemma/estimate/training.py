@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-import numpy as np
-
 from trilemma.engines.vendors import check_vendor
 from trilemma.errors import Caution, InputError
-from trilemma.estimate.estimate import Bottleneck, Estimate, Latency, MemoryEstimate, Resource, SpeedEstimate, Verdict
+from trilemma.estimate.estimate import Bottleneck, Estimate, Latency, MemoryEstimate, Resource, SpeedEstimate
+from trilemma.estimate.training_verdict import host_need, training_verdict
 from trilemma.hardware.cluster import Cluster
 from trilemma.hardware.price import price_cautions
-from trilemma.intervals import NINETY, Interval
+from trilemma.intervals import Interval
 from trilemma.memory.training import TrainingMemory, training_memory
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans.training import TrainingPlan
-from trilemma.quantities import show_gib
 from trilemma.question import TrainingQuestion
 from trilemma.timing.training_coefficients import Framework, Setting, framework_of, unknown_terms
-from trilemma.timing.training_collectives import Fabric
-from trilemma.timing.training_intervals import step_spread
+from trilemma.timing.training_intervals import step_spread, with_host
 from trilemma.timing.training_run import Failures, training_run
 from trilemma.timing.training_step import StepTime, training_step
 from trilemma.workloads import TrainingWorkload
@@ -34,11 +31,13 @@ def estimate_training(
     convention: str = "causal",
     failures: Failures | None = None,
     loading_s: float = 0.0,
+    uncounted: tuple[Caution, ...] = (),
 ) -> Estimate:
     """What the plan of ``question`` costs: ledger, verdict, step time by line, throughput, MFU, price and power.
 
-    The verdict compares reserved bytes and what lies outside the allocator with the card's runtime total. ``workload.tokens``
-    adds the length of the run, under ``failures`` where these are given. Raises `InputError` for layouts that cannot be.
+    The verdict compares reserved bytes and what lies outside the allocator with the card's runtime total, and what lies on the
+    host with its memory; ``uncounted`` names what a command asks for beside. ``workload.tokens`` adds the length of the run,
+    under ``failures`` where these are given. Raises `InputError` for layouts that cannot be.
     """
     model, cluster, workload, plan = question.model, question.cluster, question.workload, question.plan
     check_vendor("training", cluster.accelerator)
@@ -49,16 +48,18 @@ def estimate_training(
         moved_bytes=memory.moved_bytes or None, loading_s=loading_s,
     )  # fmt: skip
     capacity = cluster.accelerator.runtime_total()
-    verdict = _verdict(memory, capacity)
+    host = host_need(memory, cluster)
+    verdict = training_verdict(memory, capacity, host, uncounted=uncounted)
     mixture = any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers)
     chosen = framework or framework_of(plan)
     low, high = step_spread(chosen, cluster.accelerator, mixture=mixture)
+    low, high = with_host(step, low, high)
     speed = _speed(step, low, high)
     hour = cluster.accelerator.usd_per_hour.scaled(cluster.gpus) if cluster.accelerator.usd_per_hour else None
     tdp = cluster.accelerator.tdp_w
     watts = tdp.value * cluster.gpus if tdp else None
     per_s = float(step.tokens_per_s_per_gpu) * cluster.gpus
-    setting = Setting.of(plan, cluster.accelerator, Fabric.of(cluster), mixture=mixture, framework=chosen, era=era)
+    setting = Setting.of(plan, cluster, mixture=mixture, framework=chosen, era=era)
     return Estimate(
         question=question,
         version=plan.version or "",
@@ -79,6 +80,7 @@ def estimate_training(
         ranks=_ranks(memory),
         extras={
             "training_step": _lines(step),
+            **({"host_memory": host.document} if host is not None else {}),
             **_run(workload, step, low, high, cluster, memory, failures),
         },
     )
@@ -112,39 +114,17 @@ def check_training_layout(model: Model, cluster: Cluster, plan: TrainingPlan, wo
         )
 
 
-def _verdict(memory: TrainingMemory, capacity: Interval) -> Verdict:
-    """Does the peak stay under what the runtime reports? The chance treats both intervals as normal."""
-    need = float(memory.device_bytes)
-    reserved = memory.reserved
-    spread = float(np.hypot((reserved.high - reserved.low) / 2, (capacity.high - capacity.low) / 2)) / NINETY
-    left = capacity.value - need
-    chance = _normal(left / spread) if spread > 0 else float(left >= 0)
-    if left >= 0:
-        return Verdict(
-            stage="ok",
-            probability=chance,
-            reason=f"{show_gib(left)} GiB of {show_gib(capacity.value)} GiB left at the peak",
-        )
-    return Verdict(
-        stage="oom_runtime",
-        probability=1 - chance,
-        reason=f"the peak needs {show_gib(need)} GiB, {show_gib(-left)} GiB more than the card has",
-    )
-
-
-def _normal(z: float) -> float:
-    from math import erf, sqrt
-
-    return 0.5 * (1 + erf(z / sqrt(2)))
-
-
 def _memory(memory: TrainingMemory, capacity: Interval) -> MemoryEstimate:
     outside, need = float(memory.outside_bytes), float(memory.device_bytes)
     reserved = memory.reserved
     return MemoryEstimate(
         capacity_bytes=int(capacity.value),
         usable_bytes=int(capacity.value - outside),
-        total=Interval(value=need, low=min(reserved.low + outside, need), high=max(reserved.high + outside, need)),
+        total=Interval(
+            value=need,
+            low=min(reserved.low + outside, need),
+            high=max(reserved.high + outside, need) + float(memory.uncounted_bytes),
+        ),
         ledger=memory.ledger,
     )
 

@@ -34,7 +34,8 @@ class Path:
 class Cluster:
     """``gpus`` accelerators of one kind, ``gpus_per_node`` to a node; ``node_bytes_per_s`` is network per GPU, one way.
 
-    ``host`` is the machine around those of a node, None where nobody stated it (`around` assumes one). ``cards`` name each
+    ``host`` is the machine around those of a node, None where nobody stated it (`around` assumes one), ``host_memory_bytes``
+    how much memory it has. ``cards`` name each
     accelerator where their kinds differ: then ``accelerator`` is the first, and only an engine that gives cards layers in
     turn can use them.
     """
@@ -44,6 +45,7 @@ class Cluster:
     gpus_per_node: int = 8
     node_bytes_per_s: float | None = None
     host: Host | None = None
+    host_memory_bytes: float | None = None
     cards: tuple[Accelerator, ...] = ()
 
     def __post_init__(self) -> None:
@@ -53,6 +55,8 @@ class Cluster:
             raise InputError(f"{self.gpus} GPUs is out of range; give a whole number of at least 1")
         if not 1 <= self.gpus_per_node <= 2**20:
             raise InputError(f"--gpus-per-node {self.gpus_per_node} is out of range; give a whole number of at least 1")
+        if self.host_memory_bytes is not None and not 0 < self.host_memory_bytes < 1e15:
+            raise InputError(f"{self.host_memory_bytes} bytes of host memory is out of range; give a number above 0")
         if self.node_bytes_per_s is not None and not 0 < self.node_bytes_per_s < 1e15:
             raise InputError(f"{self.node_bytes_per_s} bytes/s between nodes is out of range; give a number above 0")
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trilemma.errors import InputError, UnknownName, shorten
 from trilemma.hardware.accelerator import Accelerator, Figure
 from trilemma.intervals import Interval
+from trilemma.quantities import GIB
+
+if TYPE_CHECKING:
+    from trilemma.hardware.cluster import Cluster
 
 _FILE = Path(__file__).parent.parent / "data" / "hosts" / "hosts.toml"
 _MODULES = re.compile(r"(ddr[345])-?(\d{3,5})x(\d{1,2})")
@@ -25,13 +29,16 @@ _PCIE_OF_DDR5 = 5
 class Host:
     """One machine around accelerators. ``bytes_per_s`` is what all channels of its memory move, ``assumed`` where unstated.
 
-    ``interval`` holds the machines that it may be: a point where it is stated.
+    ``interval`` holds the machines that it may be: a point where it is stated. ``low_bytes`` to ``high_bytes`` is how much
+    memory such machines have, None where nothing is known of it.
     """
 
     name: str
     bytes_per_s: Figure
     interval: Interval
     assumed: bool = False
+    low_bytes: float | None = None
+    high_bytes: float | None = None
 
 
 def parse_host(text: str) -> Host:
@@ -65,7 +72,24 @@ def host_of(accelerator: Accelerator) -> Host:
     row = _facts()["assumed"][kind]
     figure = _of_modules(row["memory"].lower(), source=row["source"])
     interval = Interval(value=figure.value, low=float(row["low_bytes_per_s"]), high=float(row["high_bytes_per_s"]))
-    return Host(name=row["memory"], bytes_per_s=figure, interval=interval, assumed=True)
+    return Host(
+        name=row["memory"], bytes_per_s=figure, interval=interval, assumed=True,
+        low_bytes=row["low_gib"] * GIB, high_bytes=row["high_gib"] * GIB,
+    )  # fmt: skip
+
+
+def node_of(cluster: Cluster) -> Host:
+    """The host of one training node: as stated, else as `host_of` assumes, with both sockets of a board of eight."""
+    host = cluster.around
+    row = _facts()["board"]
+    if not host.assumed or min(cluster.gpus_per_node, cluster.accelerator.gpus_per_node) < row["least_gpus"]:
+        return host
+    sockets = float(row["sockets"])
+    return replace(
+        host, name=f"{row['sockets']} sockets of {host.name}", interval=host.interval.scaled(sockets),
+        bytes_per_s=replace(host.bytes_per_s, value=host.bytes_per_s.value * sockets),
+        low_bytes=row["low_gib"] * GIB, high_bytes=row["high_gib"] * GIB,
+    )  # fmt: skip
 
 
 def _is_for_desks(accelerator: Accelerator) -> bool:

@@ -20,6 +20,7 @@ from trilemma.intervals import Interval
 from trilemma.memory.ledger import Budget, Ledger, Line
 from trilemma.memory.training_model import TrainingModel, prepare
 from trilemma.memory.training_moments import LINES, Moments, moments, row_terms
+from trilemma.memory.uncounted import most_uncounted
 from trilemma.models.architecture import Model
 from trilemma.plans.training import TrainingPlan
 from trilemma.quantities import Numbers
@@ -49,6 +50,7 @@ class TrainingMemory:
     ``categories_bytes`` are weights, gradients, master weights, optimizer state and activations of a stage, each at its own
     peak (the largest such sum of any stage): more tensor parallelism never raises it, though the worst moment and the worst
     stage may change. ``moved_bytes`` are bytes over the host link in one optimizer step, ``host_bytes`` what is kept there;
+    ``uncounted_bytes`` the most that parts in no line may add (`memory.uncounted`);
     ``resume_peak_bytes`` is allocated while a checkpoint loads. ``ranks`` holds every stage of a single plan.
     """
 
@@ -61,6 +63,7 @@ class TrainingMemory:
     categories_bytes: Any = 0.0
     moved_bytes: Mapping[str, Any] = field(default_factory=dict)
     host_bytes: Any = 0.0
+    uncounted_bytes: Any = 0.0
     resume_peak_bytes: Any = 0.0
     ranks: tuple[StageMemory, ...] = ()
     cautions: tuple[Caution, ...] = ()
@@ -103,7 +106,8 @@ def training_memory(
     moved: dict[str, NDArray[np.float64]] = {}
     host = np.zeros(count)
     ranks: tuple[StageMemory, ...] = ()
-    terms = row_terms(prepared, _select(plan, rows, np.arange(count), plan.layout.pp, plan.layout.vpp), workload)
+    every_row = _select(plan, rows, np.arange(count), plan.layout.pp, plan.layout.vpp)
+    terms = row_terms(prepared, every_row, workload)
     for pp, vpp, here in _by_pipeline(rows["pp"], rows["vpp"]):
         part = _select(plan, rows, here, pp, vpp)
         found = moments(prepared, part, workload, cluster, terms.take(here), pp=pp, vpp=vpp, every=every)
@@ -130,6 +134,7 @@ def training_memory(
         moved_bytes={name: _unrows(value, shape) for name, value in moved.items()},
         host_bytes=_unrows(host, shape),
         resume_peak_bytes=_unrows(resume, shape),
+        uncounted_bytes=_unrows(most_uncounted(model, every_row, workload) + np.zeros(count), shape),
         ranks=ranks,
         cautions=prepared.cautions,
     )

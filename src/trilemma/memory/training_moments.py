@@ -111,7 +111,8 @@ def moments(
     ).astype(float)
     lines = _state_lines(state, plan, prepared)
     step = _step_terms(prepared, plan, workload, terms, stages, state, held)
-    offload = _offload(plan, workload, lines, step)
+    updated = sharded(state, "gradients", shard_groups(plan, expert_tp(plan)), shard=plan.zero >= 1)
+    offload = _offload(prepared, plan, workload, lines, step, updated)
     categories = step.activations + sum(lines.values())
     lines, worst = _worst_moment(lines, step, prepared, plan, workload)
     lines["offload_buffers"] = offload.buffers
@@ -251,8 +252,9 @@ def _worst_moment(
     if plan.optimizer_in_backward:
         # Each gradient is applied and freed as it comes: the most that lives is that of one layer, or of an end.
         persistent, gradients = np.zeros_like(several), np.minimum(gradients, step.one_gradient)
-    # A host that updates weights takes gradients as they come (ZeRO-Offload, Ren et al. 2021).
-    away = plan.offload.optimizer
+    # A host that updates weights takes gradients as they come (ZeRO-Offload, Ren et al. 2021), or copies them in the step
+    # (Megatron-LM optimizer/cpu_offloading/hybrid_optimizer.py).
+    away = plan.offload.optimizer if "gradients" in prepared.facts["offload_moves"] else 0.0
     gradients = gradients * (1 - away) + away * np.minimum(gradients, step.one_gradient)
     early = np.where(persistent, gradients, 0.0)
     kept = step.activations * (1 - plan.offload.activations)
@@ -278,8 +280,10 @@ def _worst_moment(
             **lines,
             **chosen,
             "weights": lines["weights"] * (1 - offload.weights),
-            "master_weights": lines["master_weights"] * (1 - offload.optimizer),
-            "optimizer": lines["optimizer"] * (1 - offload.optimizer),
+            **{
+                name: lines[name] * (1 - offload.optimizer * (name in prepared.facts["offload_moves"]))
+                for name in ("master_weights", "optimizer")
+            },
         },
         apart,
     )
@@ -301,21 +305,31 @@ class _Offload:
     moved: Mapping[str, Table]
 
 
-def _offload(plan: TrainingPlan, workload: TrainingWorkload, lines: Mapping[str, Table], step: _Step) -> _Offload:
+def _offload(
+    prepared: TrainingModel, plan: TrainingPlan, workload: TrainingWorkload, lines: Mapping[str, Table], step: _Step,
+    updated: Table,
+) -> _Offload:  # fmt: skip
     """Host memory, bytes over the host link in one optimizer step and the buffers that carry them.
 
     Activations go out and come back once a micro-batch; of optimizer state, gradients go out and updated weights come back
     (the update runs on the host, ZeRO-Offload: Ren et al. 2021, section 4); weights come in for forward and for backward.
+    The host holds moments, FP32 weights and gradients of what it updates, whichever of them the card holds too.
+    ``updated``: bytes of gradients of the weights that this rank updates.
     """
     share = plan.offload
     batches = plan.micro_batches(workload)[None, :]
     saved = share.activations * step.activations
-    state = share.optimizer * (lines["optimizer"] + lines["master_weights"] + lines["gradients"])
+    gradients = catalogue.get(plan.recipe.gradients).bits
+    # Weights that the optimizer updates themselves are counted where they lie on the host anyway.
+    alone = 1.0 if plan.recipe.master else 1.0 - share.weights
+    held_on_host = alone * updated * catalogue.get(plan.recipe.master or plan.recipe.weights).bits / gradients
+    state = share.optimizer * (lines["optimizer"] + held_on_host + updated)
     weights = share.weights * lines["weights"]
+    back = updated * catalogue.get(plan.recipe.weights).bits / gradients
     # What is on its way needs two places: one filling, one draining.
     buffers = 2 * (
         (share.activations > 0) * step.one_activations
-        + (share.optimizer > 0) * step.one_gradient
+        + (share.optimizer > 0) * ("gradients" in prepared.facts["offload_moves"]) * step.one_gradient
         + (share.weights > 0) * step.one_weights
     )
     return _Offload(
@@ -323,7 +337,7 @@ def _offload(plan: TrainingPlan, workload: TrainingWorkload, lines: Mapping[str,
         host=saved + state + weights,
         moved={
             "activations": 2 * share.activations * step.one_micro_batch * batches,
-            "optimizer": share.optimizer * (lines["gradients"] + lines["weights"]),
+            "optimizer": share.optimizer * (updated + back),
             "weights": 2 * weights * batches,
         }
         if share.any

@@ -191,6 +191,7 @@ class EstimateDocument(TypedDict):
     start_up: NotRequired[dict[str, Any]]
     measured: NotRequired[list[ComparisonDocument]]
     training_step: NotRequired[dict[str, Any]]
+    host_memory: NotRequired[dict[str, Any]]
     training_run: NotRequired[dict[str, Any]]
     warnings: list[CautionDocument]
 

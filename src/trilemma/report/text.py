@@ -101,7 +101,8 @@ def _ledger(estimate: Estimate) -> list[str]:
         f"card {show_gib(memory.capacity_bytes)} GiB · engine budget {show_gib(memory.usable_bytes)} GiB"
         f" · {_headroom(memory.headroom_bytes)}"
     )
-    return [*table.splitlines(), budget]
+    host = estimate.extras.get("host_memory")
+    return [*table.splitlines(), budget, *([f"host memory: {host['words']}"] if host else [])]
 
 
 def _headroom(n_bytes: float) -> str:

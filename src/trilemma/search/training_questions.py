@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trilemma.errors import InputError
+from trilemma.estimate.training_price import priced
 from trilemma.hardware.accelerator import Figure
 from trilemma.hardware.cluster import Cluster
-from trilemma.memory.training import training_memory
 from trilemma.models.architecture import Model
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import recipe
@@ -19,7 +19,6 @@ from trilemma.search.training import TrainingSearch
 from trilemma.search.training_rules import training_violations
 from trilemma.search.training_space import Settled, training_space
 from trilemma.search.training_table import TrainingTable, order_of, training_table
-from trilemma.timing.training_step import training_step
 from trilemma.workloads import TrainingWorkload
 
 #: How much more of a resource is tried.
@@ -83,7 +82,7 @@ def _fastest(
     for choice in np.unique(table.choice[rows]):
         here = rows[table.choice[rows] == choice]
         plan = table.rows.take(here).plan(table.templates[int(choice)])
-        fastest = min(fastest, float(np.min(training_step(model, cluster, plan, workload).step_s)))
+        fastest = min(fastest, float(np.min(priced(model, cluster, plan, workload)[1].step_s)))
     return fastest
 
 
@@ -116,11 +115,10 @@ def _with_more_memory(model: Model, cluster: Cluster, workload: TrainingWorkload
             if mode == template.recompute:
                 continue
             plan = here.plan(replace(template, recompute=mode))
-            need = np.asarray(training_memory(model, cluster, plan, workload).device_bytes)
-            step = np.asarray(training_step(model, cluster, plan, workload).step_s)
-            fits = need <= search.capacity_bytes * MORE
+            memory, step = priced(model, cluster, plan, workload)
+            fits = np.asarray(memory.device_bytes) <= search.capacity_bytes * MORE
             if fits.any():
-                fastest = min(fastest, float(step[fits].min()))
+                fastest = min(fastest, float(np.asarray(step.step_s)[fits].min()))
     return fastest
 
 
@@ -228,8 +226,8 @@ def _illegal(model: Model, plan: TrainingPlan, workload: TrainingWorkload, gpus:
 def _priced(
     model: Model, cluster: Cluster, workload: TrainingWorkload, plan: TrainingPlan, change: str, capacity_bytes: float
 ) -> WaterfallStep:
-    need = float(training_memory(model, cluster, plan, workload, all_stages=False).device_bytes)
-    step = float(training_step(model, cluster, plan, workload).step_s)
+    memory, time = priced(model, cluster, plan, workload)
+    need, step = float(memory.device_bytes), float(time.step_s)
     return WaterfallStep(change=change, step_s=step, device_bytes=need, fits=need <= capacity_bytes)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trilemma.estimate.training_verdict import host_holds
 from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import NINETY
 from trilemma.memory.training import TrainingMemory, training_memory
@@ -23,6 +24,8 @@ from trilemma.workloads import TrainingWorkload
 #: A plan that is recommended should hold: three chances of four, and the standard deviations that this takes.
 SURE = 0.75
 _SURE_DEVIATIONS = 0.674
+#: The share of what is not counted that three of four cases stay below, if its chance falls to zero at its most.
+_UNCOUNTED_SHARE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,7 +140,8 @@ def _price(
         memory = training_memory(model, cluster, rows.plan(template), workload, prepared=prepared)
         need = np.broadcast_to(np.asarray(memory.device_bytes, dtype=float), (len(rows),))
         fits = need <= capacity_bytes
-        sure = np.broadcast_to(need + _margin(memory) <= capacity_bytes, fits.shape)[fits]
+        held = need + _margin(memory) <= capacity_bytes
+        sure = np.broadcast_to(held & host_holds(memory, cluster), fits.shape)[fits]
         lost = int((~fits).sum())
         if lost:
             left = len(family.ladder) - step
@@ -168,7 +172,7 @@ def _price(
 def _margin(memory: TrainingMemory) -> Any:
     """Bytes that have to stay free for a chance of `SURE`, with the interval of reserved bytes taken as normal."""
     half_width = (1.0 + 1.5) / 2 * memory.spread * np.asarray(memory.reserved_bytes)
-    return _SURE_DEVIATIONS * half_width / NINETY
+    return _SURE_DEVIATIONS * half_width / NINETY + _UNCOUNTED_SHARE * np.asarray(memory.uncounted_bytes)
 
 
 def _nearest(

@@ -15,7 +15,10 @@ from functools import cache
 from typing import Any
 
 from trilemma.data.digest import DATA
+from trilemma.data.plain_toml import read_data
 from trilemma.hardware.accelerator import Accelerator
+from trilemma.hardware.cluster import Cluster
+from trilemma.hardware.hosts import node_of
 from trilemma.plans.training import TrainingPlan
 from trilemma.timing.roofline import peak_flops
 from trilemma.timing.training_collectives import Fabric
@@ -47,11 +50,15 @@ class Framework:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """What chooses coefficients: card, fabric, framework, format of products, dense or mixture, era of the software."""
+    """What chooses coefficients: card, fabric, framework, format of products, dense or mixture, era of the software.
+
+    ``host_bytes_per_s`` is one card's part of what its node's memory moves.
+    """
 
     accelerator: Accelerator
     fabric: Fabric
     framework: Framework
+    host_bytes_per_s: float
     matmul: str = "same"
     attention: str = "flash"
     mixture: bool = False
@@ -63,8 +70,7 @@ class Setting:
     def of(
         cls,
         plan: TrainingPlan,
-        accelerator: Accelerator,
-        fabric: Fabric,
+        cluster: Cluster,
         *,
         mixture: bool,
         framework: Framework | None = None,
@@ -73,9 +79,10 @@ class Setting:
         """The setting of ``plan``; ``framework`` defaults to the usual one of its implementation, ``era`` to the newest."""
         chosen = framework or framework_of(plan)
         return cls(
-            accelerator=accelerator,
-            fabric=fabric,
+            accelerator=cluster.accelerator,
+            fabric=Fabric.of(cluster),
             framework=chosen,
+            host_bytes_per_s=node_of(cluster).bytes_per_s.value / min(cluster.gpus_per_node, cluster.gpus),
             matmul=plan.recipe.matmul,
             attention="unfused" if plan.attention == "eager" else chosen.attention,
             mixture=mixture,
@@ -130,6 +137,7 @@ def rate_terms(setting: Setting) -> dict[str, Terms]:
         "pipeline_near": (fabric.near_bytes_per_s, ("wire.pipeline", *pcie)),
         "pipeline_far": (fabric.far_bytes_per_s, ("wire.pipeline",)),
         "host": (card.pcie_bytes_per_s.value if card.pcie_bytes_per_s else fabric.far_bytes_per_s, ("wire.host",)),
+        "host_optimizer": (setting.host_bytes_per_s * float(host_update()["share"]), ()),
         "launch": (1.0, ("seconds.launch", f"launch.{kind}", f"launch.{framework}")),
         "call": (1.0, ("seconds.call",)),
         "step": (1.0, ("seconds.step",)),
@@ -138,6 +146,12 @@ def rate_terms(setting: Setting) -> dict[str, Terms]:
         "power_overlap": (1.0, ("power.overlap",)),
         "software": (1.0, (f"kind.{framework}.{kind}", f"era.{framework}.{setting.era}.{kind}")),
     }
+
+
+def host_update() -> Mapping[str, Any]:
+    """Share of a host's memory bandwidth at which its processor updates weights, with the range of it."""
+    row: Mapping[str, Any] = read_data("coefficients/host_memory.toml")["optimizer"]
+    return row
 
 
 def rates(setting: Setting) -> dict[str, float]:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.timing.training_coefficients import Framework, coefficients, document
+from trilemma.timing.training_coefficients import Framework, coefficients, document, host_update
+from trilemma.timing.training_step import StepTime
 
 _KINDS = ("dense", "mixture")
 #: A framework told by fewer runs (by weight) than this is in a class of its own: its offsets rest on little.
 SPARSE = 20.0
+
+
+def with_host(step: StepTime, low: float, high: float) -> tuple[float, float]:
+    """``low`` and ``high`` of a whole step with what is known of the host's part of it: a wide range of machines."""
+    share = float(step.lines["host_optimizer"] / step.step_s)
+    row = host_update()
+    return (
+        low * (1 - share) + share * row["share"] / row["high"],
+        high * (1 - share) + share * row["share"] / row["low"],
+    )
 
 
 def step_spread(framework: Framework, accelerator: Accelerator, *, mixture: bool) -> tuple[float, float]:

@@ -107,6 +107,7 @@ class Loads:
     data: Volume
     data_calls: Any
     optimizer: Any
+    host_optimizer: Any
     offload: Any
     micro_batches: Any
     last_share: Any
@@ -337,7 +338,8 @@ def _state(
         "shard_times": np.where(once, 1.0, _float(plan.micro_batches(workload))),
         "data": _sum(*(data for _, data in exchanges)),
         "data_calls": 2.0 * (replicas > 1),
-        "optimizer": updated * (2 * (moments + master) + grads + 2 * weights),
+        "optimizer": (1 - plan.offload.optimizer) * updated * (2 * (moments + master) + grads + 2 * weights),
+        "host_optimizer": plan.offload.optimizer * updated * (2 * (moments + master) + grads + 2 * weights),
         "offload": plan.offload.optimizer * updated * (grads + weights),
     }
 

@@ -26,7 +26,7 @@ from trilemma.workloads import TrainingWorkload
 STEP_LINES = (
     "linear", "experts", "attention", "scan", "elementwise", "quantisation", "logits", "recompute", "launches",
     "tensor_parallel", "expert_exchange", "context_parallel", "pipeline_exchange", "sharded_weights", "data_parallel",
-    "bubble", "optimizer", "offload", "stragglers", "step", "loading",
+    "bubble", "optimizer", "host_optimizer", "offload", "stragglers", "step", "loading",
 )  # fmt: skip
 #: Which resource each line spends.
 _RESOURCE = {
@@ -34,8 +34,8 @@ _RESOURCE = {
     "quantisation": "memory_bandwidth", "logits": "compute", "recompute": "compute", "launches": "host",
     "tensor_parallel": "interconnect", "expert_exchange": "interconnect", "context_parallel": "interconnect",
     "pipeline_exchange": "interconnect", "sharded_weights": "interconnect", "data_parallel": "interconnect",
-    "bubble": "compute", "optimizer": "memory_bandwidth", "offload": "interconnect", "stragglers": "interconnect",
-    "step": "host", "loading": "host",
+    "bubble": "compute", "optimizer": "memory_bandwidth", "host_optimizer": "host", "offload": "interconnect",
+    "stragglers": "interconnect", "step": "host", "loading": "host",
 }  # fmt: skip
 #: Schedules that put the first and the last stage on one rank, so that the logits are shared with a stage without them.
 _BOTH_ENDS = (*V_SHAPED, "dualpipe")
@@ -112,7 +112,7 @@ def training_step(
     """
     work = training_work(model, mtp=mtp)
     fabric = Fabric.of(cluster)
-    setting = Setting.of(plan, cluster.accelerator, fabric, mixture=work.is_mixture, framework=framework, era=era)
+    setting = Setting.of(plan, cluster, mixture=work.is_mixture, framework=framework, era=era)
     loads = training_loads(work, plan, workload, fabric, overlap_expert=setting.framework.overlap_expert)
     lines, hidden, passes = step_lines(
         loads, rates(setting), schedule=plan.schedule, layout_pp=plan.layout.pp, layout_vpp=plan.layout.vpp,
@@ -175,6 +175,7 @@ def step_lines(
     window = slow * overlap_data
     lines["data_parallel"] = (_joined(window, data, power) - window) * soft
     lines["optimizer"] = loads.optimizer / rate["optimizer"] * soft
+    lines["host_optimizer"] = loads.host_optimizer / rate["host_optimizer"]
     beside_bytes, after_bytes = _over_host_link(loads, moved_bytes)
     moving = beside_bytes / rate["host"] + 0.0 * busy
     lines["offload"] = _joined(busy, moving, power) - busy + after_bytes / rate["host"]

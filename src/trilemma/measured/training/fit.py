@@ -136,12 +136,7 @@ def _prepare(sample: Sample) -> tuple[Loads, dict[str, tuple[float, tuple[str, .
     work = training_work(sample.model, mtp=sample.mtp)
     fabric = Fabric.of(sample.cluster)
     setting = Setting.of(
-        sample.plan,
-        sample.cluster.accelerator,
-        fabric,
-        mixture=work.is_mixture,
-        framework=sample.framework,
-        era=sample.era,
+        sample.plan, sample.cluster, mixture=work.is_mixture, framework=sample.framework, era=sample.era
     )
     loads = training_loads(work, sample.plan, sample.workload, fabric, overlap_expert=sample.framework.overlap_expert)
     return loads, rate_terms(setting), setting

@@ -1,0 +1,132 @@
+"""Does a training plan fit: the card's memory, the host's where state lies there, and what was not counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import erf, exp, hypot, log, sqrt
+from typing import Any
+
+import numpy as np
+
+from trilemma.errors import Caution
+from trilemma.estimate.estimate import Verdict
+from trilemma.hardware.cluster import Cluster
+from trilemma.hardware.hosts import node_of
+from trilemma.intervals import NINETY, Interval
+from trilemma.memory.training import TrainingMemory
+from trilemma.memory.traits import coefficients
+from trilemma.quantities import GIB, show_gib
+
+#: Nothing is surer than this beside a part whose size is not known, or is known as a wide range alone.
+MOST_SURE_BESIDE_UNCOUNTED = 0.9
+#: Of a part that is not counted and lies between nothing and its most, small sizes are the likelier ones: its chance falls to
+#: zero at the most. The quantiles of that law.
+_QUANTILES = tuple(1 - sqrt(1 - (i + 0.5) / 64) for i in range(64))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostNeed:
+    """Memory of one node's host in bytes: what the plan keeps there, and what the machine has (``stated`` or assumed)."""
+
+    needed: Interval
+    has: Interval | None
+    stated: bool
+
+    @property
+    def chance(self) -> float:
+        """The probability that it is enough. A machine that nobody stated is as likely of any size in its range (log)."""
+        if self.has is None:
+            return MOST_SURE_BESIDE_UNCOUNTED
+        if self.stated:
+            return self.needed.chance_below(self.has.value)
+        low, high = log(self.has.low), log(self.has.high)
+        sizes = [low + (high - low) * (i + 0.5) / 32 for i in range(32)]
+        return sum(self.needed.chance_below(exp(size)) for size in sizes) / len(sizes)
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """The figures as plain data."""
+        has = {} if self.has is None else {"has_low_bytes": int(self.has.low), "has_high_bytes": int(self.has.high)}
+        return {
+            "needed_bytes": int(self.needed.value), "needed_low_bytes": int(self.needed.low),
+            "needed_high_bytes": int(self.needed.high), **has, "stated": self.stated, "words": self.words,
+        }  # fmt: skip
+
+    @property
+    def words(self) -> str:
+        need = f"{show_gib(self.needed.value)} GiB of host memory a node"
+        need += f" ({show_gib(self.needed.low)} – {show_gib(self.needed.high)})"
+        if self.stated and self.has is not None:
+            return f"{need}, which has {show_gib(self.has.value)} GiB"
+        if self.has is None:
+            return f"{need}; what it has is not known, state it with --host-memory"
+        return (
+            f"{need}; machines of this kind have {self.has.low / GIB:,.0f} to {self.has.high / GIB:,.0f} GiB (state it with"
+            " --host-memory)"
+        )
+
+
+def host_need(memory: TrainingMemory, cluster: Cluster) -> HostNeed | None:
+    """What the hosts have to hold; None where nothing lies there."""
+    counted = float(memory.host_bytes) * min(cluster.gpus_per_node, cluster.gpus)
+    if counted <= 0:
+        return None
+    facts = coefficients()["host"]
+    needed = Interval(
+        value=counted * facts["buffers"], low=counted * facts["low"], high=counted * facts["high"]
+    )  # fmt: skip
+    if cluster.host_memory_bytes is not None:
+        return HostNeed(needed=needed, has=Interval.exact(cluster.host_memory_bytes), stated=True)
+    node = node_of(cluster)
+    if node.low_bytes is None or node.high_bytes is None:
+        return HostNeed(needed=needed, has=None, stated=False)
+    has = Interval(value=sqrt(node.low_bytes * node.high_bytes), low=node.low_bytes, high=node.high_bytes)
+    return HostNeed(needed=needed, has=has, stated=False)
+
+
+def host_holds(memory: TrainingMemory, cluster: Cluster) -> Any:
+    """Whether hosts hold what lies on them with three chances of four, for one plan or a table of them (plans,)."""
+    needed = (
+        np.asarray(memory.host_bytes) * min(cluster.gpus_per_node, cluster.gpus) * coefficients()["host"]["buffers"]
+    )
+    node = node_of(cluster)
+    has = cluster.host_memory_bytes
+    if has is None and (node.low_bytes is None or node.high_bytes is None):
+        return needed <= 0
+    if has is None:
+        has = (node.low_bytes or 0.0) ** 0.75 * (node.high_bytes or 0.0) ** 0.25
+    return needed <= has
+
+
+def training_verdict(
+    memory: TrainingMemory, capacity: Interval, host: HostNeed | None, *, uncounted: tuple[Caution, ...] = ()
+) -> Verdict:
+    """Does the peak stay under what the runtime reports, and what lies on the host under what that has?
+
+    The chance treats both intervals of the card as normal. What is not counted adds between nothing and its most;
+    ``uncounted`` names parts of unknown size.
+    """
+    need = float(memory.device_bytes)
+    reserved = memory.reserved
+    spread = hypot((reserved.high - reserved.low) / 2, (capacity.high - capacity.low) / 2) / NINETY
+    left = capacity.value - need
+    most = float(memory.uncounted_bytes)
+    chance = sum(_above(left - most * part, spread) for part in _QUANTILES) / len(_QUANTILES)
+    beside = 1.0 if host is None else host.chance
+    sure = min(chance * beside, MOST_SURE_BESIDE_UNCOUNTED if most > 0 or uncounted else 1.0)
+    if left < 0:
+        reason = f"the peak needs {show_gib(need)} GiB, {show_gib(-left)} GiB more than the card has"
+        return Verdict(stage="oom_runtime", probability=max(1 - sure, 0.5), reason=reason)
+    kept = f"{show_gib(left)} GiB of {show_gib(capacity.value)} GiB left at the peak"
+    if sure >= 0.5:
+        return Verdict(stage="ok", probability=sure, reason=kept)
+    if host is not None and beside < chance:
+        return Verdict(stage="oom_runtime", probability=1 - sure, reason=f"the plan keeps {host.words}")
+    reason = f"{kept}, but {show_gib(most)} GiB more may come of what is not counted"
+    return Verdict(stage="oom_runtime", probability=1 - sure, reason=reason)
+
+
+def _above(left: float, spread: float) -> float:
+    """The chance that a normal figure around ``left`` with that standard deviation is above zero."""
+    return 0.5 * (1 + erf(left / spread / sqrt(2))) if spread > 0 else float(left >= 0)

@@ -1,0 +1,48 @@
+"""The most that parts of a model in no line of a training ledger may add: towers that read images."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from trilemma.memory.activations import Shards
+from trilemma.memory.training_state import TensorCosts
+from trilemma.models.architecture import Model, Tensor
+from trilemma.plans.training import TrainingPlan
+from trilemma.workloads import TrainingWorkload
+
+#: Patches that a tower works on for one token of the language model: it merges two by two (Qwen2-VL, Llama 4), or more.
+_PATCHES = 4
+#: Bytes that a layer keeps per patch and hidden value (Korthikanti et al. 2022, without scores), and with recomputation.
+_KEPT, _KEPT_INPUT = 34.0, 2.0
+#: Weights of a layer over the square of its width: attention 4, feed-forward 8.
+_SQUARES = 12.0
+
+
+def most_uncounted(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> Any:
+    """Bytes on one rank, scalar or array (plans,): a tower trained whole with every token of a sequence from an image.
+
+    Weights, gradients and moments as the recipe holds them (weights alone where adapters train), optimizer state over the
+    replicas from ZeRO-1 on; activations of its layers, of their inputs alone under full recompute. 0 without a tower. The
+    least is 0 as well: text alone trains no tower.
+    """
+    tensors = tuple(model.of_part("vision"))
+    if not tensors:
+        return 0.0
+    costs = TensorCosts(plan=plan, frozen_format="stored" if workload.trains_adapters else None)
+    weights, _, gradients, master, optimizer, copies, _ = np.sum([costs.of(one) for one in tensors], axis=0)
+    replicas = np.asarray(plan.layout.dp) * plan.layout.cp if plan.zero >= 1 else 1
+    state = weights + gradients + copies + (master + optimizer) / replicas
+    layers, width = _shape(tensors)
+    each = _KEPT_INPUT * layers + _KEPT if plan.recompute.mode == "full" else _KEPT * layers
+    return state + _PATCHES * np.asarray(Shards.of(plan, workload).tokens) * width * each
+
+
+def _shape(tensors: Sequence[Tensor]) -> tuple[float, int]:
+    """(layers, width) of a tower: the width of its norms, and as many layers of that width as its weights make."""
+    widths = Counter(one.shape[0] for one in tensors if len(one.shape) == 1)
+    width = widths.most_common(1)[0][0] if widths else max(one.shape[-1] for one in tensors)
+    return max(sum(one.elements for one in tensors) / (_SQUARES * width**2), 1.0), int(width)
