@@ -31,9 +31,9 @@ def padded(version: Version) -> Version:
     return (*version, 0, 0)[:3]
 
 
-def version_text(version: Version) -> str:
-    """As its engine writes it: a single number is a build of llama.cpp."""
-    return f"b{version[0]}" if len(version) == 1 else ".".join(map(str, version))
+def version_text(version: Version, *, engine: str = "vLLM") -> str:
+    """As its engine writes it: llama.cpp counts builds."""
+    return f"b{version[0]}" if engine == "llama.cpp" else ".".join(map(str, version))
 
 
 def in_force(rows: list[dict[str, Any]], version: Version, *, engine: str) -> dict[str, dict[str, Any]]:

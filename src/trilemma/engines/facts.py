@@ -88,9 +88,8 @@ class FactFile(Generic[F]):
 
     def _without_version(self, date: str | None) -> F:
         numbers = self.release_of(date) if date else self._newest()
-        which = (
-            f"{version_text(numbers)}, the release of {date}" if date else f"the newest known, {version_text(numbers)}"
-        )
+        shown = version_text(numbers, engine=self.engine)
+        which = f"{shown}, the release of {date}" if date else f"the newest known, {shown}"
         message = f"no {self.engine} version given: {which}"
         return self._at(numbers, Caution(code="assumed-engine-version", message=message))
 
@@ -98,7 +97,7 @@ class FactFile(Generic[F]):
         rows = _rows(self.file, self.engine, numbers)
         values = self.shaped({name: row["value"] for name, row in rows.items()})
         return self.kind(
-            version=version_text(numbers),
+            version=version_text(numbers, engine=self.engine),
             known=not cautions,
             sources={name: str(row["source"]) for name, row in rows.items()},
             cautions=cautions,

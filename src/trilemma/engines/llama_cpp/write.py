@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from trilemma.commands.flags import Flag, words_of
-from trilemma.engines import canonical
+from trilemma.commands.flags import Flag
 from trilemma.engines.launch import check_model_word
 from trilemma.engines.llama_cpp.cards import cache_format, cells_of
 from trilemma.engines.llama_cpp.facts import for_version
 from trilemma.engines.llama_cpp.flags import table
+from trilemma.engines.writing import degrees, served_pool, settings_of, stated, words
 from trilemma.errors import InputError, shorten
-from trilemma.plans import Layout, Plan, Pool, ServeOptions
+from trilemma.plans import Plan, Pool, ServeOptions
 
 _METHODS = {"draft": "draft-simple", "eagle3": "draft-eagle3", "mtp": "draft-mtp", "ngram": "ngram-simple"}
 
@@ -28,46 +27,20 @@ def write(*, model: str, plan: Plan) -> list[str]:
     file = word.endswith(".gguf") or word.startswith(("/", "./", "../", "~"))
     if not file and "gguf" not in word.lower():
         file, word = True, f"./{word.rpartition('/')[2]}.gguf"
-    return ["llama-server", "--model" if file else "--hf-repo", word, *arguments(plan)]
-
-
-def arguments(plan: Plan) -> list[str]:
-    """The flags alone, as words. Raises `InputError` as `write` does."""
-    words = [word for flag, value in settings(plan) for word in words_of(flag, value)]
-    for word in words:
-        if any(ord(char) < 32 for char in word):
-            raise InputError(f"{shorten(word)!r} holds control characters, which no command line takes")
-    return words
+    return ["llama-server", "--model" if file else "--hf-repo", word, *words(settings(plan))]
 
 
 def settings(plan: Plan) -> list[tuple[Flag, Any]]:
     """The flags that state the plan with their values, in the order written. Raises `InputError` as `write` does."""
-    if canonical(plan.engine.name) != "llama.cpp":
-        raise InputError(
-            f"the plan is for {shorten(plan.engine.name)}; llama-server runs plans whose engine is llama.cpp"
-        )
-    pool = plan.pool
-    if pool.role == "train":
-        raise InputError("llama.cpp serves models and cannot run a training plan")
-    known, version = table(), table().at(plan.engine.version)
-    pairs = {**_layout(pool.layout), **_options(pool.options, plan.engine.version), **_draft(pool)}
+    pool = served_pool(plan, engine="llama.cpp", shown="llama-server")
+    pairs = {**_layout(degrees(plan)), **_options(pool.options, plan.engine.version), **_draft(pool)}
     pairs |= {name: value for name, value in pool.options.extra.items() if name not in pairs}
-    found = []
-    for name, value in pairs.items():
-        flag = known.flags.get(name)
-        if flag is None:
-            raise InputError(
-                f"llama-server has no flag --{shorten(name)}; remove {shorten(name)!r} from the plan's extra options"
-            )
-        if not flag.exists_at(version):
-            raise InputError(f"llama.cpp b{version[0]} has no --{name}; take another build or drop the option")
-        found.append((flag, value))
-    return found
+    return settings_of(pairs, table(), plan.engine.version)
 
 
-def _layout(layout: Layout) -> dict[str, Any]:
+def _layout(ranks: Mapping[str, int]) -> dict[str, Any]:
     """Cards in turn are the engine's own way; cards that share matrices are asked for. Cards themselves are not counted."""
-    tp, pp, dp, ep, cp, dcp = (_whole(getattr(layout, name), name) for name in ("tp", "pp", "dp", "ep", "cp", "dcp"))
+    tp, pp, dp, ep, cp, dcp = ranks.values()
     if max(dp, ep, cp, dcp) > 1 or (tp > 1 and pp > 1):
         raise InputError("llama.cpp splits a model by layers (--pp) or by rows (--tp), not both, and nothing else")
     return {"split-mode": "row"} if tp > 1 else {}
@@ -76,7 +49,7 @@ def _layout(layout: Layout) -> dict[str, Any]:
 def _options(options: ServeOptions, version: str | None) -> dict[str, Any]:
     facts = for_version(version)
     cache_format(options.kv_dtype, "the cache format")
-    slots = None if options.max_seqs is None else _whole(options.max_seqs, "max_seqs")
+    slots = stated(options.max_seqs, "max_seqs")
     shared = bool(options.extra.get("kv-unified", facts.slots["shared"] and slots is None))
     number = slots or int(facts.slots["number"])
     total = None
@@ -85,9 +58,7 @@ def _options(options: ServeOptions, version: str | None) -> dict[str, Any]:
     pairs = {
         "ctx-size": total,
         "parallel": slots,
-        "ubatch-size": None
-        if options.max_batched_tokens is None
-        else _whole(options.max_batched_tokens, "micro-batch"),
+        "ubatch-size": stated(options.max_batched_tokens, "micro-batch"),
         "cache-type-k": options.kv_dtype,
         "cache-type-v": options.extra.get("cache-type-v", options.kv_dtype),
         "n-gpu-layers": options.extra.get("n-gpu-layers", "999" if facts.layers_on_card == "none" else None),
@@ -103,9 +74,3 @@ def _draft(pool: Pool) -> dict[str, Any]:
         raise InputError(f"llama.cpp drafts by {', '.join(_METHODS)}; {shorten(draft.method)!r} is none of them")
     pairs: dict[str, Any] = {"spec-type": _METHODS[draft.method], "spec-draft-n-max": draft.tokens}
     return pairs | ({"spec-draft-model": draft.model} if draft.model is not None else {})
-
-
-def _whole(value: Any, name: str) -> int:
-    if isinstance(value, np.ndarray) and value.ndim:
-        raise InputError(f"{name} holds one value per plan; write takes one plan")
-    return int(value)

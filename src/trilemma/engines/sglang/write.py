@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from trilemma.commands.flags import Flag, words_of
-from trilemma.engines import canonical
+from trilemma.commands.flags import Flag
 from trilemma.engines.launch import check_model_word
 from trilemma.engines.sglang.flags import table
 from trilemma.engines.sglang.read import METHODS, VARIABLES
+from trilemma.engines.writing import degrees, served_pool, settings_of, stated, words
 from trilemma.errors import InputError, shorten
-from trilemma.plans import Layout, Plan, Pool, ServeOptions
+from trilemma.plans import Plan, Pool, ServeOptions
 from trilemma.quantities import GIB
 from trilemma.versions import Version
 
@@ -23,60 +22,26 @@ def write(*, model: str, plan: Plan) -> list[str]:
     `trilemma.engines.sglang.read.read` gives the same plan back for what the command line can say. Raises `InputError`
     for a plan that SGLang cannot run, a table of plans, or an option that the plan's version has no flag for.
     """
-    return ["python3", "-m", "sglang.launch_server", "--model-path", check_model_word(model), *arguments(plan)]
-
-
-def arguments(plan: Plan) -> list[str]:
-    """The flags alone, as words. Raises `InputError` as `write` does."""
-    words = [word for flag, value in settings(plan) for word in words_of(flag, value)]
-    for word in words:
-        if any(ord(char) < 32 for char in word):
-            raise InputError(f"{shorten(word)!r} holds control characters, which no command line takes")
-    return words
+    return ["python3", "-m", "sglang.launch_server", "--model-path", check_model_word(model), *words(settings(plan))]
 
 
 def settings(plan: Plan) -> list[tuple[Flag, Any]]:
     """The flags that state the plan with their values, in the order written. Raises `InputError` as `write` does."""
-    if canonical(plan.engine.name) != "sglang":
-        raise InputError(f"the plan is for {shorten(plan.engine.name)}; SGLang runs plans whose engine is sglang")
-    pool = plan.pool
-    if pool.role == "train":
-        raise InputError("SGLang serves models and cannot run a training plan")
-    known = table()
-    version = known.at(plan.engine.version)
-    pairs = {**_layout(pool.layout, pool.options), **_options(pool.options, version), **_draft(pool)}
+    pool, known = served_pool(plan, engine="sglang", shown="SGLang"), table()
+    options = _options(pool.options, known.at(plan.engine.version))
+    pairs = {**_layout(degrees(plan), pool.options), **options, **_draft(pool)}
     pairs |= {name: value for name, value in pool.options.extra.items() if name not in VARIABLES and name not in pairs}
-    found = []
-    for name, value in pairs.items():
-        flag = known.flags.get(name)
-        if flag is None:
-            raise InputError(
-                f"SGLang has no flag --{shorten(name)}; remove {shorten(name)!r} from the plan's extra options"
-            )
-        if not flag.exists_at(version):
-            raise InputError(
-                f"SGLang {'.'.join(map(str, version))} has no --{name}; take a version from"
-                f" {'.'.join(map(str, flag.since))}"
-                f"{'' if flag.removed is None else ' and before ' + '.'.join(map(str, flag.removed))} or drop the option"
-            )
-        found.append((flag, value))
-    return found
+    return settings_of(pairs, known, plan.engine.version)
 
 
-def _whole(value: Any, name: str) -> int:
-    if isinstance(value, np.ndarray) and value.ndim:
-        raise InputError(f"{name} holds one value per plan; write takes one plan")
-    return int(value)
-
-
-def _layout(layout: Layout, options: ServeOptions) -> dict[str, Any]:
+def _layout(ranks: Mapping[str, int], options: ServeOptions) -> dict[str, Any]:
     """Replicas that share experts take their ranks from ``--tp-size``; whole replicas multiply it."""
-    tp, pp, dp, ep, cp, dcp = (_whole(getattr(layout, name), name) for name in ("tp", "pp", "dp", "ep", "cp", "dcp"))
+    tp, pp, dp, ep, cp, dcp = ranks.values()
     if cp > 1:
         raise InputError(f"--cp {cp}: context parallelism of SGLang is not written; leave it at 1")
     shared = dp > 1 and (ep > 1 or bool(options.extra.get("enable-dp-attention")))
-    ranks = tp * dp if shared else tp
-    pairs: dict[str, Any] = {"tp-size": ranks} if ranks > 1 else {}
+    together = tp * dp if shared else tp
+    pairs: dict[str, Any] = {"tp-size": together} if together > 1 else {}
     pairs |= {"pp-size": pp} if pp > 1 else {}
     pairs |= {"dp-size": dp} if dp > 1 else {}
     pairs |= {"enable-dp-attention": True} if shared else {}
@@ -94,10 +59,8 @@ def _options(options: ServeOptions, version: Version) -> dict[str, Any]:
         "quantization": options.quantization,
         "kv-cache-dtype": "fp8_e4m3" if options.kv_dtype == "fp8" else options.kv_dtype,
         "context-length": options.context,
-        "max-running-requests": None if options.max_seqs is None else _whole(options.max_seqs, "max_seqs"),
-        "chunked-prefill-size": (
-            None if options.max_batched_tokens is None else _whole(options.max_batched_tokens, "max_batched_tokens")
-        ),
+        "max-running-requests": stated(options.max_seqs, "max_seqs"),
+        "chunked-prefill-size": stated(options.max_batched_tokens, "max_batched_tokens"),
         "mem-fraction-static": fraction,
         "page-size": options.block_size,
         "disable-radix-cache": True if options.prefix_caching is False else None,

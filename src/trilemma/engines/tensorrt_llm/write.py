@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from trilemma.commands.flags import words_of
-from trilemma.engines import canonical
 from trilemma.engines.launch import check_model_word
 from trilemma.engines.tensorrt_llm.flags import table
+from trilemma.engines.writing import degrees, served_pool, settings_of, single, stated, words
 from trilemma.errors import InputError, shorten
 from trilemma.plans import Plan
 
@@ -27,17 +24,12 @@ def write(*, model: str, plan: Plan) -> list[str]:
 
 
 def arguments(plan: Plan) -> list[str]:
-    """The flags alone, as words. Raises `InputError` as `write` does."""
-    words: list[str] = []
-    for name, value in _pairs(plan).items():
-        flag, *values = words_of(table().flags[name], value)
-        words += [flag.replace("-", "_").replace("__", "--", 1), *values]
-    if yaml_options(plan):
-        words += ["--extra_llm_api_options", YAML]
-    for word in words:
-        if any(ord(char) < 32 for char in word):
-            raise InputError(f"{shorten(word)!r} holds control characters, which no command line takes")
-    return words
+    """The flags alone, as words; click spells them with underscores. Raises `InputError` as `write` does."""
+    found: list[str] = []
+    for one in settings_of(_pairs(plan), table(), plan.engine.version):
+        flag, *values = words([one])
+        found += [flag.replace("-", "_").replace("__", "--", 1), *values]
+    return [*found, *(("--extra_llm_api_options", YAML) if yaml_options(plan) else ())]
 
 
 def yaml_options(plan: Plan) -> dict[str, Any]:
@@ -75,14 +67,8 @@ def _speculative(method: str, tokens: int, model: str | None) -> dict[str, Any]:
 
 
 def _pairs(plan: Plan) -> dict[str, Any]:
-    if canonical(plan.engine.name) != "tensorrt-llm":
-        raise InputError(
-            f"the plan is for {shorten(plan.engine.name)}; trtllm-serve runs plans whose engine is tensorrt-llm"
-        )
-    pool, options, layout = plan.pool, plan.pool.options, plan.pool.layout
-    if pool.role == "train":
-        raise InputError("TensorRT-LLM serves models and cannot run a training plan")
-    tp, pp, dp, ep, cp, dcp = (_whole(getattr(layout, name)) for name in ("tp", "pp", "dp", "ep", "cp", "dcp"))
+    options = served_pool(plan, engine="tensorrt-llm", shown="trtllm-serve").options
+    tp, pp, dp, ep, cp, dcp = degrees(plan).values()
     if dcp > 1:
         raise InputError(f"--dcp {dcp}: decode context parallelism of TensorRT-LLM is not written; leave it at 1")
     shared = _shares_experts(plan)
@@ -96,24 +82,17 @@ def _pairs(plan: Plan) -> dict[str, Any]:
         "pp-size": pp if pp > 1 else None,
         "ep-size": ep if ep > 1 else None,
         "cp-size": cp if cp > 1 else None,
-        "max-batch-size": None if options.max_seqs is None else _whole(options.max_seqs),
-        "max-num-tokens": None if options.max_batched_tokens is None else _whole(options.max_batched_tokens),
+        "max-batch-size": stated(options.max_seqs, "max_seqs"),
+        "max-num-tokens": stated(options.max_batched_tokens, "max_batched_tokens"),
         "max-seq-len": options.context,
         "kv-cache-free-gpu-memory-fraction": options.memory_fraction,
         "enable-chunked-prefill": options.chunked_prefill or None,
     }
-    pairs |= {name: value for name, value in options.extra.items() if name in table().flags}
-    return {name: value for name, value in pairs.items() if value is not None}
+    return pairs | {name: value for name, value in options.extra.items() if name in table().flags}
 
 
 def _shares_experts(plan: Plan) -> bool:
     """Whether replicas attend alone over common experts; else each replica is a server of its own."""
     pool = plan.pool
     asked = bool(pool.options.extra.get("enable_attention_dp"))
-    return _whole(pool.layout.dp) > 1 and (asked or _whole(pool.layout.ep) > 1)
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, np.ndarray) and value.ndim:
-        raise InputError("the plan is a table of plans; write takes one plan")
-    return int(value)
+    return single(pool.layout.dp, "dp") > 1 and (asked or single(pool.layout.ep, "ep") > 1)
