@@ -91,7 +91,7 @@ def test_the_processor_takes_its_time() -> None:
     model = load_model("qwen3-30b-a3b")
     near, quarter, away = (
         estimate_training(
-            model=model, cluster=cluster, workload=load, plan=replace(here, offload=Offload(optimizer=share))
+            Question(model=model, cluster=cluster, workload=load, plan=replace(here, offload=Offload(optimizer=share)))
         )
         for share in (0.0, 0.25, 1.0)
     )
