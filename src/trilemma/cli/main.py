@@ -10,6 +10,7 @@ import sys
 from typing import NoReturn
 
 from trilemma.cli.output import BAD_INPUT, OUR_BUG, YES
+from trilemma.cli.terminal import readable_output
 from trilemma.errors import InputError, shorten
 
 #: command → (module, one-line summary). A module is imported only when its command runs and offers
@@ -65,7 +66,11 @@ def build_parser(command: str | None, *, training: bool = False) -> Parser:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command. Exit codes: 0 yes, 1 no, 2 bad input, 3 our bug."""
-    arguments = sys.argv[1:] if argv is None else argv
+    with readable_output():
+        return _answered(sys.argv[1:] if argv is None else argv)
+
+
+def _answered(arguments: list[str]) -> int:
     try:
         return _run(arguments)
     except InputError as error:

@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from trilemma.foreign_words import written
+
 _PORT = 29500
 
 
@@ -39,6 +41,10 @@ class Job:
     environment: tuple[tuple[str, str], ...] = ()
     asked: tuple[Asked, ...] = ()
     image: str = "nvcr.io/nvidia/pytorch:25.09-py3"
+
+    def __post_init__(self) -> None:
+        values = (value for pair in self.environment for value in pair)
+        written((self.name, *self.program, *self.launcher, self.image, *values), what="the word")
 
 
 def launch_files(job: Job) -> dict[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from trilemma.errors import InputError, shorten
+from trilemma.foreign_words import written
 from trilemma.plans import Plan, Pool
 
 #: In words of a `Span`: the address of node 0, the node's own number, and that number times the ranks of a node.
@@ -58,6 +59,10 @@ class Group:
     nodes: int = 1
     span: Span | None = None
     side: Side | None = None
+
+    def __post_init__(self) -> None:
+        values = (value for pair in self.environment for value in pair)
+        written((*self.program, *self.arguments, *self.files, *values), what="the word")
 
     @property
     def gpus_per_node(self) -> int:
@@ -120,6 +125,9 @@ class Fleet:
     unmanaged: str | None = None
     #: Words that let a router read an engine's load from it; None where llm-d's cannot.
     metrics: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        written((self.label, self.model, self.weights, self.image or "", *self.notes), what="the name")
 
     @property
     def apart(self) -> bool:

@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from trilemma.foreign_words import shown
+
 #: Plain to every dialect. What begins otherwise (digits, signs, dots) is a number to one of them: 1e-05, 0o17, 12:30.
 _PLAIN = re.compile(r"(--)?[A-Za-z][A-Za-z0-9_./-]*|/[A-Za-z0-9_./-]*")
 _WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"))
@@ -31,6 +33,6 @@ _Dumper.add_representer(str, _text)
 
 
 def yaml_text(documents: Sequence[Any], *, comments: Sequence[str] = ()) -> str:
-    """``documents`` as one stream under ``comments`` (own words only: a comment cannot be quoted)."""
-    head = "".join(f"# {line}\n" for line in comments)
+    """``documents`` as one stream under ``comments`` (a comment cannot be quoted: signs that do not print are replaced)."""
+    head = "".join(f"# {shown(line)}\n" for line in comments)
     return head + str(yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=sys.maxsize))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from trilemma.foreign_words import written
 from trilemma.formats.formats import Format
 from trilemma.precision.plan import PrecisionPlan
 
@@ -74,6 +75,7 @@ def modules_of(plan: PrecisionPlan) -> PlanModules:
         for tensor in plan.model.tensors
         if tensor.role == "router" and tensor.name.removesuffix(".weight") not in inside and len(tensor.shape) > 1
     ]
+    written([plan.model.name, plan.name, *(module.name for module in (*grouped, *routers))], what="the name")
     return PlanModules(
         model=plan.model.name, plan=plan.name, dtype=plan.model.dtype, kv_cache=plan.kv_cache,
         modules=(*grouped, *routers),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from typing import Any
 
@@ -180,16 +181,16 @@ def llama_quantize(plan: PlanModules) -> str:
     for name, kind in types.items():
         match = re.fullmatch(r"blk\.(\d+)\.(.+)", name)
         if match is None:
-            lines.append(f"--tensor-type '^{re.escape(name)}={kind}'")
+            lines.append("--tensor-type " + shlex.quote(f"^{re.escape(name)}={kind}"))
         else:
             by_kind.setdefault((match[2], kind), []).append(int(match[1]))
     several = Counter(tensor for tensor, _ in by_kind)
     for (tensor, kind), numbers in by_kind.items():
         where = "[0-9]+" if several[tensor] == 1 else f"({'|'.join(map(str, numbers))})"
-        lines.append(f"--tensor-type '^blk\\.{where}\\.{tensor}={kind}'")
+        lines.append("--tensor-type " + shlex.quote(rf"^blk\.{where}\.{tensor}={kind}"))
     # K-quant type names of llama-quantize are mixes; its plain names and the tensor types above settle every tensor.
     base = {"Q4_K": "Q4_K_S", "Q5_K": "Q5_K_S", "Q3_K": "Q3_K_S"}.get(base, base)
-    body = " \\\n  ".join(["llama-quantize", *lines, "model-f16.gguf", f"model-{plan.plan}.gguf", base])
+    body = " \\\n  ".join(["llama-quantize", *lines, "model-f16.gguf", shlex.quote(f"model-{plan.plan}.gguf"), base])
     return f"#!/bin/sh\n# {plan.plan} for {plan.model}\n{body}\n"
 
 

@@ -1,0 +1,28 @@
+"""Words that come from outside: names of folders, plans and files, values of configurations.
+
+They may hold anything: line breaks that would start a second line of a script, escape sequences that would rewrite a terminal,
+marks that turn the direction of text, halves of characters that no encoding has. Shown, such signs are replaced; written into a
+file that something runs, they are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trilemma.errors import InputError, shorten
+
+_REPLACED = "\ufffd"
+
+
+def shown(text: str, *, keeping: str = "") -> str:
+    """``text`` with every sign that does not print, other than those in ``keeping``, replaced by one that does."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() or sign in keeping else _REPLACED for sign in text)
+
+
+def written(words: Iterable[str], *, what: str) -> None:
+    """Raise `InputError` for the first of ``words`` that holds a sign which does not print: files are not written with it."""
+    for word in words:
+        if not word.isprintable():
+            raise InputError(f"{what} {shorten(word)!r} holds a line break or control character; rename it")
