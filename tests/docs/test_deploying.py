@@ -35,8 +35,8 @@ def test_examples_run_in_order(tmp_path: Path) -> None:
 
 
 def test_every_target_is_told() -> None:
-    from trilemma.engines import DEPLOYED
+    from trilemma.engines.traits import those
 
     text = PAGE.read_text(encoding="utf-8")
-    for target in (*DEPLOYED, "kubernetes", "llm-d"):
+    for target in (*those("deploys"), "kubernetes", "llm-d"):
         assert f"`{target}`" in text

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trilemma.errors import InputError, shorten
 from trilemma.quantities import counted, parse_count
+from trilemma.versions import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
     from trilemma.hardware.accelerator import Accelerator
@@ -178,7 +179,7 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--engine",
         type=word,
-        default="vllm",
+        default=DEFAULT_ENGINE,
         metavar="NAME[@VERSION]",
         help="engine and version (default: newest vLLM known)",
     )
@@ -277,13 +278,13 @@ def read_plan(
 ) -> Plan:
     """One plan from layout and engine options; tp takes the GPUs that pp and dp leave.
 
-    llama.cpp gives cards layers in turn unless told otherwise (``--split-mode layer``): there pp takes them all.
+    Engines that give cards layers in turn unless told otherwise have pp take them all.
     """
-    from trilemma.engines import canonical
+    from trilemma.engines import traits_of
     from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
 
     name, _, version = arguments.engine.partition("@")
-    in_turn = canonical(name) == "llama.cpp" and arguments.tp is None and arguments.dp is None
+    in_turn = traits_of(name).splits == "layers or rows" and arguments.tp is None and arguments.dp is None
     pp, dp = arguments.pp or (gpus if in_turn else 1), arguments.dp or 1
     if arguments.tp is None and gpus % (pp * dp):
         raise InputError(f"--pp {pp} x --dp {dp} does not divide the {counted(gpus, 'GPU')} of --gpu")

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _MOST_BYTES = 64 * 2**20
 #: Where a plan is written for the engine that it was judged for.
 _MANAGED = ("kubernetes", "llm-d")
-_SERVING = ("vllm", "sglang", "tensorrt-llm", "llama.cpp", *_MANAGED)
 #: Frameworks that files of training plans are written for.
 _FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "accelerate")
 _ESTIMATE, _PLANS = "trilemma/estimate@1", "trilemma/plans@1"
@@ -28,7 +27,7 @@ _ESTIMATE, _PLANS = "trilemma/estimate@1", "trilemma/plans@1"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("document", metavar="FILE.json", help="what fit, check or plan printed with --json")
-    known = ", ".join((*_SERVING, *_FRAMEWORKS))
+    known = ", ".join((*_serving_targets(), *_FRAMEWORKS))
     parser.add_argument(
         "--to",
         required=True,
@@ -42,12 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the files and prints their paths."""
-    known = (*_SERVING, *_FRAMEWORKS)
+    known = (*_serving_targets(), *_FRAMEWORKS)
     if arguments.to not in known:
         raise UnknownName("engine", arguments.to, known, hint=f"files are written for: {', '.join(known)}")
     estimate = _chosen(_document(arguments.document), arguments.plan, arguments.document)
     if _trains(estimate) != (arguments.to in _FRAMEWORKS):
-        kind, wanted = ("training", _FRAMEWORKS) if _trains(estimate) else ("serving", _SERVING)
+        kind, wanted = ("training", _FRAMEWORKS) if _trains(estimate) else ("serving", _serving_targets())
         raise InputError(f"{shorten(arguments.document)} holds a {kind} plan; use --to {' or '.join(wanted)}")
     if _trains(estimate):
         from trilemma.cli.export_training import files
@@ -61,6 +60,12 @@ def run(arguments: argparse.Namespace) -> int:
         reason = shorten(str(estimate.get("reason") or "it does not fit"), most=200)
         print(f"trilemma: the plan written is not expected to start: {reason}", file=sys.stderr)
     return 0
+
+
+def _serving_targets() -> tuple[str, ...]:
+    from trilemma.engines.traits import those
+
+    return (*those("deploys"), *_MANAGED)
 
 
 def _trains(estimate: Mapping[str, Any]) -> bool:
@@ -231,8 +236,10 @@ def _check_handover(model: Model, plan: Plan, engine: str) -> None:
 
 def _check_loads(engine: str, weights: _Weights) -> None:
     """Raises `InputError` where another engine than the plan's does not load the weights that it was judged with."""
+    from trilemma.engines import traits_of
+
     gguf = weights.word.endswith(".gguf")
-    if weights.checkpoint is not None and gguf != (engine == "llama.cpp"):
+    if weights.checkpoint is not None and gguf != (traits_of(engine).weights == "gguf"):
         raise InputError(
             f"{engine} does not load {shorten(weights.checkpoint, most=100)} ({shorten(weights.word)}); plan for it with"
             f" --engine {engine}"

@@ -27,6 +27,15 @@ def read_data(name: str) -> dict[str, Any]:
     return loads((DATA / name).read_text(encoding="utf-8"))
 
 
+def read_table(name: str, table: str) -> dict[str, Any]:
+    """The table ``table`` of a data file with the tables inside it, the rest unread; empty where the file has none."""
+    text = (DATA / name).read_text(encoding="utf-8")
+    parts = ("[" + part for part in text.split("\n["))
+    found = [part for part in parts if part.startswith((f"[{table}]", f"[{table}."))]
+    content: dict[str, Any] = loads("\n".join(found)).get(table, {})
+    return content
+
+
 def loads(text: str) -> dict[str, Any]:
     """As ``tomllib.loads``, for text that is valid TOML."""
     try:

@@ -1,4 +1,4 @@
-"""The engines: each one's rules, its flags read and its flags written. Adding one is a package and a line here."""
+"""The engines: each one's rules, its flags read and its flags written. Adding one is a package and its data file."""
 
 from __future__ import annotations
 
@@ -7,63 +7,73 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
-from trilemma.errors import UnknownName
+from trilemma.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
     from trilemma.engines.deployment import Fleet
     from trilemma.engines.engine import Engine
-
-#: name → package; its modules are imported when they are used.
-_ENGINES = {
-    "vllm": "trilemma.engines.vllm",
-    "sglang": "trilemma.engines.sglang",
-    "tensorrt-llm": "trilemma.engines.tensorrt_llm",
-    "llama.cpp": "trilemma.engines.llama_cpp",
-    "transformers-serve": "trilemma.engines.transformers_serve",
-}
-#: Engines that deployment files are written for.
-DEPLOYED = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")
-_ALIASES = {
-    "vllm-openai": "vllm",
-    "vllm-v1": "vllm",
-    "transformers": "transformers-serve",
-    "trtllm": "tensorrt-llm",
-    "tensorrt_llm": "tensorrt-llm",
-    "llama-cpp": "llama.cpp",
-    "llamacpp": "llama.cpp",
-    "llama-server": "llama.cpp",
-}
+    from trilemma.engines.traits import Traits
+    from trilemma.engines.vllm.log import StartUpLog
 
 
 def readable() -> tuple[str, ...]:
     """The names of the engines whose commands are read."""
-    return tuple(_ENGINES)
+    from trilemma.engines.traits import every
+
+    return tuple(every())
 
 
 def canonical(name: str) -> str:
     """The registered name of an engine that ``name`` or an alias of it means; unknown names as they are."""
+    from trilemma.engines.traits import aliases
+
     key = name.strip().lower()
-    return _ALIASES.get(key, key)
+    return aliases().get(key, key)
+
+
+def traits_of(name: str) -> Traits:
+    """What the engine called ``name`` (case aside) can do. Raises `UnknownName` with near names."""
+    from trilemma.engines.traits import every
+
+    known = every()
+    found = known.get(canonical(name))
+    if found is None:
+        raise UnknownName("engine", name, known, hint=f"engines known: {', '.join(known)}")
+    return found
 
 
 def get(name: str) -> Engine:
     """The engine called ``name`` (case aside), one object for each. Raises `UnknownName` with near names."""
-    key = canonical(name)
-    if key not in _ENGINES:
-        raise UnknownName("engine", name, _ENGINES, hint=f"engines known: {', '.join(_ENGINES)}")
-    return _engine(key)
+    found = traits_of(name)
+    return _engine(found.name, found.package)
 
 
 @cache
-def _engine(key: str) -> Engine:
+def _engine(name: str, package: str) -> Engine:
     from trilemma.engines.engine import Engine
 
-    return Engine(key, _ENGINES[key])
+    return Engine(name, f"trilemma.engines.{package}")
+
+
+def log_reader(name: str) -> Callable[[str], StartUpLog]:
+    """``read_log`` of the engine called ``name``: what its start-up printed. Raises `InputError` for engines that have none."""
+    from trilemma.engines.traits import every
+
+    found = traits_of(name)
+    if not found.reads_logs:
+        known = " or ".join(one.label for one in every().values() if one.reads_logs)
+        raise InputError(f"--log reads logs of {known}; those of {name} are not read yet, leave it out")
+    return cast(
+        "Callable[[str], StartUpLog]", importlib.import_module(f"trilemma.engines.{found.package}.log").read_log
+    )
 
 
 def deployer(name: str) -> Callable[..., Fleet]:
     """``fleet`` of the engine called ``name``: a plan as its processes. Raises `UnknownName` for engines that have none."""
-    key = canonical(name)
-    if key not in DEPLOYED:
-        raise UnknownName("engine", name, DEPLOYED, hint=f"files are written for: {', '.join(DEPLOYED)}")
-    return cast("Callable[..., Fleet]", importlib.import_module(f"{_ENGINES[key]}.deploy").fleet)
+    from trilemma.engines.traits import every, those
+
+    found = every().get(canonical(name))
+    if found is None or not found.deploys:
+        known = those("deploys")
+        raise UnknownName("engine", name, known, hint=f"files are written for: {', '.join(known)}")
+    return cast("Callable[..., Fleet]", importlib.import_module(f"trilemma.engines.{found.package}.deploy").fleet)

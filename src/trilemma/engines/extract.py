@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
@@ -17,6 +18,7 @@ from trilemma.commands.shell_arrays import expand_arrays
 from trilemma.commands.shell_words import MOST_CHARACTERS, MOST_WORDS, split_commands
 from trilemma.engines import readable
 from trilemma.engines.training import trainable
+from trilemma.engines.traits import every
 from trilemma.errors import InputError, shorten
 
 MOST_NESTING = 6
@@ -47,17 +49,8 @@ class Program:
         return PurePosixPath(here[0]).name == self.words[0] and tuple(here[1:]) == self.words[1:]
 
 
-#: Every engine's command that is recognised; those without a reader are refused by name. One line adds one.
-PROGRAMS = (
-    Program(engine="vllm", words=("vllm", "serve")),
-    Program(engine="vllm", words=("-m", "vllm.entrypoints.openai.api_server")),
-    Program(engine="vllm", words=("-m", "vllm.entrypoints.api_server")),
-    Program(engine="vllm", words=("-m", "vllm.entrypoints.cli.main", "serve")),
-    Program(engine="sglang", words=("sglang", "serve")),
-    Program(engine="sglang", words=("-m", "sglang.launch_server")),
-    Program(engine="tensorrt-llm", words=("trtllm-serve",)),
-    Program(engine="llama.cpp", words=("llama-server",)),
-    Program(engine="transformers-serve", words=("transformers", "serve")),
+#: Training commands that are recognised.
+_TRAINING = (
     Program(engine="megatron", words=("pretrain_gpt.py",), launched=True),
     Program(engine="torchtitan", words=("-m", "torchtitan.train"), launched=True),
     Program(engine="torchtitan", words=("run_train.sh",), launched=True),
@@ -68,13 +61,13 @@ PROGRAMS = (
 )
 #: A flag of the Trainer of Transformers, by which a training script of any name is told.
 _TRAINER_FLAG = re.compile(r"--per[_-]device[_-]train[_-]batch[_-]size(=.*)?")
-#: Container images whose entry point is the engine's server: (pattern of the repository name, engine).
-IMAGES = (
-    (re.compile(r"(^|/)sglang$"), "sglang"),
-    (re.compile(r"(^|/)tensorrt-?llm(/|$)"), "tensorrt-llm"),
-    (re.compile(r"(^|/)llama\.cpp$"), "llama.cpp"),
-    (re.compile(r"(^|[/_-])vllm([/_-]|$)"), "vllm"),
-)
+
+
+@cache
+def programs() -> tuple[Program, ...]:
+    """Every command that is recognised."""
+    serving = (Program(engine=one.name, words=words) for one in every().values() for words in one.programs)
+    return (*serving, *_TRAINING)
 
 
 def extract(argv: Sequence[str], *, pool: str | None = None) -> tuple[str, list[str]]:
@@ -104,18 +97,19 @@ def image_engine(image: str) -> str | None:
     """The engine whose server an image starts, told by its repository name; None when it tells nothing."""
     repository = re.sub(r"@sha256:.*$", "", image)
     repository = re.sub(r":[^/]*$", "", repository).lower()
-    return next((engine for pattern, engine in IMAGES if pattern.search(repository)), None)
+    named = ((one.name, pattern) for one in every().values() for pattern in one.images)
+    return next((engine for engine, pattern in named if re.search(pattern, repository)), None)
 
 
 def is_program(words: Sequence[str]) -> bool:
     """Whether an engine's program starts somewhere in ``words``."""
-    return any(program.starts(words, at) for at in range(len(words)) for program in PROGRAMS)
+    return any(program.starts(words, at) for at in range(len(words)) for program in programs())
 
 
 def program_at_start(words: Sequence[str]) -> int:
     """How many words at the start name a program (0: none): ``vllm serve …`` → 2, ``python -m module …`` → 3."""
     skip = 1 if words and re.fullmatch(r"python[\d.]*", PurePosixPath(words[0]).name) else 0
-    for program in PROGRAMS:
+    for program in programs():
         if program.starts(words, skip):
             return skip + len(program.words)
     return 0
@@ -183,7 +177,7 @@ def _take_environment(words: list[str], environment: tuple[str, ...]) -> tuple[l
 def _program(words: list[str], environment: tuple[str, ...]) -> tuple[str, list[str]] | None:
     """The first program in the words: launchers before it (``uv run``, ``srun -n 8``, ``numactl``) need no list."""
     for at in range(len(words)):
-        for program in PROGRAMS:
+        for program in programs():
             if program.starts(words, at):
                 start = 0 if program.launched else at - 1 if words[at] == "-m" and at else at
                 inner = [word for word in words[:start] if _ASSIGNMENT.fullmatch(word)]

@@ -10,7 +10,9 @@ from functools import cache
 from typing import Any, cast
 
 from trilemma.data.digest import DATA
+from trilemma.data.plain_toml import read_data
 from trilemma.errors import Caution, InputError, nearest, shorten
+from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import Model
 from trilemma.plans.training import TrainingPlan
 from trilemma.workloads import TrainingWorkload
@@ -57,6 +59,15 @@ def read_training(framework: str, words: Sequence[str], *, gpus: int | None = No
     """The plan of a training command; ``gpus`` is the number at hand where the launcher does not say. Raises `InputError`."""
     reader = cast("Reader", importlib.import_module(_READERS[framework]).read)
     return reader(list(words), gpus=gpus)
+
+
+def check_training_vendor(accelerator: Accelerator) -> None:
+    """Raise `InputError` where no framework read here trains on cards of this maker."""
+    vendors = read_data("training_frameworks.toml")["vendors"]
+    if accelerator.vendor not in vendors:
+        raise InputError(
+            f"no training framework read here runs on {accelerator.name}; use a card of {', '.join(vendors)}"
+        )
 
 
 @cache

@@ -44,12 +44,9 @@ def check_command(command: EngineCommand, question: ServingQuestion, *, log: str
 
 
 def _with_log(question: ServingQuestion, path: str) -> Estimate:
-    from trilemma.engines.vllm.log import read_log
-
     model, cluster, plan = question.model, question.cluster, question.plan
-    if engines.canonical(plan.engine.name) != "vllm":
-        raise InputError(f"--log reads logs of vLLM; those of {plan.engine.name} are not read yet, leave it out")
-    check_kinds("vllm", cluster)
+    read_log = engines.log_reader(plan.engine.name)
+    check_kinds(plan.engine.name, cluster)
     told = read_log(path)
     pool = plan.pool
     if plan.engine.version is None and told.version is not None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from trilemma import engines
 from trilemma.engines.base import Stage, StartUp
+from trilemma.engines.traits import those
 from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Bottleneck, Estimate, Resource, Verdict
 from trilemma.estimate.operators import operators
@@ -39,9 +40,6 @@ from trilemma.timing.pools import Pools, PoolsSpeed
 from trilemma.timing.serving_step import MOST_REQUESTS
 from trilemma.workloads import Serving
 
-#: Engines that hand a cache from a prefill to a decode instance: vLLM's KV connectors, SGLang's --disaggregation-mode,
-#: TensorRT-LLM's context and generation servers.
-DISAGGREGATING = ("vllm", "sglang", "tensorrt-llm")
 _NOTHING_TO_DECODE = "--osl 1 leaves a decode pool nothing to do; use one pool, or give a longer --osl"
 
 
@@ -104,9 +102,9 @@ def _roles(plan: Plan) -> tuple[Pool, Pool]:
 
 
 def _check(plan: Plan, cluster: Cluster, workload: Serving) -> None:
-    if engines.canonical(plan.engine.name) not in DISAGGREGATING:
+    if not engines.traits_of(plan.engine.name).disaggregates:
         raise InputError(
-            f"{plan.engine.name} has no prefill and decode pools; use one pool, or {', '.join(DISAGGREGATING)}"
+            f"{plan.engine.name} has no prefill and decode pools; use one pool, or {', '.join(those('disaggregates'))}"
         )
     if any(pool.options.cpu_offload_bytes for pool in plan.pools):
         raise InputError(

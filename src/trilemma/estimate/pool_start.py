@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from trilemma import engines
 from trilemma.engines.base import StartUp
-from trilemma.engines.vendors import check_vendor
+from trilemma.engines.traits import check_vendor, those
 from trilemma.errors import InputError
 from trilemma.estimate.layouts import check_context, check_layout
 from trilemma.hardware.cluster import Cluster
@@ -45,12 +45,13 @@ def start_pool(pool: Pool, question: ServingQuestion) -> StartUp:
 
 def check_kinds(engine: str, cluster: Cluster) -> None:
     """Refuses cards that ``engine`` does not run on, and cards of several kinds where it shares work out evenly."""
+    traits = engines.traits_of(engine)
     for card in cluster.cards or (cluster.accelerator,):
-        check_vendor(engine, card)
-    if cluster.cards and engine != "llama.cpp":
+        check_vendor(traits, card)
+    if cluster.cards and not traits.mixed_cards:
         raise InputError(
             f"{engine} gives every card the same part of a model, and --gpu names {cluster.name}; name cards of one kind,"
-            " or use llama.cpp"
+            f" or use {' or '.join(those('mixed_cards'))}"
         )
 
 

@@ -32,8 +32,6 @@ from trilemma.workloads import Serving
 
 #: The load that is assumed, and said to be, where none is stated: chat lengths, a few dozen readers.
 ASSUMED_ISL, ASSUMED_OSL, ASSUMED_CONCURRENCY = 1024, 1024, 32
-#: Engines for one reader, unless slots for several are asked for.
-_ONE_READER = ("llama.cpp",)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +104,7 @@ def slots(start: StartUp, *, length: int) -> np.ndarray:
 
 def _readers(plan: Plan) -> int:
     """How many requests at once are assumed: one where the engine serves one reader, or as many as it was given slots for."""
-    if engines.canonical(plan.engine.name) not in _ONE_READER:
+    if not engines.traits_of(plan.engine.name).one_reader:
         return ASSUMED_CONCURRENCY
     return min(int(plan.pool.options.max_seqs or 1), ASSUMED_CONCURRENCY)
 

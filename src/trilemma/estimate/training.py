@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from trilemma.engines.vendors import check_vendor
+from trilemma.engines.training import check_training_vendor
 from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Bottleneck, Estimate, Latency, MemoryEstimate, Resource, SpeedEstimate
 from trilemma.estimate.training_verdict import host_need, training_verdict
@@ -40,7 +40,7 @@ def estimate_training(
     under ``failures`` where these are given. Raises `InputError` for layouts that cannot be.
     """
     model, cluster, workload, plan = question.model, question.cluster, question.workload, question.plan
-    check_vendor("training", cluster.accelerator)
+    check_training_vendor(cluster.accelerator)
     check_training_layout(model, cluster, plan, workload)
     memory = training_memory(model, cluster, plan, workload)
     step = training_step(

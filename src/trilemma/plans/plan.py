@@ -10,6 +10,7 @@ import numpy as np
 
 from trilemma.errors import InputError
 from trilemma.quantities import Numbers
+from trilemma.versions import DEFAULT_ENGINE
 
 _DEGREES = ("tp", "pp", "dp", "ep", "cp", "dcp", "vpp")
 
@@ -97,7 +98,7 @@ class ServeOptions:
 class EngineRef:
     """Which engine runs the plan, and which version of its facts; None asks for the newest known."""
 
-    name: str = "vllm"
+    name: str = DEFAULT_ENGINE
     version: str | None = None
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trilemma.engines import canonical
 from trilemma.engines.deployment.facts import of_engine
 from trilemma.models.architecture import Model, RecurrentState, SoftmaxAttention
 from trilemma.plans import EngineRef, Layout
@@ -56,5 +55,5 @@ def equal_ranks(engine: EngineRef, model: Model) -> bool:
 
 
 def _told(engine: EngineRef) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = of_engine(canonical(engine.name)).get("disaggregated", {})
+    found: Mapping[str, Any] = of_engine(engine.name).get("disaggregated", {})
     return found

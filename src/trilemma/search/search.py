@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from trilemma.engines import canonical
+from trilemma.engines import canonical, traits_of
+from trilemma.engines.traits import those
 from trilemma.errors import InputError
-from trilemma.estimate.disaggregated import DISAGGREGATING
 from trilemma.estimate.layouts import check_context
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
@@ -151,8 +151,8 @@ def pools_possible(pools: PoolsAsked, engine: EngineRef, *, gpus: int, workload:
     Raises `InputError` where only disaggregated plans are asked for and there can be none.
     """
     why = None
-    if canonical(engine.name) not in DISAGGREGATING:
-        why = f"{engine.name} has no prefill and decode pools; use {', '.join(DISAGGREGATING)}"
+    if not traits_of(engine.name).disaggregates:
+        why = f"{engine.name} has no prefill and decode pools; use {', '.join(those('disaggregates'))}"
     elif gpus < 2:
         why = "prefill and decode pools take at least 2 GPUs; give more with --gpu"
     elif workload.osl == 1:

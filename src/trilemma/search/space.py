@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trilemma.engines import traits_of
 from trilemma.errors import InputError
 from trilemma.estimate.layouts import violations
 from trilemma.hardware.accelerator import Accelerator
@@ -21,6 +22,7 @@ from trilemma.plans import Layout, Plan
 from trilemma.quantities import counted
 from trilemma.question import Question, ServingQuestion
 from trilemma.search.quality import weight_quality
+from trilemma.versions import DEFAULT_ENGINE
 from trilemma.workloads import Serving
 
 #: Requests in flight per attention replica that are tried when no load is given, about an eighth apart.
@@ -103,7 +105,7 @@ class Layouts:
 
 
 def layouts(
-    model: Model, *, gpus: int, fixed: Fixed, gpus_per_node: int | None = None, engine: str = "vllm"
+    model: Model, *, gpus: int, fixed: Fixed, gpus_per_node: int | None = None, engine: str = DEFAULT_ENGINE
 ) -> Layouts:
     """Every (tp, pp, dp) whose engines take all of ``gpus``, experts split and spread, less what the engine refuses.
 
@@ -113,7 +115,7 @@ def layouts(
     `InputError` when the degrees given cannot be laid out.
     """
     _check_fixed(fixed, gpus)
-    inside = gpus <= (gpus_per_node or gpus) and engine != "llama.cpp"
+    inside = gpus <= (gpus_per_node or gpus) and traits_of(engine).splits != "layers or rows"
     one_engine = fixed.dp is not None or (_is_dense(model) and inside)
     sizes = [gpus] if one_engine else _divisors(gpus)
     rows = [row for size in sizes for row in _rows(model, size, fixed, alone=not one_engine)]
@@ -122,7 +124,7 @@ def layouts(
     return _lawful(model, rows, gpus=gpus, engine=engine)
 
 
-def engine_layouts(model: Model, *, sizes: Sequence[int], fixed: Fixed, engine: str = "vllm") -> Layouts:
+def engine_layouts(model: Model, *, sizes: Sequence[int], fixed: Fixed, engine: str = DEFAULT_ENGINE) -> Layouts:
     """Layouts of one engine of each of ``sizes`` GPUs, as in `layouts`: replicas of a dense model are engines of their own.
     Degrees settled hold for each engine; sizes that they do not divide have none."""
     rows = [row for size in sizes for row in _rows(model, size, fixed, alone=fixed.dp is None)]
@@ -151,7 +153,7 @@ def _is_dense(model: Model) -> bool:
 
 
 def _lawful(
-    model: Model, rows: list[tuple[int, int, int, int]], *, gpus: int | None = None, engine: str = "vllm"
+    model: Model, rows: list[tuple[int, int, int, int]], *, gpus: int | None = None, engine: str = DEFAULT_ENGINE
 ) -> Layouts:
     """The rows that obey the rules of layouts and of the engine, as many replicas of each as ``gpus`` hold."""
     tp, pp, dp, ep = np.array(rows, dtype=np.int64).T
@@ -168,14 +170,14 @@ def _lawful(
 
 
 def _engine_violations(model: Model, layout: Layout, engine: str) -> dict[str, NDArray[np.bool_]]:
-    """What an engine lays out no model by: llama.cpp splits by layers or by rows of matrices, and by rows no experts."""
-    if engine != "llama.cpp":
+    """What an engine lays out no model by: some split by layers or by rows of matrices, and by rows no experts."""
+    if traits_of(engine).splits != "layers or rows":
         return {}
     tp, pp, dp, ep = (np.asarray(getattr(layout, name)) for name in ("tp", "pp", "dp", "ep"))
-    found = {"llama.cpp splits by layers or by rows, and nothing else": (dp > 1) | (ep > 1) | ((tp > 1) & (pp > 1))}
+    found = {f"{engine} splits by layers or by rows, and nothing else": (dp > 1) | (ep > 1) | ((tp > 1) & (pp > 1))}
     if not _is_dense(model):
         # ggml-org/llama.cpp ggml-cuda: split buffers hold no experts; the mode is deprecated (pull request 22729)
-        found["llama.cpp splits no experts by rows (--split-mode row)"] = tp > 1
+        found[f"{engine} splits no experts by rows (--split-mode row)"] = tp > 1
     return found
 
 
@@ -196,7 +198,7 @@ def joined(tables: Sequence[Layout]) -> Layout:
 
 
 def precisions(
-    model: Model, accelerator: Accelerator, wanted: Sequence[str] | None, *, engine: str = "vllm"
+    model: Model, accelerator: Accelerator, wanted: Sequence[str] | None, *, engine: str = DEFAULT_ENGINE
 ) -> list[Precision]:
     """The ways to store ``model``'s weights on ``accelerator``: those ``wanted``, else as published and every narrower
     scheme that the card and the ``engine`` run.
@@ -207,7 +209,7 @@ def precisions(
     if wanted:
         return [_precision(model, name) for name in wanted]
     published = weight_bytes(model)
-    names = _gguf_mixes(model) if engine == "llama.cpp" else _narrower(model, accelerator)
+    names = _gguf_mixes(model) if traits_of(engine).weights == "gguf" else _narrower(model, accelerator)
     narrower = [_precision(model, name) for name in names]
     return [
         _precision(model, AS_PUBLISHED),
@@ -216,25 +218,25 @@ def precisions(
 
 
 def kv_dtypes(
-    model: Model, accelerator: Accelerator, wanted: Sequence[str] | None, *, engine: str = "vllm"
+    model: Model, accelerator: Accelerator, wanted: Sequence[str] | None, *, engine: str = DEFAULT_ENGINE
 ) -> list[str]:
-    """Cache formats to try: the checkpoint's own, and FP8 where the card has it and the checkpoint does not already; Q8_0 in
-    llama.cpp."""
+    """Cache formats to try: the checkpoint's own, and the engine's narrower one: FP8 where the card has it and the checkpoint
+    does not already, or blocks of a format that any card reads."""
     if wanted:
         return list(wanted)
     asks = model.quantization.kv_format if model.quantization is not None else None
     keeps_tokens = any(not isinstance(mixer, RecurrentState) for mixer in model.mixers)
-    if engine == "llama.cpp":
-        return ["auto", "q8_0"] if keeps_tokens else ["auto"]
-    if keeps_tokens and not (asks or "").startswith("fp8") and "fp8" in accelerator.hardware_formats:
-        return ["auto", "fp8"]
-    return ["auto"]
+    narrow = traits_of(engine).narrow_cache
+    of_card = narrow == "fp8"
+    if of_card and ((asks or "").startswith(narrow) or narrow not in accelerator.hardware_formats):
+        return ["auto"]
+    return ["auto", narrow] if keeps_tokens else ["auto"]
 
 
 def slots_tried(engine: str, *, gpus: int, concurrency: int | None, fixed: Fixed) -> tuple[int | None, ...]:
     """Slots of an engine whose cache is cut into them (llama.cpp ``--parallel``): powers of two up to the load, and what
     engines side by side are left of it. (None,) for engines that admit what their cache holds."""
-    if engine != "llama.cpp" or fixed.max_seqs is not None:
+    if not traits_of(engine).cache_in_slots or fixed.max_seqs is not None:
         return (None,)
     if concurrency is None:
         return _SLOTS

@@ -1,4 +1,4 @@
-"""Images, ports and names of objects that deployment files take from data/deployment.toml."""
+"""Images, ports and names of objects that deployment files take from data/deployment.toml and an engine's own data file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from trilemma.data.plain_toml import read_table
+from trilemma.engines import traits_of
 from trilemma.errors import InputError, shorten
 from trilemma.plans import Plan
 from trilemma.versions import Version
@@ -24,9 +26,13 @@ def facts() -> Mapping[str, Any]:
 
 
 def of_engine(name: str) -> Mapping[str, Any]:
-    """Facts of one engine by its registered name."""
-    found: Mapping[str, Any] = facts()["engines"][name]
-    return found
+    """Facts of one engine: ``[deployment]`` of its data file; empty for one that no files are written for."""
+    return _of_package(traits_of(name).package)
+
+
+@cache
+def _of_package(package: str) -> Mapping[str, Any]:
+    return read_table(f"engines/{package}.toml", "deployment")
 
 
 def of_maker(name: str) -> Mapping[str, Any]:

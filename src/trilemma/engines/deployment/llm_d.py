@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from trilemma.engines.deployment.facts import facts
+from trilemma.engines.deployment.facts import facts, of_engine
 from trilemma.engines.deployment.fleet import Fleet, Group
 from trilemma.engines.deployment.kubernetes import check, comments, deployment, labels, name_of, set_of_nodes
 from trilemma.engines.deployment.pods import engine_container, pod_spec, token, volumes, worker_pod
@@ -78,7 +78,7 @@ def _sidecar(fleet: Fleet) -> dict[str, Any]:
     return {
         "name": "routing-proxy",
         "image": named["sidecar_image"],
-        "args": [*ports, f"--kv-connector={named['connectors'][fleet.engine]}", "--secure-proxy=false"],
+        "args": [*ports, f"--kv-connector={of_engine(fleet.engine)['llm_d_connector']}", "--secure-proxy=false"],
         "ports": [{"name": "sidecar", "containerPort": named["service_port"]}],
         "restartPolicy": "Always",
         "securityContext": {"allowPrivilegeEscalation": False, "runAsNonRoot": True},
@@ -88,7 +88,7 @@ def _sidecar(fleet: Fleet) -> dict[str, Any]:
 def _router(fleet: Fleet) -> str:
     """Values of the router's chart: which pods are its engines, and for pools apart how a request finds both."""
     named = facts()["llm_d"]
-    servers: dict[str, Any] = {} if fleet.engine == "vllm" else {"type": fleet.engine}
+    servers: dict[str, Any] = {} if fleet.engine == named["default_server"] else {"type": fleet.engine}
     router: dict[str, Any] = {"modelServers": {**servers, "matchLabels": found_by(fleet)}}
     if fleet.apart:
         router["epp"] = {

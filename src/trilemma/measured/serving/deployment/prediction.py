@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from trilemma.commands.bounded_yaml import read_text
-from trilemma.engines import DEPLOYED, canonical
+from trilemma.engines import traits_of
 from trilemma.engines.deployment.facts import of_engine
+from trilemma.engines.traits import Benchmark
 from trilemma.errors import InputError, shorten
 from trilemma.models.architecture import Model
 from trilemma.plans import Plan
@@ -24,27 +25,15 @@ _MOST_BYTES = 2**20
 _FIGURES = ("ttft_ms", "tpot_ms")
 #: Requests of a benchmark for each one in flight: enough that the first and last rounds weigh little.
 _ROUNDS = 10
-#: Bench of each engine, and the file that it writes; AIPerf loads the others, at the port that they listen on. ``load`` is
-#: the word of so many at once, or of so many that arrive a second.
-_BENCHES: Mapping[str, tuple[str, str]] = {
-    "vllm": (
-        "vllm bench serve --model {model} --dataset-name random --random-input-len {isl} --random-output-len {osl}"
-        " --ignore-eos {load} --num-prompts {prompts} --save-result --result-filename bench.json",
-        "bench.json",
-    ),
-    "sglang": (
-        "python3 -m sglang.bench_serving --backend sglang --model {model} --dataset-name random --random-input-len {isl}"
-        " --random-output-len {osl} --random-range-ratio 1 {load} --num-prompts {prompts}"
-        " --output-file bench.jsonl",
-        "bench.jsonl",
-    ),
-}
-_OTHER_BENCH = (
-    "aiperf profile --model {model} --url http://localhost:{port} --endpoint-type chat --streaming"
+#: AIPerf loads the engines that have no load generator of their own, at the port that they listen on. ``load`` is the word of
+#: so many at once, or of so many that arrive a second.
+_OTHER_BENCH = Benchmark(
+    command="aiperf profile --model {model} --url http://localhost:{port} --endpoint-type chat --streaming"
     " --synthetic-input-tokens-mean {isl} --output-tokens-mean {osl} {load}"
     " --request-count {prompts} --output-artifact-dir bench",
-    "bench/profile_export_aiperf.json",
+    results="bench/profile_export_aiperf.json",
 )
+_USUAL_PORT = 8000
 #: What a figure may be: lengths in tokens, requests at once, requests a second, milliseconds.
 _MOST = {"isl": 2**30, "osl": 2**30, "concurrency": 2**20, "rate": 1e6, "ms": 1e9}
 _STATISTICS = ("value", "low", "high", "p50", "p99")
@@ -94,14 +83,14 @@ class Bench:
 def bench_for(engine: str, *, model: str, isl: int, osl: int, concurrency: int, rate: float | None = None) -> Bench:
     """How an engine is measured under one load: so many requests at once, or, with ``rate``, arriving at so many a second
     whatever the answers do. ``model`` is the name that it is asked by."""
-    name = canonical(engine)
-    text, results = _BENCHES.get(name, _OTHER_BENCH)
-    port = of_engine(name)["port"] if name in DEPLOYED else 8000
-    at_once = "--max-concurrency" if name in _BENCHES else "--concurrency"
+    own = traits_of(engine).benchmark
+    bench = own or _OTHER_BENCH
+    port = of_engine(engine).get("port", _USUAL_PORT)
+    at_once = "--concurrency" if own is None else "--max-concurrency"
     load = f"{at_once} {concurrency}" if rate is None else f"--request-rate {rate:g}"
     numbers = {"isl": isl, "osl": osl, "prompts": concurrency * _ROUNDS, "port": port}
-    words = [word.format(model=model, **numbers) for word in text.replace("{load}", load).split()]
-    return Bench(words=tuple(words), results=results)
+    words = [word.format(model=model, **numbers) for word in bench.command.replace("{load}", load).split()]
+    return Bench(words=tuple(words), results=bench.results)
 
 
 def prediction_document(estimate: Mapping[str, Any], *, served_as: str) -> dict[str, Any] | None:

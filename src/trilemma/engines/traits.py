@@ -1,0 +1,104 @@
+"""What rooms above ask of an engine without knowing its name: the table ``[traits]`` of its data file, one value each.
+
+An engine is the package ``engines/STEM`` beside the data file ``data/engines/STEM.toml``; listing the folder finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from trilemma.data.digest import DATA
+from trilemma.data.plain_toml import read_table
+from trilemma.errors import InputError
+
+if TYPE_CHECKING:
+    from trilemma.hardware.accelerator import Accelerator
+
+#: Tables of flags and keys stand beside the data files of engines.
+_TABLES = ("_flags", "_keys")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Benchmark:
+    """The engine's own load generator: its command with ``{model}``, ``{isl}`` … in it, and the file that it writes."""
+
+    command: str
+    results: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Traits:
+    """What one engine is called and can do.
+
+    ``label`` is its name as its makers write it, ``package`` its package under ``engines/``, ``listed`` its place where engines
+    are named in a row. ``programs`` start it (consecutive words), ``images`` are patterns of repositories whose entry point is
+    its server. ``splits`` says what it cuts a model by: everything that a layout names, layers or rows of matrices, layers
+    alone. ``narrow_cache`` is the format of a cache below 16 bits. ``attends_alone_by`` is the switch by which replicas of a
+    mixture share experts; None: they always do. ``vendors`` are the makers of the cards it runs on; None: its other facts say so.
+    """
+
+    name: str
+    label: str
+    package: str
+    listed: int
+    aliases: tuple[str, ...] = ()
+    programs: tuple[tuple[str, ...], ...] = ()
+    images: tuple[str, ...] = ()
+    deploys: bool = False
+    disaggregates: bool = False
+    quantises_on_load: bool = False
+    reads_logs: bool = False
+    weights: Literal["checkpoint", "gguf"] = "checkpoint"
+    splits: Literal["all", "layers or rows", "layers"] = "all"
+    mixed_cards: bool = False
+    #: The cache is cut into a part for each request answered at once.
+    cache_in_slots: bool = False
+    #: It serves one reader unless told of more.
+    one_reader: bool = False
+    narrow_cache: str = "fp8"
+    attends_alone_by: str | None = None
+    vendors: tuple[str, ...] | None = None
+    vendors_source: str = ""
+    benchmark: Benchmark | None = None
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether cards hold layers in turn, with one copy of the model in a process."""
+        return self.splits != "all"
+
+
+@cache
+def every() -> Mapping[str, Traits]:
+    """Registered name → traits of every engine, in the order in which they are named."""
+    stems = (path.stem for path in sorted((DATA / "engines").glob("*.toml")) if not path.stem.endswith(_TABLES))
+    found = [(stem, table) for stem in stems if (table := read_table(f"engines/{stem}.toml", "traits"))]
+    engines = sorted((_traits(stem, table) for stem, table in found), key=lambda one: one.listed)
+    return {one.name: one for one in engines}
+
+
+def _traits(stem: str, table: Mapping[str, Any]) -> Traits:
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+    fields["programs"] = tuple(tuple(words) for words in table.get("programs", ()))
+    if "benchmark" in table:
+        fields["benchmark"] = Benchmark(**table["benchmark"])
+    return Traits(package=stem, **fields)
+
+
+def those(trait: str) -> tuple[str, ...]:
+    """The names of the engines that have ``trait``."""
+    return tuple(name for name, one in every().items() if getattr(one, trait))
+
+
+@cache
+def aliases() -> Mapping[str, str]:
+    """Other name → registered name."""
+    return {alias: one.name for one in every().values() for alias in one.aliases}
+
+
+def check_vendor(traits: Traits, accelerator: Accelerator) -> None:
+    """Raise `InputError` where the engine does not run on cards of this maker."""
+    if traits.vendors is not None and accelerator.vendor not in traits.vendors:
+        raise InputError(f"{traits.name} does not run on {accelerator.name}; use a card of {', '.join(traits.vendors)}")
