@@ -22,6 +22,7 @@ from trilemma.engines.deployment import facts, kubernetes, llm_d, llm_d_chart, s
 from trilemma.engines.deployment.fleet import nodes_for
 from trilemma.engines.deployment.yaml_text import yaml_text
 from trilemma.engines.extract import extract
+from trilemma.engines.traits import those
 from trilemma.errors import InputError
 from trilemma.plans import Plan
 
@@ -230,10 +231,10 @@ def test_versions_that_are_none_reach_no_file(engine: str, version: str) -> None
 def test_every_fact_has_its_source() -> None:
     table = facts.facts()
     assert table["as_of"]
-    for engine in table["engines"].values():
+    for engine in map(facts.of_engine, those("deploys")):
         assert engine["source"]
         assert all(":" in pattern for pattern in engine["images"].values())
         assert all(part["source"] for part in (engine.get("disaggregated"), engine.get("router")) if part)
     assert table["kubernetes"]["source"]
     assert all(table["llm_d"][f"{part}_source"] for part in ("servers", "chart", "router"))
-    assert table["engines"]["tensorrt-llm"]["node_name_source"]
+    assert facts.of_engine("tensorrt-llm")["node_name_source"]

@@ -1,0 +1,58 @@
+"""Engines are known by their data files, and rooms above ask for what one can do, never for its name."""
+
+from pathlib import Path
+
+import pytest
+
+import trilemma
+from trilemma import engines
+from trilemma.commands.flags import FlagTable
+from trilemma.data.digest import DATA
+from trilemma.data.plain_toml import read_data
+from trilemma.engines.deployment.facts import of_engine
+from trilemma.engines.traits import every, those
+
+HOUSE = Path(trilemma.__file__).parent
+
+
+def test_every_data_file_with_traits_is_a_package_and_an_engine() -> None:
+    files = {path.stem for path in (DATA / "engines").glob("*.toml") if "\n[traits]\n" in path.read_text()}
+    assert files == {one.package for one in every().values()}
+    for name, one in every().items():
+        assert engines.get(name).name == name == one.name
+        assert (HOUSE / "engines" / one.package).is_dir()
+        assert isinstance(engines.get(name).flags(), FlagTable)  # type: ignore[attr-defined]
+
+
+def test_names_and_aliases_mean_one_engine_each() -> None:
+    words = [word for one in every().values() for word in (one.name, *one.aliases)]
+    assert len(words) == len(set(words))
+    assert all(
+        engines.canonical(word.upper()) == one.name for one in every().values() for word in (one.name, *one.aliases)
+    )
+
+
+@pytest.mark.parametrize("name", every())
+def test_traits_agree_with_the_tables_beside_them(name: str) -> None:
+    one, deployment = every()[name], of_engine(name)
+    assert one.deploys == bool(deployment) == (HOUSE / "engines" / one.package / "deploy.py").exists()
+    assert one.disaggregates == ("disaggregated" in deployment)
+    assert one.reads_logs == (HOUSE / "engines" / one.package / "log.py").exists()
+    assert one.vendors is None or one.vendors_source
+    assert (one.benchmark is None) or {"{model}", "{isl}", "{osl}", "{load}"} <= set(one.benchmark.command.split())
+
+
+def test_known_traits() -> None:
+    assert tuple(every()) == ("vllm", "sglang", "tensorrt-llm", "llama.cpp", "transformers-serve")
+    assert those("disaggregates") == ("vllm", "sglang", "tensorrt-llm")
+    assert those("mixed_cards") == those("cache_in_slots") == ("llama.cpp",)
+    assert [every()[name].in_turn for name in every()] == [False, False, False, True, True]
+
+
+def test_a_table_read_alone_is_what_the_whole_file_holds() -> None:
+    from trilemma.data.plain_toml import read_table
+
+    for one in every().values():
+        whole = read_data(f"engines/{one.package}.toml")
+        assert read_table(f"engines/{one.package}.toml", "traits") == whole["traits"]
+        assert read_table(f"engines/{one.package}.toml", "deployment") == whole.get("deployment", {})
