@@ -153,6 +153,7 @@ def outcome(mutant: Mutant | None, tests: list[str], limit_s: float) -> str:
             import pytest
 
             words = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:cov", "-p", "no:xdist", "--no-header", "--tb=no"]
+            words += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # Hypothesis is imported before the fork
             code = int(pytest.main([*words, *tests]))
         except BaseException:
             code = 9

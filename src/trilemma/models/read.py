@@ -39,6 +39,7 @@ def model_from_config(
     whole.family = whole.text("model_type")
     whole.ignore("spatial_merge_size", "multimodal_projector_bias", "image_token_id", "projector_hidden_act")
     text, reader, partial = _text_part(whole)
+    _fill_in(text)
     dtype = _dtype(whole, text)
     text.dtype = dtype.name
     quantization = read_quantization(config, dtype=dtype, quant_config=quant_config)
@@ -116,6 +117,24 @@ def _inherit(part: Fields, whole: Fields) -> None:
             values[key] = whole.values[key]
     part.values = values
     whole.ignore("tie_word_embeddings")
+
+
+def _fill_in(text: Fields) -> None:
+    """Sizes whose absence means a number in the library's configuration class, and not that there is no such part.
+
+    A key that is there and null says that there is none.
+    """
+    for key, value in _defaults().get(text.family, {}).items():
+        if key not in text.values:
+            text.values = {**text.values, key: value}
+            text.assume(f"{key} is not given; taken as {value}, the default of {text.family}")
+
+
+@cache
+def _defaults() -> dict[str, dict[str, int]]:
+    document = json.loads((DATA / "model_defaults.json").read_text(encoding="utf-8"))
+    types: dict[str, dict[str, int]] = document["types"]
+    return types
 
 
 def _vision_part(whole: Fields, text: Fields) -> Fields | None:
