@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
-from trilemma.models.architecture import (
-    CompressedAttention,
-    LatentAttention,
-    Mixer,
-    RecurrentState,
-    SoftmaxAttention,
-)
-from trilemma.models.cache_law import cache_law, cache_laws
+from trilemma.models.attention import CompressedAttention, LatentAttention, Mixer, RecurrentState, SoftmaxAttention
 from trilemma.models.resolve import load_model
 
 BF16 = catalogue.get("bf16")
@@ -30,7 +23,7 @@ INT4_ROWS = Format(name="int4_per_token_head", bits=4, kind="int", granularity="
 def rate(name: str, *, tp: int = 1, kv_format: Format = BF16) -> float:
     """Bytes a token on one rank, all layers that grow without bound or whose window is not full."""
     model = load_model(name)
-    laws = [(cache_law(mixer, tp=tp, kv_format=kv_format), count) for mixer, count in model.mixers.items()]
+    laws = [(mixer.cache_law(tp=tp, kv_format=kv_format), count) for mixer, count in model.mixers.items()]
     return float(sum(law.bytes_per_token * count / law.stride for law, count in laws))
 
 
@@ -67,7 +60,7 @@ def test_an_mtp_layer_adds_one_layer_of_cache() -> None:
     model = load_model("glm-5.1")
     (layer,) = model.mtp_layers
     assert layer.mixer is not None
-    extra = cache_law(layer.mixer, tp=8, kv_format=FP8).bytes_per_token
+    extra = layer.mixer.cache_law(tp=8, kv_format=FP8).bytes_per_token
     assert rate("glm-5.1", tp=8, kv_format=FP8) + extra == 62_252
 
 
@@ -80,7 +73,7 @@ def test_windows_are_told_apart() -> None:
     ):
         found: dict[tuple[str, Any], int] = {}
         for mixer, count in load_model(name).mixers.items():
-            law = cache_law(mixer, tp=1, kv_format=BF16)
+            law = mixer.cache_law(tp=1, kv_format=BF16)
             found[law.kind, law.window] = found.get((law.kind, law.window), 0) + count
         assert found == kinds, name
 
@@ -89,10 +82,10 @@ def test_delta_net_state() -> None:
     """Qwen3.6-27B: 0.14 GiB of state a request (refusals of vLLM on an RTX 5090): 48 layers of FP32 state and a conv tail."""
     model = load_model("qwen3.6-27b")
     (state,) = (mixer for mixer in model.mixers if isinstance(mixer, RecurrentState))
-    law = cache_law(state, tp=1, kv_format=FP8)
+    law = state.cache_law(tp=1, kv_format=FP8)
     assert law.fixed_bytes == 48 * 128 * 128 * 4 + 10_240 * 3 * 2
     assert round(48 * float(law.fixed_bytes) / 2**30, 2) == 0.14
-    drafts = cache_law(state, tp=1, kv_format=FP8, speculative_tokens=3)
+    drafts = state.cache_law(tp=1, kv_format=FP8, speculative_tokens=3)
     assert drafts.fixed_bytes - law.fixed_bytes == 10_240 * 3 * 2
 
 
@@ -103,13 +96,13 @@ def test_mamba2_groups_are_copied_beyond_their_number() -> None:
     )
     tp = np.array([1, 2, 8, 16])
     conv = np.array([10_240, 5_120, 1_280, (8_192 + 2 * 16 * 128) // 16]) * 3 * 2
-    assert (cache_law(state, tp=tp, kv_format=BF16).fixed_bytes == 128 // tp * 64 * 128 * 4 + conv).all()
+    assert (state.cache_law(tp=tp, kv_format=BF16).fixed_bytes == 128 // tp * 64 * 128 * 4 + conv).all()
 
 
 def test_unequal_keys_and_values() -> None:
     """MiMo-V2-Flash: four KV heads with keys of 192 and values of 128."""
     mixer = SoftmaxAttention(heads=64, kv_heads=4, k_dim=192, v_dim=128)
-    assert cache_law(mixer, tp=1, kv_format=BF16).bytes_per_token == 4 * (192 + 128) * 2
+    assert mixer.cache_law(tp=1, kv_format=BF16).bytes_per_token == 4 * (192 + 128) * 2
 
 
 def test_compressed_attention_keeps_strides_windows_and_states() -> None:
@@ -117,25 +110,25 @@ def test_compressed_attention_keeps_strides_windows_and_states() -> None:
     mixer = CompressedAttention(
         heads=64, head_dim=512, rope_dim=64, q_rank=1024, stride=4, window=128, index_heads=64, index_dim=128
     )
-    parts = {(law.kind, law.bytes_per_token): law for law in cache_laws(mixer, tp=8, kv_format=FP8)}
+    parts = {(law.kind, law.bytes_per_token): law for law in mixer.cache_laws(tp=8, kv_format=FP8)}
     assert parts["compressed", 584].stride == 4
     assert parts["indexer", 132].stride == 4
     assert parts["window", 584].window == 128
     assert parts["compressor", 2 * 2 * 512 * 4].window == 8
     assert parts["compressor", 2 * 2 * 128 * 4].window == 8
-    whole = cache_law(mixer, tp=8, kv_format=FP8)
+    whole = mixer.cache_law(tp=8, kv_format=FP8)
     assert (whole.bytes_per_token, whole.stride) == (584 + 132, 4)
     assert whole.fixed_bytes == 128 * 584 + 8 * (8192 + 2048)
 
 
 def test_layers_that_borrow_a_cache_keep_none() -> None:
     mixer = SoftmaxAttention(heads=8, kv_heads=2, k_dim=256, v_dim=256, shares_cache=True)
-    assert cache_law(mixer, tp=1, kv_format=BF16).bytes_per_token == 0
+    assert mixer.cache_law(tp=1, kv_format=BF16).bytes_per_token == 0
 
 
 def test_cross_attention_keeps_the_image() -> None:
     mixer = SoftmaxAttention(heads=32, kv_heads=8, k_dim=128, v_dim=128, cross_tokens=6404)
-    law = cache_law(mixer, tp=2, kv_format=BF16)
+    law = mixer.cache_law(tp=2, kv_format=BF16)
     assert (law.bytes_per_token, law.fixed_bytes) == (0, 6404 * 4 * 256 * 2)
 
 
@@ -171,7 +164,7 @@ _recurrent = st.builds(
 @given(mixer=st.one_of(_softmax, _latent, _recurrent), kv_format=st.sampled_from([BF16, FP8, INT4_ROWS]))
 def test_more_ranks_never_cost_a_rank_more(mixer: Mixer, kv_format: Format) -> None:
     tp = np.array([1, 2, 4, 8, 16, 32, 64])
-    law = cache_law(mixer, tp=tp, kv_format=kv_format)
+    law = mixer.cache_law(tp=tp, kv_format=kv_format)
     for figure in (np.broadcast_to(law.bytes_per_token, tp.shape), np.broadcast_to(law.fixed_bytes, tp.shape)):
         assert (np.diff(figure) <= 0).all()
         assert (figure >= 0).all()
@@ -179,8 +172,8 @@ def test_more_ranks_never_cost_a_rank_more(mixer: Mixer, kv_format: Format) -> N
 
 @given(mixer=st.one_of(_softmax, _latent, _recurrent), ranks=st.lists(st.integers(1, 128), min_size=1, max_size=6))
 def test_a_table_is_its_rows(mixer: Mixer, ranks: list[int]) -> None:
-    table = cache_law(mixer, tp=np.array(ranks), kv_format=BF16)
+    table = mixer.cache_law(tp=np.array(ranks), kv_format=BF16)
     for row, tp in enumerate(ranks):
-        single = cache_law(mixer, tp=tp, kv_format=BF16)
+        single = mixer.cache_law(tp=tp, kv_format=BF16)
         assert np.broadcast_to(table.bytes_per_token, len(ranks))[row] == single.bytes_per_token
         assert np.broadcast_to(table.fixed_bytes, len(ranks))[row] == single.fixed_bytes

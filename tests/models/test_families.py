@@ -11,15 +11,8 @@ import pytest
 
 from trilemma.errors import InputError
 from trilemma.models import catalogue, families
-from trilemma.models.architecture import (
-    DenseFfn,
-    ExpertFfn,
-    LatentAttention,
-    Model,
-    RecurrentState,
-    SoftmaxAttention,
-    Tensor,
-)
+from trilemma.models.architecture import DenseFfn, ExpertFfn, Model, Tensor
+from trilemma.models.attention import LatentAttention, RecurrentState, SoftmaxAttention
 from trilemma.models.parameters import count
 from trilemma.models.read import model_from_config
 from trilemma.models.resolve import load_model

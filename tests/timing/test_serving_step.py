@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from timing_cases import BF16, FP8, INT4, card, cluster, figure, llama_70b, mixture
 
-from trilemma.models.architecture import LatentAttention, RecurrentState, SoftmaxAttention
+from trilemma.models.attention import LatentAttention, RecurrentState, SoftmaxAttention
 from trilemma.plans import Layout
 from trilemma.timing import Machine, concurrency_for_rate, decode_step, model_work, prefill_pass, serving_speed
 from trilemma.timing.attention import decode_work, prefill_work

@@ -7,16 +7,8 @@ from dataclasses import replace
 from trilemma.formats.formats import Format
 from trilemma.hardware.accelerator import Accelerator, Figure, Link
 from trilemma.hardware.cluster import Cluster
-from trilemma.models.architecture import (
-    DenseFfn,
-    ExpertFfn,
-    Layer,
-    Model,
-    Quantization,
-    Shard,
-    SoftmaxAttention,
-    Tensor,
-)
+from trilemma.models.architecture import DenseFfn, ExpertFfn, Layer, Model, Quantization, Shard, Tensor
+from trilemma.models.attention import SoftmaxAttention
 
 BF16 = Format(name="bf16", bits=16)
 FP8 = Format(name="fp8_tensor", bits=8, granularity="tensor", scale_bits=32)

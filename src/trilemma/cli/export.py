@@ -143,7 +143,6 @@ def _fleet(estimate: Mapping[str, Any], path: str, target: str, *, contained: bo
     """
     from trilemma.engines import canonical, deployer
     from trilemma.engines.translation import for_engine
-    from trilemma.models.architecture import LatentAttention
     from trilemma.plans.document import plan_from_document
 
     inputs = _object(estimate.get("inputs"), "inputs", path)
@@ -165,7 +164,7 @@ def _fleet(estimate: Mapping[str, Any], path: str, target: str, *, contained: bo
         version=version if isinstance(version, str) and own == engine else None,
         maker=_maker(cluster),
         per_node=per_node if whole else None,
-        latent=None if known is None else any(isinstance(mixer, LatentAttention) for mixer in known.mixers),
+        latent=None if known is None else any(mixer.is_latent for mixer in known.mixers),
     )
     if known is not None:
         _check_handover(known, translated, engine)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from trilemma.formats.formats import Format
-from trilemma.models.architecture import CompressedAttention, LatentAttention, Layer, RecurrentState, SoftmaxAttention
-from trilemma.models.cache_law import CacheLaw, cache_laws
+from trilemma.models.architecture import Layer
+from trilemma.models.cache_law import CacheLaw
 from trilemma.quantities import Numbers
 
 
@@ -48,27 +48,27 @@ def layer_caches(
 
 def _of_layer(layer: Layer, tp: Numbers, keys: Format, values: Format, draft_tokens: int) -> LayerCache:
     mixer = layer.mixer
-    if mixer is None or (isinstance(mixer, SoftmaxAttention) and mixer.shares_cache):
+    if mixer is None or mixer.borrows_cache:
         return LayerCache(full=np.zeros(np.shape(tp)))
-    laws = cache_laws(mixer, tp=tp, kv_format=keys, speculative_tokens=draft_tokens)
-    if isinstance(mixer, RecurrentState):
+    laws = mixer.cache_laws(tp=tp, kv_format=keys, speculative_tokens=draft_tokens)
+    if mixer.keeps_state:
         return LayerCache(state=np.asarray(laws[0].fixed_bytes, dtype=float))
-    if isinstance(mixer, SoftmaxAttention):
+    share = mixer.key_share
+    if values is not keys and share is not None:
+        others = mixer.cache_laws(tp=tp, kv_format=values)
+        laws = tuple(
+            replace(law, bytes_per_token=np.asarray(law.bytes_per_token, dtype=float) * share
+                    + np.asarray(other.bytes_per_token, dtype=float) * (1 - share))
+            for law, other in zip(laws, others, strict=True)
+        )  # fmt: skip
+    if mixer.look_back is not None:
         rate = np.asarray(laws[0].bytes_per_token, dtype=float)
-        if values is not keys and mixer.k_dim + mixer.v_dim:
-            other = np.asarray(cache_laws(mixer, tp=tp, kv_format=values)[0].bytes_per_token, dtype=float)
-            share = mixer.k_dim / (mixer.k_dim + mixer.v_dim)
-            rate = rate * share + other * (1 - share)
-        if laws[0].window:
-            return LayerCache(window=rate, span=laws[0].window, full=np.zeros(np.shape(tp)))
-        return LayerCache(full=rate, state=np.asarray(laws[0].fixed_bytes, dtype=float))
-    if isinstance(mixer, (LatentAttention, CompressedAttention)):
-        return _of_parts(laws, tp)
-    raise AssertionError(f"no cache law for {type(mixer).__name__}")
+        return LayerCache(window=rate, span=mixer.look_back[1], full=np.zeros(np.shape(tp)))
+    return _of_parts(laws, tp)
 
 
 def _of_parts(laws: Sequence[CacheLaw], tp: Numbers) -> LayerCache:
-    """Latent and compressed layers: what grows, strides counted; windows and compressor states of a sequence as fixed."""
+    """What grows, strides counted; windows and compressor states of a sequence as fixed."""
     zero = np.zeros(np.shape(tp))
     growing = [law for law in laws if law.window is None]
     bounded = [law for law in laws if law.window is not None]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from trilemma.errors import Caution, InputError
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
-from trilemma.models.architecture import LatentAttention, Model, Tensor
+from trilemma.models.architecture import Model, Tensor
 from trilemma.models.quantized import requantize
 from trilemma.plans import ServeOptions
 
@@ -70,7 +70,7 @@ def absorbed_copies(model: Model) -> list[Tensor]:
     vllm/model_executor/layers/attention/mla_attention.py, process_weights_after_loading, and SGLang's
     models/deepseek_v2.py, post_load_weights: views where the matrix is 16-bit.
     """
-    latent = {layer.index for layer in model.layers if isinstance(layer.mixer, LatentAttention)}
+    latent = {layer.index for layer in model.layers if layer.mixer is not None and layer.mixer.is_latent}
     wide = catalogue.get("bf16")
     return [
         replace(tensor, name=f"{tensor.name}.absorbed", format=wide)

@@ -17,7 +17,7 @@ from trilemma.engines.loading import weights_relative
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.memory.ledger import Ledger, Line
 from trilemma.memory.weights import RankWeights, WeightTable, rank_weights
-from trilemma.models.architecture import CompressedAttention, DenseFfn, ExpertFfn, Model, Tensor
+from trilemma.models.architecture import DenseFfn, ExpertFfn, Model, Tensor
 from trilemma.quantities import GIB, MIB, Numbers, ceil_div
 
 #: Cards whose fast link joins at least this many stand behind a switch; bridges join two.
@@ -142,7 +142,7 @@ def half_widths(model: Model, lines: Mapping[str, Any], *, known: bool) -> dict[
 
 def pool_unknown(model: Model, pool_bytes: Any) -> Any:
     """How far a pool of compressed attention may be off: its windows and states are sized by rules that are not followed."""
-    compressed = any(isinstance(mixer, CompressedAttention) for mixer in model.mixers)
+    compressed = any(mixer.is_compressed for mixer in model.mixers)
     share = coefficients()["spread"]["compressed_pool_relative"] if compressed else 0.0
     return share * np.maximum(pool_bytes, 0)
 

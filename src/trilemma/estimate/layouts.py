@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from trilemma.errors import InputError
-from trilemma.models.architecture import ExpertFfn, Model, RecurrentState
+from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans import Layout
 from trilemma.quantities import counted
 
@@ -24,15 +24,13 @@ def violations(model: Model, layout: Layout) -> Mapping[str, np.ndarray]:
     """
     tp, pp, ep, dcp = (np.asarray(value) for value in (layout.tp, layout.pp, layout.ep, layout.dcp))
     broken: dict[str, np.ndarray] = {}
-    heads = {mixer.heads for mixer in model.mixers if not isinstance(mixer, RecurrentState)}
+    heads = {mixer.heads for mixer in model.mixers if not mixer.keeps_state}
     for count in sorted(heads):
         broken[f"tp does not divide the {count} attention heads"] = count % tp != 0
-    kv_heads = {mixer.kv_heads for mixer in model.mixers if hasattr(mixer, "kv_heads")}
+    kv_heads = {mixer.cache_heads for mixer in model.mixers if mixer.cache_heads is not None}
     for count in sorted(kv_heads):
         broken[f"tp and the {count} KV heads do not divide each other"] = (count % tp != 0) & (tp % count != 0)
-    states = {
-        count for mixer in model.mixers if isinstance(mixer, RecurrentState) for count in (mixer.heads, mixer.key_heads)
-    }
+    states = {count for mixer in model.mixers for count in mixer.state_heads}
     for count in sorted(states):
         broken[f"tp does not divide the {count} linear-attention heads"] = (count % tp != 0) & (tp % count != 0)
     broken[f"more pipeline stages than the {counted(len(model.layers), 'layer')}"] = pp > len(model.layers)

@@ -9,7 +9,7 @@ from trilemma.memory.activations import Shards, kept_tensors, tensor_bytes, trai
 from trilemma.memory.layer_facts import kinds
 from trilemma.memory.saved_tensors import layer_tensors, normalisation
 from trilemma.memory.traits import implementation_facts, modelling_traits
-from trilemma.models.architecture import LatentAttention, Model, SoftmaxAttention
+from trilemma.models.architecture import Model
 from trilemma.plans.training import TrainingPlan
 
 
@@ -35,7 +35,7 @@ def forward_saved(model: Model, plan: TrainingPlan, *, seq: int) -> tuple[SavedR
     log-probabilities, from which the loss is taken. Latent attention under sdpa is counted as a CPU runs it.
     """
     traits = modelling_traits(implementation_facts(plan.implementation)["modelling"], model.family)
-    latent = any(isinstance(mixer, LatentAttention) for mixer in model.mixers)
+    latent = any(mixer.is_latent for mixer in model.mixers)
     attention = "math" if latent and plan.attention == "sdpa" else plan.attention
     fmt = catalogue.get(plan.recipe.activations)
     tokens = int(plan.micro_batch) * seq
@@ -69,9 +69,4 @@ def _rotary_dim(model: Model) -> int:
     """Width of rotary tables; 0 where positions are learned."""
     if any(tensor.name.endswith(("wpe.weight", "position_embeddings.weight")) for tensor in model.tensors):
         return 0
-    for mixer in model.mixers:
-        if isinstance(mixer, SoftmaxAttention):
-            return mixer.k_dim
-        if isinstance(mixer, LatentAttention):
-            return mixer.rope_dim
-    return 0
+    return next((mixer.rotary_width for mixer in model.mixers if mixer.rotary_width), 0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trilemma.models.architecture import ExpertFfn, Ffn, Mixer, Model, Tensor
+from trilemma.models.architecture import ExpertFfn, Ffn, Model, Tensor
+from trilemma.models.attention import Mixer
 
 #: Roles whose products share the output of a layer's first norm as input, and of its second.
 _MIXER_INPUTS = (

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, assert_never
 
 from trilemma.memory.layer_facts import LayerFacts
 from trilemma.memory.traits import Traits
-from trilemma.models.architecture import DenseFfn, ExpertFfn, LatentAttention, RecurrentState, SoftmaxAttention
+from trilemma.models.architecture import DenseFfn, ExpertFfn
+from trilemma.models.attention import CompressedAttention, LatentAttention, RecurrentState, SoftmaxAttention
 
 #: How tensor parallelism cuts a saved tensor: along the sequence (where sequence parallelism is on), along heads or
 #: columns, not at all.
@@ -63,8 +64,10 @@ def layer_tensors(facts: LayerFacts, traits: Traits, *, attention: str) -> tuple
                 found += _latent_attention(mixer, facts, traits, attention)
             case RecurrentState():
                 found += _recurrent(mixer)
-            case _:
+            case CompressedAttention():
                 found += _compressed(facts)
+            case _:
+                assert_never(mixer)
     if ffn is not None:
         # Halves side by side share one norm and so one input.
         if mixer is None or facts.norms > 1:

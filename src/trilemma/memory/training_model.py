@@ -16,7 +16,7 @@ from trilemma.memory.saved_tensors import SavedTensor
 from trilemma.memory.training_buffers import Placeholder, placeholders
 from trilemma.memory.training_state import StateTable, TensorCosts
 from trilemma.memory.traits import Traits, implementation_facts, modelling_traits
-from trilemma.models.architecture import CompressedAttention, LatentAttention, Model, RecurrentState, Tensor
+from trilemma.models.architecture import Model, Tensor
 from trilemma.plans.training import TrainingPlan
 from trilemma.workloads import TrainingWorkload
 
@@ -131,8 +131,8 @@ def _cautions(
     model: Model, found: tuple[LayerFacts, ...], plan: TrainingPlan, workload: TrainingWorkload
 ) -> tuple[Caution, ...]:
     notes: list[Caution] = []
-    mixers = [kind.mixer for kind in found]
-    if any(isinstance(mixer, (RecurrentState, CompressedAttention)) for mixer in mixers):
+    mixers = [kind.mixer for kind in found if kind.mixer is not None]
+    if any(not mixer.saved_measured for mixer in mixers):
         notes.append(
             Caution(
                 code="saved_tensors_assumed",
@@ -153,7 +153,7 @@ def _cautions(
                 " collectives stay alive and the peak rises",
             )
         )
-    if any(isinstance(mixer, LatentAttention) for mixer in mixers) and plan.attention == "eager":
+    if any(mixer.is_latent for mixer in mixers) and plan.attention == "eager":
         notes.append(
             Caution(code="latent_eager", message="eager latent attention is counted like eager softmax attention")
         )

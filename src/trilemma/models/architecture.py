@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from trilemma.errors import InputError
 from trilemma.formats.formats import Format
+from trilemma.models.attention import Mixer
 
 Part = Literal["embedding", "layers", "head", "vision", "mtp"]
 #: How tensor parallelism cuts a tensor: by output rows, by input columns, by vocabulary rows, or not at all.
@@ -48,81 +49,6 @@ class Tensor:
     @property
     def bytes(self) -> int:
         return self.format.storage_bytes(self.shape)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SoftmaxAttention:
-    """Attention that keeps K and V per token: MHA, GQA, MQA; ``window`` or ``chunk`` bound what it looks back on."""
-
-    heads: int
-    kv_heads: int
-    k_dim: int
-    v_dim: int
-    window: int | None = None
-    chunk: int | None = None
-    #: This layer reads the cache of another layer and keeps none of its own (cross-layer sharing).
-    shares_cache: bool = False
-    #: Learned per-head sink logits.
-    sinks: bool = False
-    #: Cross-attention: tokens of an encoder (not of the text) whose K and V a sequence keeps; 0 for self-attention.
-    cross_tokens: int = 0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LatentAttention:
-    """MLA (DeepSeek-V2, 2024): one latent of ``kv_rank`` plus a rope key of ``rope_dim`` per token, shared by all heads."""
-
-    heads: int
-    q_rank: int | None
-    kv_rank: int
-    nope_dim: int
-    rope_dim: int
-    v_dim: int
-    #: Sparse indexer (DeepSeek-V3.2): its own key per token and the number of tokens attended to; None without.
-    index_heads: int | None = None
-    index_dim: int | None = None
-    index_topk: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CompressedAttention:
-    """Attention over one stored latent per ``stride`` tokens beside a sliding window of the newest (DeepSeek-V4).
-
-    ``stride`` 0 marks a layer that keeps the window only.
-    """
-
-    heads: int
-    head_dim: int
-    rope_dim: int
-    q_rank: int
-    stride: int
-    window: int
-    index_heads: int | None = None
-    index_dim: int | None = None
-    index_topk: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecurrentState:
-    """A layer that keeps a constant state instead of a cache: Mamba-1 or -2, gated delta net, Kimi delta, lightning attention.
-
-    Per sequence: a recurrent state of ``heads × state_rows × state_columns`` in ``state_format`` and a convolution tail of
-    ``conv_channels × (conv_width − 1)`` in ``conv_format``. ``key_heads`` cuts q and k of linear attention under tensor
-    parallelism and is the number of groups of Mamba-2 (the rank of the step size in Mamba-1, whose heads are channels).
-    """
-
-    kind: Literal["mamba1", "mamba2", "gated_delta_net", "kimi_delta", "lightning"]
-    heads: int
-    key_heads: int
-    state_rows: int
-    state_columns: int
-    conv_channels: int
-    conv_width: int
-    state_format: str = "fp32"
-    conv_format: str = "bf16"
-
-
-Mixer: TypeAlias = SoftmaxAttention | LatentAttention | CompressedAttention | RecurrentState
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,18 +7,9 @@ from typing import Any
 
 from trilemma.formats import catalogue as formats
 from trilemma.models import parameters
-from trilemma.models.architecture import (
-    CompressedAttention,
-    DenseFfn,
-    ExpertFfn,
-    LatentAttention,
-    Layer,
-    Mixer,
-    Model,
-    RecurrentState,
-    SoftmaxAttention,
-)
-from trilemma.models.cache_law import CacheLaw, cache_law
+from trilemma.models.architecture import DenseFfn, ExpertFfn, Layer, Model
+from trilemma.models.attention import Mixer
+from trilemma.models.cache_law import CacheLaw
 from trilemma.quantities import GIB
 
 SCHEMA = "trilemma/model@1"
@@ -82,7 +73,7 @@ def layers_by_kind(model: Model) -> dict[str, int]:
 
 
 def _law(mixer: Mixer) -> CacheLaw:
-    return cache_law(mixer, tp=1, kv_format=formats.get("bf16"))
+    return mixer.cache_law(tp=1, kv_format=formats.get("bf16"))
 
 
 def _quantization(model: Model) -> dict[str, Any] | None:
@@ -106,33 +97,11 @@ def _cache_row(mixer: Mixer, count: int, law: CacheLaw) -> dict[str, Any]:
         "fixed_bytes": law.fixed_bytes,
         "stride": law.stride,
         "shard": law.shard,
-        "formula": cache_formula(mixer),
+        "formula": mixer.cache_formula,
     }
     if law.window is not None:
         row["window"] = law.window
     return row
-
-
-def cache_formula(mixer: Mixer) -> str:
-    """The law of one layer in words and numbers."""
-    match mixer:
-        case SoftmaxAttention(shares_cache=True):
-            return "none of its own: reads the cache of an earlier layer"
-        case SoftmaxAttention():
-            text = f"ceil({mixer.kv_heads} KV heads / tp) x ({mixer.k_dim} + {mixer.v_dim}) x bytes"
-            return f"{mixer.cross_tokens} image tokens x {text}" if mixer.cross_tokens else text
-        case LatentAttention():
-            text = f"({mixer.kv_rank} + {mixer.rope_dim}) x bytes on every rank"
-            return f"{text} + {mixer.index_dim} + 4 for the indexer" if mixer.index_dim else text
-        case CompressedAttention():
-            if mixer.stride <= 1:
-                return f"{mixer.head_dim} x bytes for the last {mixer.window} tokens, on every rank"
-            text = f"{mixer.head_dim} x bytes per {mixer.stride} tokens and for the last {mixer.window}, on every rank"
-            return f"{text} + {mixer.index_dim} + 4 for the indexer" if mixer.index_dim else text
-        case RecurrentState():
-            state = f"{mixer.heads}/tp x {mixer.state_rows} x {mixer.state_columns} x {mixer.state_format}"
-            tail = f"{mixer.conv_channels}/tp x {max(mixer.conv_width - 1, 0)} x {mixer.conv_format}"
-            return f"{state} + {tail} per sequence" if mixer.conv_channels else f"{state} per sequence"
 
 
 def render_model(model: Model, *, explain: bool = False) -> str:

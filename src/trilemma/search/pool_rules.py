@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trilemma.engines.deployment.facts import of_engine
-from trilemma.models.architecture import Model, RecurrentState, SoftmaxAttention
+from trilemma.models.architecture import Model
 from trilemma.plans import EngineRef, Layout
 from trilemma.versions import padded, parse_version
 
@@ -29,7 +29,7 @@ def pairs_refused(engine: EngineRef, model: Model, prefill: Layout, decode: Layo
     if equal_ranks(engine, model):
         why = f"{engine.name} hands states or windows over between equal tensor parallel degrees only"
         found[why] = tp != other
-    heads = min((mixer.kv_heads for mixer in model.mixers if isinstance(mixer, SoftmaxAttention)), default=None)
+    heads = min((mixer.cache_heads for mixer in model.mixers if mixer.cache_heads is not None), default=None)
     if not told.get("narrows_below_heads", True) and heads is not None:
         why = f"{engine.name}: prefill of more ranks than decode and than the {heads} KV heads"
         found[why] = (tp > other) & (tp > heads)
@@ -45,10 +45,9 @@ def pairs_refused(engine: EngineRef, model: Model, prefill: Layout, decode: Layo
 
 def equal_ranks(engine: EngineRef, model: Model) -> bool:
     """Whether both pools need one tensor parallel degree, for what the layers of ``model`` keep."""
-    softmax = [mixer for mixer in model.mixers if isinstance(mixer, SoftmaxAttention)]
-    bounded = {mixer.window is not None or mixer.chunk is not None for mixer in softmax}
+    bounded = {mixer.look_back is not None for mixer in model.mixers if mixer.cache_heads is not None}
     kept = {
-        "states": any(isinstance(mixer, RecurrentState) for mixer in model.mixers),
+        "states": any(mixer.keeps_state for mixer in model.mixers),
         "windows": len(bounded) > 1,
     }
     return any(kept[kind] for kind in _told(engine).get("equal_ranks", ()))

@@ -14,7 +14,7 @@ from trilemma.errors import InputError
 from trilemma.estimate.layouts import violations
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
-from trilemma.models.architecture import ExpertFfn, Model, RecurrentState
+from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.models.catalogue import hub_id
 from trilemma.models.parameters import weight_bytes
 from trilemma.models.quantized import find_scheme, requantize
@@ -225,7 +225,7 @@ def kv_dtypes(
     if wanted:
         return list(wanted)
     asks = model.quantization.kv_format if model.quantization is not None else None
-    keeps_tokens = any(not isinstance(mixer, RecurrentState) for mixer in model.mixers)
+    keeps_tokens = any(not mixer.keeps_state for mixer in model.mixers)
     narrow = traits_of(engine).narrow_cache
     of_card = narrow == "fp8"
     if of_card and ((asks or "").startswith(narrow) or narrow not in accelerator.hardware_formats):

@@ -12,7 +12,7 @@ import numpy as np
 
 from trilemma.errors import InputError
 from trilemma.memory.pipeline_stages import V_SHAPED
-from trilemma.models.architecture import ExpertFfn, Model, RecurrentState
+from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans.training import TrainingPlan
 from trilemma.workloads import TrainingWorkload
 
@@ -64,10 +64,10 @@ def _head_rules(model: Model, plan: TrainingPlan, tp: Any, cp: Any) -> dict[str,
     broken: dict[str, np.ndarray] = {}
     exchanged = cp if plan.cp_exchange == "all_to_all" else np.ones_like(cp)
     for count in sorted({mixer.heads for mixer in model.mixers}):
-        recurrent = all(isinstance(mixer, RecurrentState) for mixer in model.mixers if mixer.heads == count)
+        recurrent = all(mixer.keeps_state for mixer in model.mixers if mixer.heads == count)
         name = "linear-attention heads" if recurrent else "attention heads"
         broken[f"tp does not divide the {count} {name}"] = count % (tp * exchanged) != 0
-    for count in sorted({mixer.kv_heads for mixer in model.mixers if hasattr(mixer, "kv_heads")}):
+    for count in sorted({mixer.cache_heads for mixer in model.mixers if mixer.cache_heads is not None}):
         broken[f"tp and the {count} KV heads do not divide each other"] = (count % tp != 0) & (tp % count != 0)
     return broken
 

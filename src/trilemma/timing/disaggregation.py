@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from trilemma.formats.formats import Format
-from trilemma.models.cache_law import cache_laws
 from trilemma.plans import Layout
 from trilemma.quantities import Numbers
 from trilemma.timing.collectives import point_to_point_s
@@ -154,7 +153,7 @@ def prompt_cache_bytes(work: ModelWork, layout: Layout, *, tokens: Numbers, kv_f
     """Bytes of cache and states that a prompt of ``tokens`` leaves on each rank, by the law of each layer's cache."""
     total: Any = np.float64(0.0)
     for mixer, count in work.mixers:
-        for law in cache_laws(mixer, tp=layout.tp, kv_format=kv_format):
+        for law in mixer.cache_laws(tp=layout.tp, kv_format=kv_format):
             kept = np.minimum(tokens, law.window if law.window is not None else np.inf) / law.stride
             total = total + count * (law.fixed_bytes + law.bytes_per_token * kept)
     return total / np.asarray(layout.pp)

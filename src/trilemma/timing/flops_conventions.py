@@ -9,7 +9,6 @@ from typing import Literal, get_args
 
 from trilemma.errors import InputError, shorten
 from trilemma.formats import catalogue
-from trilemma.models.architecture import LatentAttention, RecurrentState, SoftmaxAttention
 from trilemma.timing.attention import prefill_work
 from trilemma.timing.training_operators import TrainingWork
 
@@ -29,14 +28,10 @@ def attention_flops_per_token(work: TrainingWork, seq: int, *, causal: bool) -> 
     fmt = catalogue.get("bf16")
     total = 0.0
     for mixer, count in work.mixers:
-        if causal or isinstance(mixer, RecurrentState):
+        if causal:
             one = float(prefill_work(mixer, tokens=seq, cached=0, tp=1, kv_format=fmt).flops) / seq
-        elif isinstance(mixer, SoftmaxAttention):
-            one = 2.0 * mixer.heads * (mixer.k_dim + mixer.v_dim) * seq
-        elif isinstance(mixer, LatentAttention):
-            one = 2.0 * mixer.heads * (mixer.nope_dim + mixer.rope_dim + mixer.v_dim) * seq
         else:
-            one = 2.0 * float(prefill_work(mixer, tokens=seq, cached=0, tp=1, kv_format=fmt).flops) / seq
+            one = mixer.unmasked_flops(seq)
         total += count * one
     return total
 

@@ -14,17 +14,8 @@ import numpy as np
 
 from trilemma.formats.formats import Format
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.models.architecture import (
-    CompressedAttention,
-    ExpertFfn,
-    LatentAttention,
-    Layer,
-    Mixer,
-    Model,
-    RecurrentState,
-    Shard,
-    Tensor,
-)
+from trilemma.models.architecture import ExpertFfn, Layer, Model, Shard, Tensor
+from trilemma.models.attention import Mixer
 from trilemma.quantities import Numbers, ceil_div
 from trilemma.timing.attention import Work
 from trilemma.timing.roofline import compute_format
@@ -35,12 +26,8 @@ if TYPE_CHECKING:
 
 _ACTIVATION_BYTES = 2
 
-#: Kernels launched by one layer beside attention and grouped experts, projections fused as serving engines fuse them:
-#: norm, qkv, rope with cache write, output; MLA adds its low-rank pairs and absorbed products; recurrent layers
-#: convolution and gates.
-_MIXER_KERNELS = {LatentAttention: 9, CompressedAttention: 9, RecurrentState: 7}
-_OTHER_MIXER_KERNELS = 4
-#: Norm, gate-up, activation, down; with experts: norm, router, choice, permutation, sum.
+#: Kernels of one feed-forward beside grouped experts: norm, gate-up, activation, down; with experts: norm, router,
+#: choice, permutation, sum.
 _DENSE_FFN_KERNELS = 4
 _EXPERT_FFN_KERNELS = 5
 
@@ -289,7 +276,7 @@ def expert_products_of(
 def _kernels(layer: Layer) -> int:
     count = 0
     if layer.mixer is not None:
-        count += _MIXER_KERNELS.get(type(layer.mixer), _OTHER_MIXER_KERNELS)
+        count += layer.mixer.serving_kernels
     if layer.ffn is not None:
         count += _EXPERT_FFN_KERNELS if isinstance(layer.ffn, ExpertFfn) else _DENSE_FFN_KERNELS
     return count

@@ -9,15 +9,8 @@ import numpy as np
 
 from trilemma.formats.formats import Format
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.models.architecture import (
-    ExpertFfn,
-    LatentAttention,
-    Mixer,
-    Model,
-    RecurrentState,
-    SoftmaxAttention,
-    Tensor,
-)
+from trilemma.models.architecture import ExpertFfn, Model, Tensor
+from trilemma.models.attention import Mixer
 from trilemma.plans import Layout
 from trilemma.quantities import ceil_div
 from trilemma.timing.operators import Units
@@ -124,37 +117,12 @@ def _attention(
 ) -> Iterator[KernelCall]:
     cache = "bf16_kv8" if kv_format.bits <= 8 else "bf16"
     for mixer, count in mixers.items():
-        if isinstance(mixer, SoftmaxAttention):
-            window = mixer.window or mixer.chunk or 0
-            shapes = {
-                "batch": rows, "context": context, "heads": float(ceil_div(mixer.heads, tp)),
-                "kv_heads": float(ceil_div(mixer.kv_heads, tp)), "head_dim": float(mixer.k_dim),
-                "window": float(window),
-            }  # fmt: skip
-            what = f"attention, window {window}" if window else "attention"
+        one = mixer.decode_kernel(batch=rows, context=context, tp=tp)
+        if one is not None:
             yield KernelCall(
-                line="attention", what=what, kernel="decode_attention", dtype=cache, count=count, shapes=shapes,
-                head_dim=mixer.k_dim, windowed=window > 0,
+                line="attention", what=one.what, kernel=one.kernel, dtype=cache if one.reads_cache else "bf16",
+                count=count, shapes=one.shapes, head_dim=one.head_dim, windowed=one.windowed,
             )  # fmt: skip
-        elif isinstance(mixer, LatentAttention):
-            seen = min(context, mixer.index_topk or np.inf)
-            shapes = {"batch": rows, "context": seen, "heads": float(ceil_div(mixer.heads, tp))}
-            yield KernelCall(
-                line="attention", what="latent attention", kernel="mla_decode", dtype=cache, count=count, shapes=shapes
-            )
-        elif isinstance(mixer, RecurrentState):
-            shapes = {
-                "batch": rows, "heads": float(ceil_div(mixer.heads, tp)),
-                "key_dim": float(mixer.state_rows), "value_dim": float(mixer.state_columns),
-            }  # fmt: skip
-            yield KernelCall(
-                line="attention",
-                what="recurrent state",
-                kernel="state_decode",
-                dtype="bf16",
-                count=count,
-                shapes=shapes,
-            )
 
 
 def _experts(model: Model, units: Units, rows: float, *, tp: int, dp: int, ep: int) -> Iterator[KernelCall]:

@@ -259,7 +259,7 @@ def _attention(
     flops, narrow, scan, traffic = (0.0 * sequences * tp for _ in range(4))
     for mixer, count in work.mixers:
         one = prefill_work(mixer, tokens=workload.seq, cached=0, tp=tp, kv_format=fmt).flops * sequences * count
-        width = getattr(mixer, "v_dim", None) or getattr(mixer, "head_dim", None)
+        width = mixer.value_width
         if width is None:
             scan = scan + one
             continue
@@ -295,7 +295,7 @@ def _context(work: TrainingWork, plan: TrainingPlan, rows: Any, tp: Any, fabric:
     cp = _float(plan.layout.cp)
     sent = rows * work.kv_width / tp * _HALF_BYTES * (cp - 1)
     if plan.cp_exchange == "all_to_all":
-        queries = sum(count * getattr(mixer, "heads", 0) * getattr(mixer, "v_dim", 0) for mixer, count in work.mixers)
+        queries = sum(count * mixer.heads * (mixer.value_width or 0) for mixer, count in work.mixers)
         sent = rows * (work.kv_width + 2.0 * queries) / tp * _HALF_BYTES * (cp - 1) / cp
     inside = members_near(cp, plan.layout.tp, fabric.near_ranks) >= cp
     return np.where(inside, sent, 0.0), np.where(inside, 0.0, sent)

@@ -12,25 +12,13 @@ from functools import lru_cache
 
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
-from trilemma.models.architecture import (
-    CompressedAttention,
-    DenseFfn,
-    ExpertFfn,
-    LatentAttention,
-    Layer,
-    Mixer,
-    Model,
-    RecurrentState,
-    SoftmaxAttention,
-    Tensor,
-)
+from trilemma.models.architecture import DenseFfn, ExpertFfn, Layer, Model, Tensor
+from trilemma.models.attention import Mixer
 from trilemma.timing.operators import ByIdentity, ExpertProducts, Products, expert_products_of, products_of
 
 #: First words of the roles of matrices that low-precision training leaves in 16 bits beside embedding and output matrix.
 _SIXTEEN_BIT_ROLES = ("router", "norm", "bias", "table", "hyper")
-#: Kernels of one forward pass of a layer beside its matrix products; measured launch times multiply this count.
-_MIXER_KERNELS = {LatentAttention: 16, CompressedAttention: 18, RecurrentState: 14}
-_SOFTMAX_KERNELS = 9
+#: Kernels of one forward pass of a feed-forward beside its matrix products; measured launch times multiply this count.
 _DENSE_FFN_KERNELS = 5
 _EXPERT_FFN_KERNELS = 18
 
@@ -140,7 +128,7 @@ def _training_work(same: ByIdentity, mtp: bool) -> TrainingWork:
         exchanged=sum(
             layer.ffn.top_k * (layer.ffn.hidden or model.hidden) for layer in layers if isinstance(layer.ffn, ExpertFfn)
         ),
-        kv_width=sum(_kv_width(layer.mixer) for layer in layers),
+        kv_width=sum(layer.mixer.exchanged_width for layer in layers if layer.mixer is not None),
         router_groups=next(
             ((layer.ffn.groups, layer.ffn.top_groups) for layer in layers if isinstance(layer.ffn, ExpertFfn)), (1, 1)
         ),
@@ -173,7 +161,7 @@ def _joins(layer: Layer) -> bool:
 
 
 def _kernels(layer: Layer) -> int:
-    mixer = 0 if layer.mixer is None else _MIXER_KERNELS.get(type(layer.mixer), _SOFTMAX_KERNELS)
+    mixer = 0 if layer.mixer is None else layer.mixer.training_kernels
     ffn = 0 if layer.ffn is None else _EXPERT_FFN_KERNELS if isinstance(layer.ffn, ExpertFfn) else _DENSE_FFN_KERNELS
     return mixer + ffn
 
@@ -183,7 +171,7 @@ def _pointwise(layers: Iterable[Layer], hidden: int) -> Pointwise:
     stream = inner = routed = 0.0
     for layer in layers:
         stream += 5.0 * hidden * ((layer.mixer is not None) + (layer.ffn is not None))
-        inner += _mixer_width(layer.mixer)
+        inner += 0.0 if layer.mixer is None else layer.mixer.pointwise_width
         match layer.ffn:
             case DenseFfn():
                 inner += (3.0 if layer.ffn.gated else 2.0) * layer.ffn.intermediate
@@ -193,31 +181,3 @@ def _pointwise(layers: Iterable[Layer], hidden: int) -> Pointwise:
                 routed += ffn.top_k * each
                 inner += (3.0 if ffn.gated else 2.0) * ffn.shared_intermediate
     return Pointwise(stream=stream, inner=inner, routed=routed)
-
-
-def _mixer_width(mixer: Mixer | None) -> float:
-    """Elements that rotary embedding, gates and convolutions of a mixer touch per token."""
-    match mixer:
-        case SoftmaxAttention():
-            return 2.0 * (mixer.heads + mixer.kv_heads) * mixer.k_dim
-        case LatentAttention():
-            return 2.0 * mixer.heads * (2 * (mixer.nope_dim + mixer.rope_dim) + mixer.v_dim)
-        case CompressedAttention():
-            return 4.0 * mixer.heads * mixer.head_dim
-        case RecurrentState():
-            return 4.0 * mixer.conv_channels + 5.0 * mixer.heads * mixer.state_rows
-        case None:
-            return 0.0
-
-
-def _kv_width(mixer: Mixer | None) -> float:
-    """Elements of keys and values of one token that ranks of a context-parallel group pass on."""
-    match mixer:
-        case SoftmaxAttention():
-            return float(mixer.kv_heads * (mixer.k_dim + mixer.v_dim))
-        case LatentAttention():
-            return float(mixer.heads * (mixer.nope_dim + mixer.rope_dim + mixer.v_dim))
-        case CompressedAttention():
-            return 2.0 * mixer.head_dim
-        case _:
-            return 0.0

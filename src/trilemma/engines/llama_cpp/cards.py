@@ -14,7 +14,7 @@ from trilemma.engines.rank_memory import coefficients
 from trilemma.errors import InputError
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
-from trilemma.models.architecture import LatentAttention, Model, RecurrentState, SoftmaxAttention
+from trilemma.models.architecture import Model
 from trilemma.plans import ServeOptions
 from trilemma.quantities import GIB, MIB, round_up
 
@@ -124,13 +124,13 @@ def compute_bytes(model: Model, choices: Choices, cards: int, overridden: bool) 
     cells = choices.cells if choices.shared else choices.cells // max(choices.slots, 1)
     pipelined = cards > 1 and choices.layers > depth and not overridden
     copies = data["pipeline_copies"] if pipelined else 1
-    attends = any(not isinstance(mixer, RecurrentState) for mixer in model.mixers)
+    attends = any(not mixer.keeps_state for mixer in model.mixers)
     mask = micro * cells * (data["mask_bytes_cast"] if choices.flash else data["mask_bytes"]) * copies if attends else 0
     hidden = micro * model.hidden * data["hidden_bytes"] * copies
     widest = max((getattr(layer.ffn, "intermediate", 0) for layer in model.layers if layer.ffn), default=0)
     top_k = max((getattr(layer.ffn, "top_k", 1) for layer in model.layers if layer.ffn), default=1)
     inner = micro * max(widest * top_k, model.hidden) * data["hidden_bytes"]
-    heads = max((m.heads for m in model.mixers if isinstance(m, (SoftmaxAttention, LatentAttention))), default=0)
+    heads = max((mixer.heads for mixer in model.mixers if not mixer.keeps_state), default=0)
     scores = 0 if choices.flash else micro * cells * heads * data["score_bytes"]
     return float(mask + hidden + inner + scores + data["fixed_mib"] * MIB)
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from trilemma.commands.option_words import Options
 from trilemma.errors import Caution, InputError, shorten
-from trilemma.models.architecture import DenseFfn, ExpertFfn, LatentAttention, Model, SoftmaxAttention
+from trilemma.models.architecture import DenseFfn, ExpertFfn, Model
+from trilemma.models.attention import LatentAttention, SoftmaxAttention
 from trilemma.models.read import model_from_config
 
 #: Vocabulary of the tokenizers that Megatron knows by type (megatron/training/tokenizer): GPT-2's and Llama-2's files.

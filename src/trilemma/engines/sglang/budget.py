@@ -33,7 +33,8 @@ from trilemma.errors import Caution, InputError
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.memory import driver_gap_bytes, memory_cautions, runtime_total
 from trilemma.memory.stages import stage_bounds
-from trilemma.models.architecture import CompressedAttention, LatentAttention, Model, RecurrentState
+from trilemma.models.architecture import Model
+from trilemma.models.attention import Mixer
 from trilemma.plans import Draft, Layout, ServeOptions
 
 OUTSIDE = ("context", "activations", "logits", "workspace", "cuda_graphs")
@@ -210,23 +211,25 @@ def _stage(
     )
 
 
-def _counted(cache: LayerCache, mixer: Any, facts: SglangFacts, force: InForce) -> Any:
+def _counted(cache: LayerCache, mixer: Mixer | None, facts: SglangFacts, force: InForce) -> Any:
     """Bytes a token that the engine reckons with; FP8 rows of sparse attention were once counted without their scales."""
-    if not (isinstance(mixer, LatentAttention) and mixer.index_dim):
+    if mixer is None or not (mixer.is_latent and mixer.is_sparse):
         return cache.full
     latent = cache.full - cache.indexer
     if force.kv.bits == 8 and not facts.sparse_counted["scales"]:
-        latent = latent * 0 + mixer.kv_rank + mixer.rope_dim
+        latent = latent * 0 + mixer.latent_width
     return latent + (cache.indexer if facts.sparse_counted["indexer"] else 0.0)
 
 
-def _stored(cache: LayerCache, mixer: Any, facts: SglangFacts, force: InForce, accelerator: Accelerator) -> Any:
+def _stored(
+    cache: LayerCache, mixer: Mixer | None, facts: SglangFacts, force: InForce, accelerator: Accelerator
+) -> Any:
     """Bytes a token that the pool takes and the engine prints; the indexer's own pool was not printed while uncounted."""
-    if not (isinstance(mixer, LatentAttention) and mixer.index_dim):
+    if mixer is None or not (mixer.is_latent and mixer.is_sparse):
         return cache.full
     latent = cache.full - cache.indexer
     if force.kv.bits == 8 and (accelerator.compute_capability or 0.0) >= facts.sparse_raw_from:
-        latent = latent * 0 + mixer.kv_rank + mixer.rope_dim
+        latent = latent * 0 + mixer.latent_width
     return latent + (cache.indexer if facts.sparse_counted["indexer"] else 0.0)
 
 
@@ -248,7 +251,7 @@ def _pool(
     if options.kv_cache_bytes is not None:
         rest = np.full(plans.shape, float(options.kv_cache_bytes))
     states, slots = np.zeros(plans.shape), np.full(plans.shape, np.inf)
-    recurrent = any(isinstance(mixer, RecurrentState) for mixer in model.mixers)
+    recurrent = any(mixer.keeps_state for mixer in model.mixers)
     if recurrent and options.kv_cache_bytes is None:
         each = stage.state * (1 + draft_tokens)
         asked = options.extra.get("max-mamba-cache-size")
@@ -288,7 +291,7 @@ def dp_attention_asked(options: ServeOptions) -> bool:
 
 def _cautions(model: Model, force: InForce, plans: Plans, tokens: Any) -> tuple[Caution, ...]:
     found = []
-    if any(isinstance(mixer, CompressedAttention) for mixer in model.mixers):
+    if any(mixer.is_compressed for mixer in model.mixers):
         message = (
             "pools of compressed attention are counted by their growth; SGLang sizes windows and states by requests"
         )

@@ -15,7 +15,7 @@ from trilemma.errors import Caution, InputError, UnknownName
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.models.architecture import LatentAttention, Model
+from trilemma.models.architecture import Model
 from trilemma.plans import Draft, Layout, ServeOptions
 from trilemma.quantities import MIB, Numbers
 
@@ -68,7 +68,7 @@ def in_force(
         graph_batch = np.full_like(ranks, int(asked))
     if options.eager or options.cuda_graph_sizes == ():
         graph_batch = np.zeros_like(ranks)
-    latent = any(isinstance(mixer, LatentAttention) for mixer in model.mixers)
+    latent = any(mixer.is_latent for mixer in model.mixers)
     prefill_graphs = 0 if options.eager else _prefill_graphs(facts, options, chunk)
     after = _sized_after_capture(options, facts, latent)
     if options.memory_fraction is not None:
@@ -83,7 +83,7 @@ def in_force(
         )  # fmt: skip
     if options.memory_fraction is None and model.multimodal and not options.text_only:
         fraction = fraction * facts.encoder_share * _encoder_factor(model) if facts.encoder_share < 1 else fraction
-    sparse = any(isinstance(mixer, LatentAttention) and mixer.index_dim for mixer in model.mixers)
+    sparse = any(mixer.is_latent and mixer.is_sparse for mixer in model.mixers)
     page = options.block_size or (facts.sparse_page_size if sparse else facts.page_size)
     return InForce(
         fraction=fraction,

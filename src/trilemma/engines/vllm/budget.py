@@ -26,7 +26,7 @@ from trilemma.engines.vllm.stage import Stage, fixed_pool, inside_bytes, stage_l
 from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.memory import memory_cautions, runtime_total
-from trilemma.models.architecture import LatentAttention, Model
+from trilemma.models.architecture import Model
 from trilemma.plans import Draft, Layout, ServeOptions
 
 
@@ -129,7 +129,7 @@ def start_up(
 
 def _grouping(model: Model, force: InForce, options: ServeOptions, facts: VllmFacts, tp: Any) -> Grouping | None:
     """The cache groups of all layers, MTP layers among them where they draft."""
-    latent = any(isinstance(layer.mixer, LatentAttention) for layer in model.layers)
+    latent = any(mixer.is_latent for mixer in model.mixers)
     rules = PageRules(
         kv=force.kv,
         block=options.block_size or (facts.mla_block_size if latent else facts.block_size),

@@ -13,7 +13,7 @@ from trilemma.engines.vllm.facts import VllmFacts
 from trilemma.engines.vllm.kv_formats import kv_format
 from trilemma.errors import Caution, InputError
 from trilemma.formats.formats import Format
-from trilemma.models.architecture import CompressedAttention, LatentAttention, Model, RecurrentState
+from trilemma.models.architecture import Model
 from trilemma.plans import ServeOptions
 from trilemma.quantities import Numbers
 
@@ -99,16 +99,14 @@ def _kv(model: Model, options: ServeOptions) -> Format:
         return kv_format(asked, model_dtype=dtype)
     if model.quantization is not None and model.quantization.kv_format:
         return kv_format(model.quantization.kv_format, model_dtype=dtype)
-    mixers = [layer.mixer for layer in model.layers]
-    sparse = any(isinstance(mixer, LatentAttention) and mixer.index_dim for mixer in mixers)
-    if sparse or any(isinstance(mixer, CompressedAttention) for mixer in mixers):
+    if any(mixer.is_compressed or (mixer.is_latent and mixer.is_sparse) for mixer in model.mixers):
         return kv_format("fp8_ds_mla", model_dtype=dtype)
     return dtype
 
 
 def _state_mode(model: Model, options: ServeOptions, facts: VllmFacts) -> StateMode:
     """Recurrent states are kept at block boundaries only where prefix caching is on (vllm/config/cache.py)."""
-    if not any(isinstance(layer.mixer, RecurrentState) for layer in model.layers):
+    if not any(mixer.keeps_state for mixer in model.mixers):
         return "none"
     if options.mamba_cache_mode in ("none", "align", "all"):
         return cast(StateMode, options.mamba_cache_mode)

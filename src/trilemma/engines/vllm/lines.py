@@ -13,7 +13,7 @@ from trilemma.engines.vllm.defaults import InForce
 from trilemma.engines.vllm.facts import VllmFacts
 from trilemma.engines.vllm.stage import Stage
 from trilemma.memory.ledger import Ledger, Line
-from trilemma.models.architecture import CompressedAttention, LatentAttention, Model
+from trilemma.models.architecture import Model
 from trilemma.quantities import GIB
 
 
@@ -23,10 +23,7 @@ def half_widths(stage: Stage, facts: VllmFacts, model: Model) -> dict[str, Any]:
     factor = 1.0 if facts.known else data["unknown_version_factor"]
     loaded = stage.lines["weights"]
     peak = stage.lines["activations"] + stage.lines["logits"]
-    sparse = any(
-        isinstance(mixer, CompressedAttention) or (isinstance(mixer, LatentAttention) and mixer.index_dim)
-        for mixer in model.mixers
-    )
+    sparse = any(mixer.is_compressed or (mixer.is_latent and mixer.is_sparse) for mixer in model.mixers)
     unmodelled = data["sparse_gib"] if sparse else data["activations_gib"]
     return {
         "weights": weights_relative(model, data) * loaded + _uncounted_tower(model),

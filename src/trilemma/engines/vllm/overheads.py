@@ -17,7 +17,7 @@ import numpy as np
 from trilemma.data.plain_toml import read_data
 from trilemma.engines.vllm.facts import VllmFacts
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.models.architecture import DenseFfn, ExpertFfn, LatentAttention, Model
+from trilemma.models.architecture import DenseFfn, ExpertFfn, Model
 from trilemma.quantities import GIB, MIB, Numbers, ceil_div
 
 #: How the cards of a node are joined: by a switch that multicasts, by another switch, by bridges or PCIe.
@@ -48,7 +48,7 @@ class Widths:
     def of(cls, model: Model) -> Widths:
         dense = [layer.ffn.intermediate for layer in model.layers if isinstance(layer.ffn, DenseFfn)]
         experts = [layer.ffn for layer in model.layers if isinstance(layer.ffn, ExpertFfn)]
-        latent = [layer.mixer for layer in model.layers if isinstance(layer.mixer, LatentAttention)]
+        latent = [mixer for mixer in model.mixers if mixer.is_latent]
         shared = [ffn.shared_intermediate for ffn in experts]
         one = max(experts, key=lambda ffn: ffn.top_k * ffn.intermediate, default=None)
         return cls(
@@ -61,9 +61,9 @@ class Widths:
             layers=len(model.layers),
             expert_layers=len(experts),
             expert_format=next((t.format.name for t in model.tensors if t.experts and t.role == "experts.up"), ""),
-            sparse_width=max((mixer.kv_rank + mixer.rope_dim for mixer in latent if mixer.index_dim), default=0),
+            sparse_width=max((mixer.latent_width for mixer in latent if mixer.is_sparse), default=0),
             latent_heads=max((mixer.heads for mixer in latent), default=0),
-            latent_head_width=max((mixer.nope_dim + mixer.v_dim for mixer in latent), default=0),
+            latent_head_width=max((mixer.unpacked_width for mixer in latent), default=0),
         )
 
 

@@ -10,20 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 import numpy as np
 
 from trilemma.formats.formats import Format
-from trilemma.models.architecture import (
-    CompressedAttention,
-    LatentAttention,
-    Layer,
-    Mixer,
-    RecurrentState,
-    SoftmaxAttention,
-)
-from trilemma.models.cache_law import CacheLaw, cache_laws
+from trilemma.models.architecture import Layer
+from trilemma.models.attention import Mixer
+from trilemma.models.cache_law import CacheLaw
 from trilemma.quantities import Numbers, ceil_div, round_up
 
 Rule = Literal["full", "window", "chunk", "state"]
@@ -85,51 +79,42 @@ def layer_pages(layers: Iterable[Layer], *, tp: Numbers, rules: PageRules) -> li
     mixers: dict[tuple[object, ...], Mixer] = {}
     for layer in layers:
         mixer = layer.mixer
-        if mixer is None or (isinstance(mixer, SoftmaxAttention) and mixer.shares_cache):
+        if mixer is None or (mixer.borrows_cache):
             continue
-        key = _key(mixer, rules)
+        key = (*mixer.cache_key, *_rule(mixer, rules))
         kinds.setdefault(key, []).append(layer.index)
         mixers.setdefault(key, mixer)
     found: list[Pages] = []
     for key, indices in kinds.items():
         mixer = mixers[key]
-        laws = cache_laws(mixer, tp=tp, kv_format=rules.kv, speculative_tokens=rules.draft_tokens)
-        if isinstance(mixer, CompressedAttention):
-            found += _compressed(laws, tuple(indices), rules)
-        elif isinstance(mixer, RecurrentState):
-            held = {"none": 1, "align": 2, "all": 0}[rules.state_mode] + rules.draft_tokens
-            found.append(
-                Pages(rule="state", layers=tuple(indices), block=0, page_bytes=laws[0].fixed_bytes, held=held,
-                      everywhere=rules.state_mode == "all")
-            )  # fmt: skip
-        else:
-            rule, span = _rule(mixer, rules)
-            block = rules.latent_block if isinstance(mixer, LatentAttention) else rules.block
-            page = block * sum(np.asarray(law.bytes_per_token) for law in laws)
-            found.append(Pages(rule=rule, layers=tuple(indices), block=block, page_bytes=page, span=span))
+        laws = mixer.cache_laws(tp=tp, kv_format=rules.kv, speculative_tokens=rules.draft_tokens)
+        match mixer.pages:
+            case "parts":
+                found += _compressed(laws, tuple(indices), rules)
+            case "state":
+                held = {"none": 1, "align": 2, "all": 0}[rules.state_mode] + rules.draft_tokens
+                found.append(
+                    Pages(rule="state", layers=tuple(indices), block=0, page_bytes=laws[0].fixed_bytes, held=held,
+                          everywhere=rules.state_mode == "all")
+                )  # fmt: skip
+            case "rows":
+                rule, span = _rule(mixer, rules)
+                block = rules.latent_block if mixer.is_latent else rules.block
+                page = block * sum(np.asarray(law.bytes_per_token) / law.stride for law in laws)
+                found.append(Pages(rule=rule, layers=tuple(indices), block=block, page_bytes=page, span=span))
+            case other:
+                assert_never(other)
     return _merged(found)
 
 
 def _rule(mixer: Mixer, rules: PageRules) -> tuple[Rule, int]:
-    if isinstance(mixer, SoftmaxAttention):
-        if mixer.window and rules.windows_kept:
-            return "window", mixer.window
-        if mixer.chunk and rules.chunks_kept:
-            return "chunk", mixer.chunk
+    """How the tokens of a layer are kept, and how many where they are bounded."""
+    match mixer.look_back:
+        case ("window", span) if rules.windows_kept:
+            return "window", span
+        case ("chunk", span) if rules.chunks_kept:
+            return "chunk", span
     return "full", 0
-
-
-def _key(mixer: Mixer, rules: PageRules) -> tuple[object, ...]:
-    """Mixers with equal keys need equal pages: query heads, sinks and the like do not matter to a cache."""
-    match mixer:
-        case SoftmaxAttention():
-            return ("softmax", mixer.kv_heads, mixer.k_dim, mixer.v_dim, *_rule(mixer, rules))
-        case LatentAttention():
-            return ("latent", mixer.kv_rank, mixer.rope_dim, mixer.index_dim)
-        case CompressedAttention():
-            return ("compressed", mixer.head_dim, mixer.rope_dim, mixer.stride, mixer.window, mixer.index_dim)
-        case RecurrentState():
-            return ("state", mixer)
 
 
 def _compressed(laws: Iterable[CacheLaw], layers: tuple[int, ...], rules: PageRules) -> list[Pages]:

@@ -17,7 +17,7 @@ from trilemma.engines.vllm.groups import Grouping
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.memory.stages import stage_bounds
 from trilemma.memory.weights import WeightTable, rank_weights
-from trilemma.models.architecture import Model, RecurrentState, SoftmaxAttention
+from trilemma.models.architecture import Model
 from trilemma.plans import ServeOptions
 
 
@@ -96,9 +96,9 @@ def _rope_bytes(model: Model, force: InForce, facts: VllmFacts) -> float:
     rotation of full attention keeps its factor as many.
     """
     kinds = {
-        (mixer.k_dim, bool(mixer.window)) if isinstance(mixer, SoftmaxAttention) else (mixer.rope_dim, False)
+        (mixer.rotary_width, mixer.look_back is not None and mixer.look_back[0] == "window")
         for mixer in model.mixers
-        if not isinstance(mixer, RecurrentState)
+        if mixer.rotary_width
     }
     factor = facts.linear_rope_factors.get(model.family.removesuffix("_text"), 1)
     rows = sum(width * (1 if windowed else factor) for width, windowed in kinds)

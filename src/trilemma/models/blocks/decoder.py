@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from trilemma.models.architecture import (
-    CompressedAttention,
-    DenseFfn,
-    Ffn,
-    LatentAttention,
-    Layer,
+from trilemma.models.architecture import DenseFfn, Ffn, Layer
+from trilemma.models.attention import (
+    AttentionStyle,
+    CompressedStyle,
     Mixer,
-    RecurrentState,
-    SoftmaxAttention,
-)  # fmt: skip
-from trilemma.models.blocks.attention import AttentionStyle, latent_attention, softmax_attention
+)
 from trilemma.models.blocks.builder import Builder
-from trilemma.models.blocks.compressed import CompressedStyle, compressed_attention
 from trilemma.models.blocks.feed_forward import FfnStyle, dense_ffn, expert_ffn
-from trilemma.models.blocks.recurrent import gated_delta_net, kimi_delta, lightning, mamba1, mamba2
 
 PLAIN_ATTENTION = AttentionStyle()
 PLAIN_FFN = FfnStyle()
@@ -146,7 +139,7 @@ def _layer(add: Builder, plan: Decoder, layer: LayerPlan) -> None:
         if plan.norm_weight:
             for name in layer.mixer_norms:
                 add.norm(name, plan.hidden, bias=plan.norm_bias)
-        _mixer(add, plan.hidden, layer)
+        layer.mixer.add_tensors(add, plan.hidden, layer)
     if layer.ffn is not None:
         if plan.norm_weight:
             for name in layer.ffn_norms:
@@ -157,32 +150,3 @@ def _layer(add: Builder, plan: Decoder, layer: LayerPlan) -> None:
             expert_ffn(add, plan.hidden, layer.ffn, layer.ffn_style)
         if layer.beside is not None:
             dense_ffn(add, plan.hidden, layer.beside, layer.ffn_style)
-
-
-def _mixer(add: Builder, hidden: int, layer: LayerPlan) -> None:
-    match layer.mixer:
-        case SoftmaxAttention():
-            softmax_attention(add, hidden, layer.mixer, layer.attention)
-        case LatentAttention():
-            latent_attention(add, hidden, layer.mixer, bias=layer.latent_bias)
-        case CompressedAttention():
-            compressed_attention(add, hidden, layer.mixer, layer.compressed)
-        case RecurrentState():
-            _recurrent(add, hidden, layer.mixer, layer)
-
-
-def _recurrent(add: Builder, hidden: int, state: RecurrentState, layer: LayerPlan) -> None:
-    match state.kind:
-        case "mamba1":
-            mamba1(add, hidden, state, name=layer.recurrent_name, bias=layer.recurrent_bias, conv_bias=layer.conv_bias)
-        case "mamba2":
-            mamba2(
-                add, hidden, state, name=layer.recurrent_name, bias=layer.recurrent_bias, conv_bias=layer.conv_bias,
-                gated_norm=layer.gated_norm,
-            )  # fmt: skip
-        case "gated_delta_net":
-            gated_delta_net(add, hidden, state)
-        case "kimi_delta":
-            kimi_delta(add, hidden, state)
-        case "lightning":
-            lightning(add, hidden, state)

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from trilemma.errors import InputError
-from trilemma.models.architecture import DenseFfn, SoftmaxAttention
-from trilemma.models.blocks.attention import AttentionStyle
+from trilemma.models.architecture import DenseFfn
+from trilemma.models.attention import AttentionStyle, SoftmaxAttention
 from trilemma.models.blocks.decoder import Decoder, LayerPlan
 from trilemma.models.blocks.feed_forward import FfnStyle
 from trilemma.models.families import shapes

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from trilemma.errors import InputError
 from trilemma.formats import catalogue
-from trilemma.models.architecture import CompressedAttention, ExpertFfn
+from trilemma.models.architecture import ExpertFfn
+from trilemma.models.attention import CompressedAttention, CompressedStyle
 from trilemma.models.blocks.builder import Builder
-from trilemma.models.blocks.compressed import CompressedStyle
 from trilemma.models.blocks.decoder import Decoder, LayerPlan, MtpPlan
 from trilemma.models.blocks.feed_forward import FfnStyle
 from trilemma.models.families import shapes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trilemma.models.architecture import DenseFfn
-from trilemma.models.blocks.attention import AttentionStyle
+from trilemma.models.attention import AttentionStyle
 from trilemma.models.blocks.builder import Builder
 from trilemma.models.blocks.decoder import Decoder, LayerPlan
 from trilemma.models.families import shapes

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trilemma.errors import InputError
-from trilemma.models.architecture import DenseFfn, ExpertFfn, Ffn, SoftmaxAttention
-from trilemma.models.blocks.attention import AttentionStyle, QkNorm
+from trilemma.models.architecture import DenseFfn, ExpertFfn, Ffn
+from trilemma.models.attention import AttentionStyle, QkNorm, SoftmaxAttention
 from trilemma.models.blocks.decoder import Decoder, LayerPlan
 from trilemma.models.blocks.feed_forward import FfnStyle
 from trilemma.models.families import shapes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trilemma.errors import InputError
-from trilemma.models.architecture import DenseFfn, ExpertFfn, Ffn, Mixer, RecurrentState
-from trilemma.models.blocks.attention import AttentionStyle
+from trilemma.models.architecture import DenseFfn, ExpertFfn, Ffn
+from trilemma.models.attention import AttentionStyle, Mixer, RecurrentState
 from trilemma.models.blocks.decoder import Decoder, LayerPlan
 from trilemma.models.blocks.feed_forward import FfnStyle
 from trilemma.models.families import deepseek, granite, shapes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trilemma.models.architecture import DenseFfn, ExpertFfn
-from trilemma.models.blocks.attention import AttentionStyle, QkNorm
+from trilemma.models.attention import AttentionStyle, QkNorm
 from trilemma.models.blocks.builder import Builder
 from trilemma.models.blocks.decoder import Decoder, LayerPlan
 from trilemma.models.blocks.feed_forward import FfnStyle

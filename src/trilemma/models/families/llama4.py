@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trilemma.models.architecture import DenseFfn, ExpertFfn, Ffn, Mixer, SoftmaxAttention
-from trilemma.models.blocks.attention import AttentionStyle
+from trilemma.models.architecture import DenseFfn, ExpertFfn, Ffn
+from trilemma.models.attention import AttentionStyle, Mixer, SoftmaxAttention
 from trilemma.models.blocks.builder import Builder
 from trilemma.models.blocks.decoder import Decoder, LayerPlan
 from trilemma.models.blocks.feed_forward import FfnStyle

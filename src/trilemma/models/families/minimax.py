@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trilemma.models.architecture import ExpertFfn, Mixer, RecurrentState
-from trilemma.models.blocks.attention import AttentionStyle, QkNorm
+from trilemma.models.architecture import ExpertFfn
+from trilemma.models.attention import AttentionStyle, Mixer, QkNorm, RecurrentState
 from trilemma.models.blocks.decoder import Decoder, LayerPlan
 from trilemma.models.blocks.feed_forward import FfnStyle
 from trilemma.models.families import shapes

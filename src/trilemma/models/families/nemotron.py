@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trilemma.errors import InputError
-from trilemma.models.architecture import DenseFfn, ExpertFfn, Ffn, Mixer, RecurrentState, SoftmaxAttention
-from trilemma.models.blocks.attention import AttentionStyle
+from trilemma.models.architecture import DenseFfn, ExpertFfn, Ffn
+from trilemma.models.attention import AttentionStyle, Mixer, RecurrentState, SoftmaxAttention
 from trilemma.models.blocks.decoder import Decoder, LayerPlan, MtpPlan
 from trilemma.models.blocks.feed_forward import FfnStyle
 from trilemma.models.families import shapes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from trilemma.models.architecture import DenseFfn, ExpertFfn, Ffn, SoftmaxAttention
-from trilemma.models.blocks.attention import AttentionStyle, QkNorm
+from trilemma.models.architecture import DenseFfn, ExpertFfn, Ffn
+from trilemma.models.attention import AttentionStyle, QkNorm, SoftmaxAttention
 from trilemma.models.blocks.decoder import Decoder, LayerPlan
 from trilemma.models.blocks.feed_forward import FfnStyle
 from trilemma.models.families import shapes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trilemma.models.architecture import ExpertFfn
-from trilemma.models.blocks.attention import AttentionStyle
+from trilemma.models.attention import AttentionStyle
 from trilemma.models.blocks.decoder import Decoder, LayerPlan
 from trilemma.models.blocks.feed_forward import FfnStyle
 from trilemma.models.families import shapes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trilemma.models.architecture import ExpertFfn, Ffn, Mixer, RecurrentState
-from trilemma.models.blocks.attention import AttentionStyle, OutputGate
+from trilemma.models.architecture import ExpertFfn, Ffn
+from trilemma.models.attention import AttentionStyle, Mixer, OutputGate, RecurrentState
 from trilemma.models.blocks.decoder import Decoder, LayerPlan, MtpPlan
 from trilemma.models.blocks.feed_forward import FfnStyle
 from trilemma.models.families import qwen, shapes

@@ -7,7 +7,8 @@ from typing import Any
 
 from trilemma.errors import InputError
 from trilemma.formats import catalogue
-from trilemma.models.architecture import DenseFfn, Mixer, SoftmaxAttention
+from trilemma.models.architecture import DenseFfn
+from trilemma.models.attention import Mixer, SoftmaxAttention
 from trilemma.models.blocks.decoder import Decoder, LayerPlan, MtpPlan
 from trilemma.models.fields import Fields
 

@@ -14,7 +14,7 @@ from typing import Any
 from trilemma.data.digest import DATA
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
-from trilemma.models.architecture import ExpertFfn, Model, SoftmaxAttention, Tensor
+from trilemma.models.architecture import ExpertFfn, Model, Tensor
 
 _KINDS = {
     "attention.q": "query", "attention.k": "key", "attention.v": "value", "attention.o": "output", "mla.o": "output",
@@ -105,12 +105,11 @@ class _Shape:
     @classmethod
     def of(cls, model: Model) -> _Shape:
         valued = sorted({t.layer for t in model.tensors if t.part == "layers" and _kind(t) == "value"}, key=_order)
-        attention = [mixer for mixer in model.mixers if isinstance(mixer, SoftmaxAttention)]
         experts = [layer.ffn.experts for layer in model.layers if isinstance(layer.ffn, ExpertFfn)]
         return cls(
             depth=len(model.layers),
             valued={layer: at for at, layer in enumerate(valued)},
-            gqa=max((mixer.heads / mixer.kv_heads for mixer in attention), default=1.0),
+            gqa=max((mixer.heads / mixer.cache_heads for mixer in model.mixers if mixer.cache_heads), default=1.0),
             experts=max(experts, default=0),
             tied=model.tied_embeddings,
         )

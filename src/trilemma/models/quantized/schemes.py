@@ -12,7 +12,7 @@ from trilemma.data.plain_toml import read_data
 from trilemma.errors import InputError, UnknownName
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
-from trilemma.models.architecture import Model, Quantization, RecurrentState, Tensor
+from trilemma.models.architecture import Model, Quantization, Tensor
 from trilemma.models.quantized import gguf_mixes
 from trilemma.models.quantized.coverage import format_of, is_kept
 
@@ -120,7 +120,7 @@ def requantize(model: Model, scheme: str) -> Model:
     chosen = find_scheme(scheme)
     dtype = model.dtype if chosen.quantises else chosen.format
     has_experts = any(tensor.experts for tensor in model.tensors)
-    dense_hybrid = not has_experts and any(isinstance(mixer, RecurrentState) for mixer in model.mixers)
+    dense_hybrid = not has_experts and any(mixer.keeps_state for mixer in model.mixers)
     before = model.quantization
     model = replace(model, assumptions=_settled(model))
     of_mix = chosen.mix.formats(model) if chosen.mix is not None else None

@@ -9,26 +9,20 @@ from trilemma.errors import InputError
 from trilemma.measured.serving.memory.question import Question
 from trilemma.measured.tables import Row
 from trilemma.models.architecture import (
-    CompressedAttention,
     ExpertFfn,
-    LatentAttention,
     Model,
-    RecurrentState,
-    SoftmaxAttention,
 )
+
+#: Which label names a model that mixes kinds of attention.
+_RAREST_FIRST = ("recurrent", "compressed", "mla", "sliding")
 
 
 def family_kind(model: Model) -> str:
     """What sets the cache law of a model apart: recurrent, compressed, mla, sliding, else moe or dense."""
-    mixers = list(model.mixers)
-    if any(isinstance(mixer, RecurrentState) for mixer in mixers):
-        return "recurrent"
-    if any(isinstance(mixer, CompressedAttention) for mixer in mixers):
-        return "compressed"
-    if any(isinstance(mixer, LatentAttention) for mixer in mixers):
-        return "mla"
-    if any(isinstance(mixer, SoftmaxAttention) and (mixer.window or mixer.chunk) for mixer in mixers):
-        return "sliding"
+    labels = {mixer.label for mixer in model.mixers} - {"full"}
+    rarest = next((label for label in _RAREST_FIRST if label in labels), min(labels, default=None))
+    if rarest is not None:
+        return rarest
     return "moe" if any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers) else "dense"
 
 

@@ -6,8 +6,11 @@ modules of its model files.
 
 from __future__ import annotations
 
-from trilemma.models.architecture import RecurrentState
-from trilemma.models.blocks.builder import Builder
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trilemma.models.attention.recurrent import RecurrentState
+    from trilemma.models.blocks.builder import Builder
 
 
 def mamba1(
