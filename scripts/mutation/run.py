@@ -247,7 +247,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--budget-s", type=float, default=20.0, help="seconds of tests for one mutant")
     parser.add_argument("--again", action="store_true", help="run survivors once more")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     if arguments.do == "record":
         return record(arguments.folder, arguments.tests, arguments.jobs)
     if arguments.do == "run":

@@ -286,8 +286,7 @@ def _families(model: Model, accelerator: Accelerator, workload: TrainingWorkload
     for name in settled.recipes or recipes_of(accelerator, habits.recipes, habits.narrow_recipes):
         for zero in stages:
             for schedule in schedules:
-                template = _template(habits, settled, name, mtp=_trains_mtp(model, workload, settled))
-                base = replace(template, zero=zero, schedule=schedule)
+                base = replace(_template(habits, settled, name), zero=zero, schedule=schedule)
                 label = f"{name}, ZeRO-{zero}, {schedule}"
                 if settled.offload is not None:
                     yield Family(template=replace(base, offload=settled.offload), ladder=ladder, name=label)
@@ -298,7 +297,7 @@ def _families(model: Model, accelerator: Accelerator, workload: TrainingWorkload
                     yield Family(template=moved, ladder=ladder[:1], rescue=True, name=f"{label}, optimizer on the host")
 
 
-def _template(habits: _Habits, settled: Settled, name: str, *, mtp: bool) -> TrainingPlan:
+def _template(habits: _Habits, settled: Settled, name: str) -> TrainingPlan:
     return TrainingPlan(
         implementation=settled.implementation,
         version=settled.version,
@@ -310,13 +309,7 @@ def _template(habits: _Habits, settled: Settled, name: str, *, mtp: bool) -> Tra
         loss=habits.loss,
         overlap_tensor=habits.overlap,
         overlap_data=habits.overlap,
-        mtp=mtp,
     )
-
-
-def _trains_mtp(model: Model, workload: TrainingWorkload, settled: Settled) -> bool:
-    """Whether multi-token-prediction layers train: Megatron-LM's exported command has them, the other frameworks drop them."""
-    return bool(model.mtp_layers) and settled.implementation == "megatron" and not workload.trains_adapters
 
 
 def usual_plan(model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: Settled) -> TrainingPlan:
@@ -325,7 +318,7 @@ def usual_plan(model: Model, accelerator: Accelerator, workload: TrainingWorkloa
     names = settled.recipes or recipes_of(accelerator, habits.recipes, ())
     if len(names) > 1 and settled.recipes:
         raise InputError(f"--precision {','.join(names)} names {len(names)} recipes; one plan has one")
-    plan = _template(habits, settled, names[0], mtp=_trains_mtp(model, workload, settled))
+    plan = _template(habits, settled, names[0])
     zero = habits.stages[0] if settled.zero is None else settled.zero
     return replace(plan, zero=zero, offload=settled.offload or Offload())
 

@@ -1,0 +1,133 @@
+"""Modules, functions and docstrings of the house: limits, exceptions that may only shrink, shares that may only rise."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src" / "trilemma"
+MOST_LINES = 300
+MOST_LINES_OF_A_FUNCTION = 80
+MOST_PATHS = 25
+#: Lines of modules beyond the limit. An entry may fall or go, never rise.
+LONG_MODULES = {
+    "cli/arguments.py": 310, "cli/export.py": 321, "commands/flags.py": 367, "engines/extract.py": 318,
+    "engines/megatron/read.py": 363, "engines/sglang/budget.py": 328, "measured/serving/memory/question.py": 365,
+    "measured/training/question.py": 373, "memory/training_moments.py": 355, "precision/plan.py": 313,
+    "precision/sensitivity.py": 310, "precision/watch/watch.py": 320, "report/contract.py": 336, "report/plans.py": 313,
+    "search/search.py": 318, "search/space.py": 317, "search/training_space.py": 367, "timing/forward_pass.py": 357,
+    "timing/training_loads.py": 391, "timing/training_step.py": 347,
+}  # fmt: skip
+#: Lines of functions beyond the limit, by module.
+LONG_FUNCTIONS = {
+    "engines/llama_cpp/budget.py:start_up": 110, "engines/sglang/budget.py:start_up": 109,
+    "engines/tensorrt_llm/budget.py:start_up": 118, "engines/transformers_serve/budget.py:start_up": 133,
+    "engines/vllm/budget.py:start_up": 95, "report/charts/comparison.py:_panel": 85, "report/charts/roofline.py:roofline": 87,
+    "timing/serving_step.py:serving_speed": 105,
+}  # fmt: skip
+#: Paths through functions (cyclomatic complexity) beyond the limit.
+WINDING = {
+    "engines/llama_cpp/budget.py:start_up": 33, "engines/llama_cpp/choices.py:settle": 28,
+    "engines/sglang/budget.py:start_up": 30, "engines/tensorrt_llm/budget.py:start_up": 36,
+    "engines/transformers/read.py:_run": 27, "engines/transformers_serve/budget.py:start_up": 40,
+    "models/quantized/compressed_tensors.py:weight_format": 30, "precision/sensitivity.py:_pass": 31,
+    "timing/training_operators.py:_training_work": 41,
+}  # fmt: skip
+#: Share of the public functions of the physics whose docstring says each of the three: never lower than it once was.
+STATED = {"unit": 0.49, "shape": 0.27, "source": 0.21}
+_SAYS = {
+    "unit": re.compile(
+        r"\b(bytes?|seconds?|FLOPs?|FLOP/s|[GM]iB|bits?|tokens?|watts?|joules?|dollars?|milliseconds?|microseconds?|shares?"
+        r"|fractions?|per second|count|number of)\b|``[^`]*_(bytes|s|flops|w)\b"
+    ),
+    "shape": re.compile(
+        r"\b([Ss]calars?|[Aa]rrays?|broadcast\w*|tables?|numbers?)\b|\((plans|layers|stages|ranks|rows|steps)\b"
+    ),
+    "source": re.compile(
+        r"\b(19|20)\d\d\b|et al\.|\w\.py\b|\.toml\b|[Ss]ource|arXiv|\bsection \d|docs/|datasheet|Megatron-LM|[Dd]efinition"
+    ),
+}
+
+
+@cache
+def functions() -> tuple[tuple[str, ast.FunctionDef], ...]:
+    """("package/module.py:name", function) of every function, methods and nested ones by their own name."""
+    return tuple(_functions())
+
+
+def _functions() -> Iterator[tuple[str, ast.FunctionDef]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{path.relative_to(SOURCE)}:{node.name}", node  # type: ignore[misc]
+
+
+def length(node: ast.FunctionDef) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def paths(node: ast.FunctionDef) -> int:
+    """One, and one for each branch, loop, handler, condition of a comprehension and further operand of and, or."""
+    found = 1
+    for one in ast.walk(node):
+        if isinstance(one, ast.If | ast.IfExp | ast.For | ast.While | ast.ExceptHandler | ast.Assert | ast.match_case):
+            found += 1
+        elif isinstance(one, ast.comprehension):
+            found += 1 + len(one.ifs)
+        elif isinstance(one, ast.BoolOp):
+            found += len(one.values) - 1
+    return found
+
+
+def beyond(found: dict[str, int], limit: int, allowed: dict[str, int]) -> dict[str, int]:
+    return {name: size for name, size in found.items() if size > max(limit, allowed.get(name, 0))}
+
+
+def test_modules_hold_one_idea() -> None:
+    found = {
+        str(path.relative_to(SOURCE)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in SOURCE.rglob("*.py")
+    }
+    assert not beyond(found, MOST_LINES, LONG_MODULES)
+
+
+def test_functions_are_read_in_one_look() -> None:
+    assert not beyond({name: length(node) for name, node in functions()}, MOST_LINES_OF_A_FUNCTION, LONG_FUNCTIONS)
+
+
+def test_functions_do_not_wind() -> None:
+    assert not beyond({name: paths(node) for name, node in functions()}, MOST_PATHS, WINDING)
+
+
+@cache
+def physics() -> dict[str, str]:
+    """Docstrings of the public functions of memory/ and timing/ that return numbers: not of lookups and of values built."""
+    found = {}
+    for room in ("memory", "timing"):
+        for path in sorted((SOURCE / room).rglob("*.py")):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and _is_numeric(node):
+                    found[f"{path.relative_to(SOURCE)}:{node.name}"] = ast.get_docstring(node) or ""
+    return found
+
+
+def _is_numeric(node: ast.FunctionDef) -> bool:
+    returned = "" if node.returns is None else ast.unparse(node.returns)
+    return bool(re.search(r"\b(Any|float|Numbers|NDArray)\b", returned))
+
+
+def share(what: str) -> float:
+    texts = physics().values()
+    return sum(bool(_SAYS[what].search(text)) for text in texts) / len(texts)
+
+
+def test_physics_says_units_shapes_and_sources() -> None:
+    found = {what: round(share(what), 3) for what in STATED}
+    assert all(found[what] >= least for what, least in STATED.items()), found
+
+
+def test_every_function_of_the_physics_says_what_it_is() -> None:
+    assert [name for name, text in physics().items() if not text] == []
