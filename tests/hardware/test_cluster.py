@@ -63,7 +63,7 @@ def test_latency_grows_outwards():
 
 
 def test_a_stated_network_counts_and_an_assumed_one_is_listed():
-    assert Cluster.of(find("h100-sxm"), 16, node_bytes_per_s=25e9).link_bytes_per_s(16) == 25e9
+    assert Cluster.of(find("h100-sxm"), 16, network_bytes_per_s=8 * 25e9).link_bytes_per_s(16) == 25e9
     assert Cluster.of(find("h100-sxm"), 16).cautions == ()
     (caution,) = Cluster.of(find("l40s"), 16).cautions
     assert caution.code == "network-assumed"
@@ -89,7 +89,7 @@ def test_networks_by_generation():
 @pytest.mark.parametrize(
     "arguments",
     [{"gpus": 0}, {"gpus": -1}, {"gpus": 2**21}, {"gpus": 8, "nodes": 3}, {"gpus": 8, "nodes": 0},
-     {"gpus": 8, "nodes": 2, "gpus_per_node": 8}, {"gpus": 8, "node_bytes_per_s": float("nan")}],
+     {"gpus": 8, "nodes": 2, "gpus_per_node": 8}, {"gpus": 8, "network_bytes_per_s": float("nan")}],
 )  # fmt: skip
 def test_impossible_shapes_are_refused(arguments: dict):
     with pytest.raises(InputError):

@@ -129,8 +129,31 @@ def add_cluster_arguments(
     group.add_argument(
         "--gpus-per-node", type=whole_number, metavar="N", help="GPUs in one machine (default: the card's usual)"
     )
+    add_network_arguments(group)
     if host:
         add_host_argument(group)
+
+
+def add_network_arguments(group: argparse._ActionsContainer) -> None:
+    group.add_argument(
+        "--network",
+        metavar="RATE",
+        action=Once,
+        help="network between nodes, of one node: 10GbE, 8x400Gb/s, 50GB/s (default: the card's usual)",
+    )
+    group.add_argument(
+        "--oversubscription",
+        type=number,
+        metavar="R",
+        help="how many times the network's edge is wider than its core (default 1)",
+    )
+
+
+def read_network(arguments: argparse.Namespace, cluster: Cluster) -> Cluster:
+    """``cluster`` with the network that ``--network`` and ``--oversubscription`` state."""
+    from trilemma.hardware.network import on_network
+
+    return on_network(cluster, arguments.network, arguments.oversubscription)
 
 
 def add_host_argument(group: argparse._ActionsContainer) -> None:
@@ -231,13 +254,14 @@ def read_cluster(arguments: argparse.Namespace, gpu: str | None = None, *, mixed
         if gpus % arguments.nodes:
             raise InputError(f"--nodes {arguments.nodes} does not divide the {counted(gpus, 'GPU')} of --gpu")
         per_node = gpus // arguments.nodes
-    return Cluster(
+    cluster = Cluster(
         accelerator=accelerator,
         gpus=gpus,
         gpus_per_node=gpus if cards else per_node,
         host=read_host(arguments),
         cards=cards,
     )
+    return read_network(arguments, cluster)
 
 
 def read_workload(arguments: argparse.Namespace) -> Serving:

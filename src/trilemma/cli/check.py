@@ -12,10 +12,12 @@ from trilemma.cli.arguments import (
     add_free_argument,
     add_host_argument,
     add_models_dir,
+    add_network_arguments,
     add_output_arguments,
     add_profile_argument,
     free_gib,
     read_host,
+    read_network,
 )
 from trilemma.cli.output import show_estimate
 from trilemma.errors import Caution, InputError, UnknownName
@@ -37,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the cards it runs on, such as h100-sxm:8 (N defaults to the command's) or rtx-4090+rtx-3090",
     )
     add_host_argument(parser)
+    add_network_arguments(parser)
     add_free_argument(parser)
     parser.add_argument("--log", metavar="FILE", help="log of a real start: measured lines replace predicted ones")
     parser.add_argument(
@@ -84,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     model, elsewhere = exported_weights(beside, command, arguments.models) or model_of(command, arguments.models)
     command = on_cards(arguments.gpu, command)
     cluster, named, cautions = cluster_of(arguments.gpu, command)
-    cluster = replace(cluster, host=read_host(arguments))
+    cluster = read_network(arguments, replace(cluster, host=read_host(arguments)))
     model = while_loading(model, command.plan.pool.options)
     free_bytes = None if arguments.free_gib is None else arguments.free_gib * GIB
     workload, expected = expected_load(beside, command.plan)

@@ -6,6 +6,7 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from trilemma.cli.arguments import read_network
 from trilemma.cli.output import show_estimate
 from trilemma.cli.training_arguments import with_host_memory
 from trilemma.errors import Caution, InputError
@@ -39,7 +40,7 @@ def check(arguments: argparse.Namespace, framework: str, words: Sequence[str]) -
     counted = ":" in arguments.gpu and arguments.gpu.rpartition(":")[2].isdigit()
     command = read_training(framework, words, gpus=named if counted else None)
     cluster, cautions = _cluster(arguments.gpu, command, counted=counted)
-    cluster = with_host_memory(cluster, arguments)
+    cluster = read_network(arguments, with_host_memory(cluster, arguments))
     model = command.architecture or load_model(command.model, models_dir=arguments.models)
     check_training_plan(model, command.plan, command.workload, gpus=cluster.gpus)
     answer = estimate_training(

@@ -32,8 +32,10 @@ class Path:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cluster:
-    """``gpus`` accelerators of one kind, ``gpus_per_node`` to a node; ``node_bytes_per_s`` is network per GPU, one way.
+    """``gpus`` accelerators of one kind, ``gpus_per_node`` to a node; ``network_bytes_per_s`` is what one node has of
+    the network, one way, all its ports together.
 
+    ``oversubscription``: how many times the edge of the network is wider than its core, through which nodes meet.
     ``host`` is the machine around those of a node, None where nobody stated it (`around` assumes one), ``host_memory_bytes``
     how much memory it has. ``cards`` name each
     accelerator where their kinds differ: then ``accelerator`` is the first, and only an engine that gives cards layers in
@@ -43,10 +45,11 @@ class Cluster:
     accelerator: Accelerator
     gpus: int = 1
     gpus_per_node: int = 8
-    node_bytes_per_s: float | None = None
+    network_bytes_per_s: float | None = None
     host: Host | None = None
     host_memory_bytes: float | None = None
     cards: tuple[Accelerator, ...] = ()
+    oversubscription: float = 1.0
 
     def __post_init__(self) -> None:
         if self.cards and (len(self.cards) != self.gpus or self.cards[0] != self.accelerator):
@@ -57,8 +60,10 @@ class Cluster:
             raise InputError(f"--gpus-per-node {self.gpus_per_node} is out of range; give a whole number of at least 1")
         if self.host_memory_bytes is not None and not 0 < self.host_memory_bytes < 1e15:
             raise InputError(f"{self.host_memory_bytes} bytes of host memory is out of range; give a number above 0")
-        if self.node_bytes_per_s is not None and not 0 < self.node_bytes_per_s < 1e15:
-            raise InputError(f"{self.node_bytes_per_s} bytes/s between nodes is out of range; give a number above 0")
+        if self.network_bytes_per_s is not None and not 0 < self.network_bytes_per_s < 1e15:
+            raise InputError(f"{self.network_bytes_per_s} bytes/s between nodes is out of range; give a number above 0")
+        if not 1 <= self.oversubscription <= 1000:
+            raise InputError(f"oversubscription {self.oversubscription} is out of range; give a number of at least 1")
 
     @classmethod
     def of(
@@ -68,7 +73,7 @@ class Cluster:
         *,
         nodes: int | None = None,
         gpus_per_node: int | None = None,
-        node_bytes_per_s: float | None = None,
+        network_bytes_per_s: float | None = None,
     ) -> Cluster:
         """A cluster in the shape that its accelerator is usually sold in, unless nodes or GPUs per node are stated.
 
@@ -84,7 +89,7 @@ class Cluster:
             accelerator=accelerator,
             gpus=gpus,
             gpus_per_node=gpus_per_node or accelerator.gpus_per_node,
-            node_bytes_per_s=node_bytes_per_s,
+            network_bytes_per_s=network_bytes_per_s,
         )
 
     @property
@@ -151,11 +156,22 @@ class Cluster:
 
     @property
     def network(self) -> Figure:
-        """Network of one accelerator, one way, in bytes/s: as stated, as its nodes have it, or as nodes of its time do."""
+        """Network of one accelerator, one way, in bytes/s: as stated, as its nodes have it, or as nodes of its time do.
+
+        What an oversubscribed core leaves of it where all nodes talk at once, as collectives do.
+        """
+        edge = self._edge
+        if self.oversubscription == 1:
+            return edge
+        source = f"{edge.source}; over {self.oversubscription:g} where the core is oversubscribed"
+        return Figure(value=edge.value / self.oversubscription, source=source)
+
+    @property
+    def _edge(self) -> Figure:
         from trilemma.hardware.fabrics import default_node_network
 
-        if self.node_bytes_per_s is not None:
-            return Figure(value=self.node_bytes_per_s, source="given")
+        if self.network_bytes_per_s is not None:
+            return Figure(value=self.network_bytes_per_s / self.gpus_per_node, source="given")
         return self.accelerator.node_bytes_per_s or default_node_network(
             self.accelerator.architecture, self.accelerator.node_shape
         )
@@ -163,7 +179,7 @@ class Cluster:
     @property
     def inside_node(self) -> Figure:
         """Bytes/s one way between accelerators of one node that the fast link does not join: PCIe, else the network."""
-        return self.accelerator.pcie_bytes_per_s or self.network
+        return self.accelerator.pcie_bytes_per_s or self._edge
 
     def link_bytes_per_s(self, group_size: Numbers) -> Any:
         """Bytes/s one way that each member of a group of ``group_size`` neighbours has to the others of its group.
@@ -196,7 +212,7 @@ class Cluster:
     @property
     def cautions(self) -> tuple[Caution, ...]:
         """What was assumed about the wiring: ``network-assumed`` where nodes are several and none states its network."""
-        stated = self.node_bytes_per_s is not None or self.accelerator.node_bytes_per_s is not None
+        stated = self.network_bytes_per_s is not None or self.accelerator.node_bytes_per_s is not None
         if self.nodes == 1 or stated or self.gpus <= self.domain:
             return ()
         text = f"network of {self.network.value / 1e9:g} GB/s a GPU assumed between nodes ({self.network.source})"

@@ -96,7 +96,8 @@ def _more(cluster: Cluster) -> Iterator[tuple[str, Cluster]]:
         link = replace(card.link, bytes_per_s=_scaled(card.link.bytes_per_s))
         yield f"{card.link.name} in the node", replace(cluster, accelerator=replace(card, link=link))
     if cluster.nodes > 1:
-        yield "network between nodes", replace(cluster, node_bytes_per_s=cluster.network.value * MORE)
+        edge_bytes_per_s = cluster.network.value * cluster.oversubscription * cluster.gpus_per_node
+        yield "network between nodes", replace(cluster, network_bytes_per_s=edge_bytes_per_s * MORE)
 
 
 def _scaled(figure: Figure) -> Figure:

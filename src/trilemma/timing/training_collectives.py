@@ -25,7 +25,7 @@ class Fabric:
     """What training groups talk over: one-way bytes/s of one accelerator inside a domain and beyond, and domain size.
 
     ``near_ranks`` share the near wire: the link domain (the 64 of an NVL72 rack that jobs get), or the node where PCIe is
-    all there is. ``oversubscription`` divides the far rate where a network's core is narrower than its edge.
+    all there is.
     """
 
     near_bytes_per_s: float
@@ -34,12 +34,12 @@ class Fabric:
     linked: bool
 
     @classmethod
-    def of(cls, cluster: Cluster, *, oversubscription: float = 1.0) -> Fabric:
+    def of(cls, cluster: Cluster) -> Fabric:
         link = cluster.accelerator.link
         linked = link is not None and cluster.domain > 1
         near_ranks = cluster.usual_domain if linked else cluster.gpus_per_node
         bridged = linked and near_ranks < min(cluster.gpus_per_node, cluster.gpus)
-        far = cluster.inside_node.value if bridged else cluster.network.value / oversubscription
+        far = cluster.inside_node.value if bridged else cluster.network.value
         near = link.bytes_per_s.value if link is not None and linked else cluster.inside_node.value
         return cls(near_bytes_per_s=near, far_bytes_per_s=far, near_ranks=max(near_ranks, 1), linked=linked)
 
