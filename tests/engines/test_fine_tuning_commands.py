@@ -200,7 +200,6 @@ def test_axolotl_qlora(tmp_path: Path) -> None:
         ({"adapter": "ia3"}, "adapter 'ia3' is not read"),
         ({"base_model": None}, "base_model is missing"),
         ({"gradient_checkpointing": "sometimes"}, "gradient_checkpointing 'sometimes'"),
-        ({"fsdp_config": {"reshard": 1}}, "fsdp_config.reshard is not known"),
         ({"tensor_parallel_size": 3}, "does not divide the 8 GPUs"),
         ({"plugins": 3}, "plugins '3' is not a list"),
         ({"fsdp": 2.5}, "fsdp '2.5' is not a list"),

@@ -1,11 +1,14 @@
 """torchtitan's command line and its older job files: read into plans, the command line written back."""
 
 import dataclasses
+import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from trilemma.cli.main import main
 from trilemma.engines.torchtitan.read import read
 from trilemma.engines.torchtitan.write import write
 from trilemma.engines.training import framework_facts
@@ -147,3 +150,65 @@ def test_unknown_configurations_are_named() -> None:
             plan=TrainingPlan(zero=3),
             workload=TrainingWorkload(seq=2048, global_batch=8),
         )
+
+
+JOB = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\n{}\nseq_len = 8192\n[activation_checkpoint]\nmode = "selective"\n'
+
+
+def checked(words: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert main(["check", "--gpu", "h100-sxm:8", "--json", "--", *shlex.split(words)]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_the_documented_launcher_is_one_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """pytorch/torchtitan run_train.sh: NGPU processes of one node, 8 where it is not set."""
+    (tmp_path / "job.toml").write_text(JOB.format("local_batch_size = 1"))
+    for start in (
+        f"NGPU=8 CONFIG_FILE={tmp_path}/job.toml ./run_train.sh",
+        f"CONFIG_FILE={tmp_path}/job.toml ./run_train.sh",
+    ):
+        found = checked(start, capsys)
+        assert found["inputs"]["cluster"]["nodes"] == 1
+        assert found["speed"]["step_s"]["value"] == pytest.approx(1.334, rel=0.03)
+    assert read(shlex.split("NGPU=4 MODULE=llama3 CONFIG=llama3_8b ./run_train.sh")).gpus_per_node == 4
+
+
+def test_the_script_alone_asks_for_a_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--gpu", "h100-sxm:8", "--", "./run_train.sh"]) == 2
+    assert "CONFIG=llama3_8b" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "version"),
+    [
+        ("batch_size = 1\ncompile = true", "2025-04"),
+        ("batch_size = 1\ntensor_parallel_degree = 2", "2025-03"),
+        ("local_batch_size = 1\ncompile = true", "2025-07"),
+        ("local_batch_size = 1", None),
+    ],
+)
+def test_old_job_files_are_of_their_time(tmp_path: Path, line: str, version: str | None) -> None:
+    (tmp_path / "job.toml").write_text(JOB.format(line))
+    words = f"torchrun --nproc_per_node 8 torchtitan/train.py --job.config_file {tmp_path}/job.toml"
+    assert read(shlex.split(words)).plan.version == version
+
+
+def test_memory_of_the_time_of_a_job_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """pytorch/torchtitan issue 929 (March 2025): 47.65 GiB reserved, Llama 3 8B, eight H100, compiled."""
+    (tmp_path / "job.toml").write_text(JOB.format("batch_size = 1\ncompile = true"))
+    found = checked(f"torchrun --nproc_per_node 8 torchtitan/train.py --job.config_file {tmp_path}/job.toml", capsys)
+    outside = next(item["bytes"] for item in found["memory"]["items"] if item["name"] == "context")
+    assert (found["memory"]["total_bytes"] - outside) / 2**30 == pytest.approx(47.65, rel=0.04)
+
+
+def test_job_files_that_torchtitan_came_with_need_not_be_here() -> None:
+    facts = framework_facts("torchtitan")
+    for name in facts["shipped"]:
+        found = read(shlex.split(f"NGPU=64 CONFIG_FILE=./torchtitan/models/any/train_configs/{name} ./run_train.sh"))
+        assert found.unknown_flags == ()
+        assert "assumed-file" in {caution.code for caution in found.cautions}
+    old = read(shlex.split("NGPU=8 CONFIG_FILE=./train_configs/llama3_8b.toml ./run_train.sh"))
+    assert (old.model, old.plan.version, old.plan.recompute.mode) == ("llama-3.1-8b", "2025-02", "op")
+    with pytest.raises(InputError, match=r"mine\.toml"):
+        read(shlex.split("NGPU=8 CONFIG_FILE=./train_configs/mine.toml ./run_train.sh"))

@@ -59,8 +59,11 @@ _TRAINING = (
     Program(engine="deepspeed", words=("deepspeed",), launched=True),
     Program(engine="accelerate", words=("accelerate", "launch"), launched=True),
 )
-#: A flag of the Trainer of Transformers, by which a training script of any name is told.
-_TRAINER_FLAG = re.compile(r"--per[_-]device[_-]train[_-]batch[_-]size(=.*)?")
+#: Flags that tell whose training script it is, whatever its name: torchtitan's job file, a flag of the Trainer of Transformers.
+_BY_FLAG = (
+    (re.compile(r"--job\.config[_-]file(=.*)?"), "torchtitan"),
+    (re.compile(r"--per[_-]device[_-]train[_-]batch[_-]size(=.*)?"), "transformers"),
+)
 
 
 @cache
@@ -183,8 +186,9 @@ def _program(words: list[str], environment: tuple[str, ...]) -> tuple[str, list[
                 inner = [word for word in words[:start] if _ASSIGNMENT.fullmatch(word)]
                 every = (*environment, *inner)
                 return program.engine, [*every, *_substituted(words[start:], every)]
-    if any(_TRAINER_FLAG.fullmatch(word) for word in words):
-        return "transformers", [*environment, *_substituted(words, environment)]
+    for pattern, engine in _BY_FLAG:
+        if any(pattern.fullmatch(word) for word in words):
+            return engine, [*environment, *_substituted(words, environment)]
     return None
 
 
@@ -311,7 +315,9 @@ def _file_argument(words: Sequence[str]) -> str | None:
                 return value
         return next((word.split("=", 1)[1] for word in words if word.startswith(("--filename=", "--file="))), None)
     rest = words[1:] if name in _SHELLS else words
-    return rest[0] if len(rest) == 1 and rest[0].endswith((".yaml", ".yml", ".sh")) else None
+    if len(rest) != 1 or any(program.starts(rest, 0) for program in programs()):
+        return None
+    return rest[0] if rest[0].endswith((".yaml", ".yml", ".sh")) else None
 
 
 _Wrapper = Callable[[list[str], tuple[str, ...], int], "tuple[str, list[str]] | None"]

@@ -16,14 +16,19 @@ def is_target(tensor: Tensor, workload: TrainingWorkload) -> bool:
 
     PEFT's "all-linear" reaches modules that are linear layers; stacks of experts are plain parameters.
     """
-    if tensor.part != "layers" or not tensor.quantizable or len(tensor.shape) < 2:
-        return False
     if not workload.targets:
-        return not tensor.experts
-    return any(
-        tensor.role == one or tensor.role.startswith(f"{one}.") or f".{one}." in f".{tensor.name}."
-        for one in workload.targets
-    )
+        return _is_linear(tensor) and not tensor.experts
+    return any(is_target_name(tensor, one) for one in workload.targets)
+
+
+def is_target_name(tensor: Tensor, one: str) -> bool:
+    """Whether ``one`` target, a role or a name of a module, means ``tensor``."""
+    named = tensor.role == one or tensor.role.startswith(f"{one}.") or f".{one}." in f".{tensor.name}."
+    return named and _is_linear(tensor)
+
+
+def _is_linear(tensor: Tensor) -> bool:
+    return tensor.part == "layers" and tensor.quantizable and len(tensor.shape) >= 2
 
 
 def targets(model: Model, workload: TrainingWorkload) -> tuple[Tensor, ...]:

@@ -8,18 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from trilemma.commands.bounded_yaml import load_all, read_text
-from trilemma.commands.option_words import real, truth, whole
+from trilemma.commands.option_words import real, whole
 from trilemma.engines.deepspeed.config import DeepSpeedConfig, from_mapping, read_config
+from trilemma.engines.fsdp import fsdp_sharding
 from trilemma.engines.training import framework_facts, unknown_caution
 from trilemma.engines.transformers.run import Sharding
 from trilemma.errors import Caution, InputError, shorten
 
 _KINDS = ("FSDP", "DEEPSPEED", "MULTI_GPU", "NO", "MULTI_XPU", "MEGATRON_LM")
-#: FSDP1's strategies → (ZeRO stage, gathered blocks freed after forward).
-_STRATEGIES = {
-    "FULL_SHARD": (3, True), "SHARD_GRAD_OP": (3, False), "NO_SHARD": (0, True), "HYBRID_SHARD": (3, True),
-    "HYBRID_SHARD_ZERO2": (3, False), "1": (3, True), "2": (3, False), "3": (0, True), "4": (3, True), "5": (3, False),
-}  # fmt: skip
 
 
 @dataclass(kw_only=True, slots=True)
@@ -56,10 +52,7 @@ def accelerate_from_mapping(document: Mapping[str, Any], *, name: str) -> Accele
         raise InputError("distributed_type MEGATRON_LM is not read; give the pretrain_gpt.py command itself")
     fsdp, parallel = _section(document, "fsdp_config", name), _section(document, "parallelism_config", name)
     unknown = [key for key in document if key not in facts["top"]]
-    unknown += [f"fsdp_config.{key}" for key in fsdp if key not in facts["fsdp"]]
     unknown += [f"parallelism_config.{key}" for key in parallel if key not in facts["parallelism"]]
-    known = (*facts["top"], *(f"fsdp_config.{key}" for key in facts["fsdp"]))
-    cautions = list(unknown_caution(unknown, known, where=f"accelerate ({shorten(name, most=40)})"))
     deepspeed = _deepspeed(_section(document, "deepspeed_config", name), name) if kind == "DEEPSPEED" else None
     sizes = {
         key: _size(parallel, f"parallelism_config_{key}_size") for key in ("dp_replicate", "dp_shard", "tp", "cp", "sp")
@@ -69,7 +62,12 @@ def accelerate_from_mapping(document: Mapping[str, Any], *, name: str) -> Accele
     if deepspeed is not None:
         sharding = deepspeed.sharding
     elif kind == "FSDP":
-        sharding = _fsdp(fsdp, sizes, _count(document, "num_processes"), machines)
+        copies = (sizes["dp_replicate"] or 1) > 1
+        group = (sizes["dp_shard"] or 1) * (sizes["cp"] or 1) if copies else None
+        sharding, left = fsdp_sharding((), fsdp, group=group)
+        unknown += left
+    known = (*facts["top"], *(f"fsdp_config.{key}" for key in facts["fsdp"]))
+    cautions = list(unknown_caution(unknown, known, where=f"accelerate ({shorten(name, most=40)})"))
     return AccelerateConfig(
         sharding=sharding,
         processes=_count(document, "num_processes"),
@@ -104,36 +102,6 @@ def _compute(document: Mapping[str, Any]) -> str:
     if text not in ("no", "bf16", "fp16", "fp8"):
         raise InputError(f"mixed_precision {shorten(text)!r} is none of no, bf16, fp16, fp8")
     return {"no": "fp32", "fp8": "bf16"}.get(text, text)
-
-
-def _fsdp(
-    fsdp: Mapping[str, Any], sizes: Mapping[str, int | None], processes: int | None, machines: int | None
-) -> Sharding:
-    version = whole(fsdp.get("fsdp_version", 1), "fsdp_config.fsdp_version", high=2)
-    given = fsdp.get("fsdp_reshard_after_forward", fsdp.get("fsdp_sharding_strategy", "FULL_SHARD"))
-    group = None
-    if version == 2 and not isinstance(given, str):
-        zero, reshard = 3, truth(given, "fsdp_config.fsdp_reshard_after_forward")
-    elif str(given).lower() in ("true", "false"):
-        zero, reshard = 3, str(given).lower() == "true"
-    else:
-        strategy = str(given).upper()
-        if strategy not in _STRATEGIES:
-            raise InputError(
-                f"fsdp_config.fsdp_sharding_strategy {shorten(strategy)!r} is not known; use"
-                f" {', '.join(key for key in _STRATEGIES if not key.isdigit())}"
-            )
-        zero, reshard = _STRATEGIES[strategy]
-        if "HYBRID" in strategy or strategy in ("4", "5"):
-            group = processes // machines if processes and machines and processes % machines == 0 else None
-    if (sizes["dp_replicate"] or 1) > 1:
-        group = (sizes["dp_shard"] or 1) * (sizes["cp"] or 1)
-    offload = truth(fsdp.get("fsdp_offload_params", False), "fsdp_config.fsdp_offload_params")
-    again = truth(fsdp.get("fsdp_activation_checkpointing", False), "fsdp_config.fsdp_activation_checkpointing")
-    return Sharding(
-        by="fsdp", zero=zero, group=group, reshard=reshard, checkpointing=again,
-        offload_optimizer=1.0 if offload else 0.0, offload_weights=1.0 if offload else 0.0,
-    )  # fmt: skip
 
 
 def _deepspeed(part: Mapping[str, Any], name: str) -> DeepSpeedConfig:

@@ -10,6 +10,7 @@ from trilemma.commands.bounded_yaml import load_all, read_text
 from trilemma.commands.launchers import split_launch
 from trilemma.commands.option_words import read_options, truth, whole
 from trilemma.engines.deepspeed.config import DeepSpeedConfig, from_mapping, read_config
+from trilemma.engines.fsdp import fsdp_sharding
 from trilemma.engines.training import TrainingCommand, framework_facts, unknown_caution
 from trilemma.engines.transformers.run import Run, Sharding, assemble
 from trilemma.errors import InputError, shorten
@@ -42,8 +43,14 @@ def run_of(values: Mapping[str, Any], *, name: str) -> Run:
     """What the contents of an Axolotl file state."""
     facts = framework_facts("axolotl_keys")
     keys = set(facts["keys"])
-    unknown = tuple(key for key in values if key not in keys and not key.startswith(("liger_", "plugin", "cut_cross")))
+    unknown = tuple(
+        key
+        for key in values
+        if key not in keys and key != "fsdp" and not key.startswith(("liger_", "plugin", "cut_cross"))
+    )
     deepspeed = _deepspeed(values.get("deepspeed"), name)
+    sharding, left = (deepspeed.sharding, ()) if deepspeed else _fsdp(values)
+    unknown = (*unknown, *left)
     method, rank, targets = _adapters(values)
     model = values.get("base_model")
     if not isinstance(model, str) or not model:
@@ -54,7 +61,7 @@ def run_of(values: Mapping[str, Any], *, name: str) -> Run:
         model=model,
         micro_batch=_count(values, "micro_batch_size") or 1,
         seq=_count(values, "sequence_len"),
-        sharding=deepspeed.sharding if deepspeed else _fsdp(values),
+        sharding=sharding,
         accumulation=_count(values, "gradient_accumulation_steps"),
         global_batch=deepspeed.global_batch if deepspeed else _count(values, "batch_size"),
         compute=_compute(values),
@@ -154,28 +161,14 @@ def _deepspeed(value: Any, name: str) -> DeepSpeedConfig | None:
     return read_config(str(own if own.exists() or own.is_absolute() else beside))
 
 
-def _fsdp(values: Mapping[str, Any]) -> Sharding:
+def _fsdp(values: Mapping[str, Any]) -> tuple[Sharding, tuple[str, ...]]:
     config = values.get("fsdp_config") or {}
     words = _words(values, "fsdp")
     if not config and not words:
-        return Sharding()
+        return Sharding(), ()
     if not isinstance(config, Mapping):
         raise InputError("fsdp_config is not a mapping; write its keys below it, indented")
-    known = framework_facts("axolotl_keys")["fsdp_config"]
-    plain = {str(key).removeprefix("fsdp_"): value for key, value in config.items()}
-    wrong = [key for key in plain if key not in known and f"fsdp_{key}" not in known and key != "version"]
-    if wrong:
-        raise InputError(f"fsdp_config.{shorten(wrong[0])} is not known; use {', '.join(known)}")
-    reshard = plain.get("reshard_after_forward", True)
     flat = [word for one in words for word in str(one).split()]
-    offload = truth(plain.get("offload_params", False), "fsdp_config.offload_params") or "offload" in flat
     shard, replicate = _count(values, "dp_shard_size"), _count(values, "dp_replicate_size")
-    return Sharding(
-        by="fsdp",
-        zero=3,
-        group=shard if replicate and replicate > 1 else None,
-        reshard=truth(reshard, "fsdp_config.reshard_after_forward") and "shard_grad_op" not in flat,
-        checkpointing=truth(plain.get("activation_checkpointing", False), "fsdp_config.activation_checkpointing"),
-        offload_optimizer=1.0 if offload else 0.0,
-        offload_weights=1.0 if offload else 0.0,
-    )
+    group = shard if replicate and replicate > 1 else None
+    return fsdp_sharding(flat, config, version=values.get("fsdp_version"), group=group)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from trilemma.commands.launchers import split_launch
+from trilemma.commands.launchers import Launch, split_launch
+from trilemma.commands.option_words import whole
 from trilemma.engines.torchtitan.settings import Settings, settings_of
 from trilemma.engines.training import TrainingCommand, framework_facts, replicas, steps_per_batch, unknown_caution
 from trilemma.errors import Caution, InputError, shorten
@@ -28,24 +29,27 @@ _MATMUL: dict[str, Matmul] = {
     "mxfp8": "mxfp8", "nvfp4": "nvfp4",
 }  # fmt: skip
 
+_SCRIPT = "run_train.sh"
+
 
 def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     """The plan of a ``torchtitan.train`` command (or of run_train.sh). Raises `InputError`."""
     launch = split_launch(words)
-    per_node = launch.environment.get("NGPU")
-    world = (
-        int(per_node) if per_node is not None and per_node.isdigit() and launch.script.endswith(".sh") else launch.gpus
-    )
-    world = world or gpus
+    by_script = launch.script == _SCRIPT
+    per_node = _gpus_of_script(launch) if by_script else launch.gpus_per_node
+    world = per_node * (launch.nodes or 1) if by_script and per_node else launch.gpus or gpus
     if world is None:
         raise InputError("the command does not say how many GPUs it runs on; name them, such as --gpu h100-sxm:64")
-    settings = settings_of(launch.words, launch.environment)
+    settings = settings_of(launch.words, launch.environment, started_by_script=by_script)
     model = load_model(settings.model)
     facts = framework_facts("torchtitan")
     cautions = list(unknown_caution(settings.unknown, (f"--{key}" for key in facts["keys"]), where="torchtitan"))
     if settings.old:
         text = "a job file of torchtitan 0.2 or older: newer versions take --module, --config and flags"
+        if settings.version is not None:
+            text += f"; its words are of {settings.version} or before, whose memory is judged"
         cautions.append(Caution(code="old-torchtitan", message=text))
+    cautions += [Caution(code="assumed-file", message=note) for note in settings.notes]
     layout, group = _layout(settings, world, len(model.layers))
     micro, batch = _batch(settings, layout)
     plan = _plan(settings, layout, group, micro, cautions)
@@ -57,11 +61,16 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
         plan=plan,
         workload=TrainingWorkload(seq=seq, global_batch=batch, tokens=_tokens(settings, batch, seq)),
         gpus=world,
-        gpus_per_node=launch.gpus_per_node,
+        gpus_per_node=per_node,
         unknown_flags=settings.unknown,
         cautions=tuple(cautions),
         facts={"configuration": settings.named},
     )
+
+
+def _gpus_of_script(launch: Launch) -> int:
+    """run_train.sh starts ``NGPU`` processes on one node, 8 where nothing is said."""
+    return whole(launch.environment.get("NGPU", "8"), "NGPU", high=2**10)
 
 
 def _layout(settings: Settings, world: int, layers: int) -> tuple[Layout, int | None]:
@@ -159,6 +168,7 @@ def _plan(settings: Settings, layout: Layout, group: int | None, micro: int, cau
         layout=layout,
         micro_batch=micro,
         implementation="torchtitan",
+        version=settings.version,
         recipe=_recipe(settings),
         optimizer=_optimizer(settings, cautions),
         sp=tp > 1 and sequence not in (False, "false", "False"),

@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from trilemma.commands.bounded_yaml import read_text
@@ -19,13 +19,18 @@ _SUBCOMMAND = re.compile(r"activation[-_]checkpoint:([a-z-]{1,40})")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """Values by ``section.key`` with the catalogue's model; ``old`` for the job files of torchtitan 0.1 and 0.2."""
+    """Values by ``section.key`` with the catalogue's model; ``old`` for the job files of torchtitan 0.1 and 0.2.
+
+    ``version``: a month that the words of an old file tell; ``notes`` is what was assumed.
+    """
 
     model: str
     values: Mapping[str, Any]
     unknown: tuple[str, ...]
     named: str
     old: bool = False
+    version: str | None = None
+    notes: tuple[str, ...] = ()
 
     def whole(self, *keys: str, default: int, low: int = 1) -> int:
         for key in keys:
@@ -43,7 +48,7 @@ class Settings:
         return next((str(self.values[key]) for key in keys if key in self.values), default)
 
 
-def settings_of(words: Sequence[str], environment: Mapping[str, str]) -> Settings:
+def settings_of(words: Sequence[str], environment: Mapping[str, str], *, started_by_script: bool = False) -> Settings:
     """Settings of the words behind ``torchtitan.train``; run_train.sh passes MODULE and CONFIG as environment.
 
     Raises `InputError` for a configuration that is not known, `UnknownName` with near ones.
@@ -63,6 +68,11 @@ def settings_of(words: Sequence[str], environment: Mapping[str, str]) -> Setting
         return _job_file(str(file), given, facts)
     module = given.pop("module", None) or environment.get("MODULE")
     config = given.pop("config", None) or environment.get("CONFIG")
+    if not module and not config and started_by_script:
+        raise InputError(
+            "run_train.sh without MODULE and CONFIG trains torchtitan's debug model; name them, such as MODULE=llama3"
+            " CONFIG=llama3_8b ./run_train.sh"
+        )
     if not module or not config:
         raise InputError("torchtitan needs --module and --config, such as --module llama3 --config llama3_8b")
     name = f"{str(module).rpartition('.')[2]}/{config}"
@@ -115,16 +125,32 @@ def _registry(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _job_file(path: str, given: Mapping[str, Any], facts: Mapping[str, Any]) -> Settings:
     """A TOML job file of torchtitan 0.1 or 0.2, flags of the command over it."""
-    try:
-        document = tomllib.loads(read_text(Path(path)))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{shorten(path)} is not readable TOML: {shorten(str(error))}") from error
-    values = {**dict(_leaves(document)), **given}
+    shipped = facts["shipped"].get(PurePosixPath(path).name)
+    notes: tuple[str, ...] = ()
+    if shipped is not None and not Path(path).exists():
+        found: Mapping[str, Any] = shipped
+        notes = (f"{shorten(path)} is not here; taken as the one that torchtitan 0.2.2 came with",)
+    else:
+        try:
+            found = dict(_leaves(tomllib.loads(read_text(Path(path)))))
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            raise InputError(f"{shorten(path)} is not readable TOML: {shorten(str(error))}") from error
+    values = {**found, **given}
     name = f"{values.get('model.name')}/{values.get('model.flavor')}"
     if name not in facts["flavors"]:
         raise UnknownName("torchtitan model", name, facts["flavors"], hint="model.name/model.flavor of the job file")
     unknown = tuple(key for key in values if key not in facts["old_keys"] and key not in facts["keys"])
-    return Settings(model=facts["flavors"][name], values=values, unknown=unknown, named=name, old=True)
+    return Settings(
+        model=facts["flavors"][name], values=values, unknown=unknown, named=name, old=True, version=_dated(values, path, facts),
+        notes=notes,
+    )  # fmt: skip
+
+
+def _dated(values: Mapping[str, Any], path: str, facts: Mapping[str, Any]) -> str | None:
+    """The newest month whose releases knew every word of the file, and had it where ``path`` says; None where neither tells."""
+    found = [str(row["version"]) for row in facts["dated_words"] if any(key in values for key in row["keys"])]
+    folder = facts["dated_folders"].get(str(PurePosixPath(path).parent))
+    return min([*found, *([str(folder)] if folder else [])], default=None)
 
 
 def _leaves(document: Mapping[str, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:

@@ -11,6 +11,7 @@ from trilemma.commands.launchers import Launch, split_launch
 from trilemma.commands.option_words import Options, read_options, whole
 from trilemma.engines.accelerate.config import AccelerateConfig, accelerate_from_mapping, read_accelerate
 from trilemma.engines.deepspeed.config import DeepSpeedConfig, read_config
+from trilemma.engines.fsdp import fsdp_sharding
 from trilemma.engines.training import TrainingCommand, framework_facts, unknown_caution
 from trilemma.engines.transformers.run import Run, Sharding, assemble
 from trilemma.errors import InputError, shorten
@@ -22,13 +23,6 @@ _ATTENTION: dict[str, Attention] = {
     "flash_attention_2": "flash", "flash_attention_3": "flash", "flex_attention": "flash", "sdpa": "sdpa", "eager": "eager",
 }  # fmt: skip
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "auto": None}
-#: Words of ``--fsdp``.
-_FSDP = {
-    "full_shard": (3, True),
-    "shard_grad_op": (3, False),
-    "hybrid_shard": (3, True),
-    "hybrid_shard_zero2": (3, False),
-}
 
 
 def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
@@ -48,7 +42,10 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
         unknown_caution(unknown, (f"--{name}" for name in facts["flags"]), where="this script's Trainer")
     )
     run.cautions += [*(launched.cautions if launched else ()), *(deepspeed.cautions if deepspeed else ())]
-    return assemble(run, launch, gpus=gpus, processes=launched.processes if launched else None)
+    return assemble(
+        run, launch, gpus=gpus, processes=launched.processes if launched else None,
+        nodes=launched.machines if launched else None,
+    )  # fmt: skip
 
 
 def _options(launch: Launch) -> tuple[Options, tuple[str, ...]]:
@@ -73,7 +70,7 @@ def _options(launch: Launch) -> tuple[Options, tuple[str, ...]]:
 
 def _accelerate(launch: Launch) -> AccelerateConfig | None:
     """The configuration behind ``accelerate launch``: its file, with launch flags in the file's words over it."""
-    if "accelerate" not in {Path(word).name for word in launch.launcher}:
+    if launch.starter != "accelerate":
         return None
     facts = framework_facts("accelerate")
     given = read_options(launch.launcher, values=frozenset(facts["launch_values"]), fold=True)
@@ -146,7 +143,7 @@ def _run(options: Options, launched: AccelerateConfig | None, deepspeed: DeepSpe
     return Run(
         framework=framework,
         model=model,
-        micro_batch=micro or stated or int(facts["defaults"]["per_device_train_batch_size"]),
+        micro_batch=micro or stated,
         seq=options.whole(*facts["length_flags"]),
         sharding=own or sharding or Sharding(),
         accumulation=options.whole("gradient_accumulation_steps") or (deepspeed.accumulation if deepspeed else None),
@@ -222,16 +219,14 @@ def _attention(options: Options) -> Attention:
 def _own_fsdp(options: Options) -> Sharding | None:
     """``--fsdp "full_shard auto_wrap offload"`` with ``--fsdp_config``."""
     words = [part for word in options.words.get("fsdp", ()) for part in word.split()]
-    chosen = next((word for word in words if word in _FSDP), None)
-    if chosen is None:
-        return None
-    zero, reshard = _FSDP[chosen]
     config = _fsdp_config(options.text("fsdp_config"))
-    moved = 1.0 if "offload" in words else 0.0
-    return Sharding(
-        by="fsdp", zero=zero, reshard=reshard, offload_optimizer=moved, offload_weights=moved,
-        checkpointing=config.get("activation_checkpointing") is True,
-    )  # fmt: skip
+    if not words and not config:
+        return None
+    # The Trainer takes a bare switch for FSDP2 (transformers 5); "false" leaves it off.
+    if words and words[0].lower() in ("false", "0", "no", "none"):
+        return None
+    named = [word for word in words if word.lower() not in ("true", "1", "yes")]
+    return fsdp_sharding(named, config)[0]
 
 
 def _fsdp_config(value: str | None) -> Mapping[str, Any]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
 from trilemma.commands.launchers import Launch
 from trilemma.engines.training import TrainingCommand, framework_facts, replicas
 from trilemma.errors import Caution, InputError, shorten
+from trilemma.memory.adapters import is_target_name
+from trilemma.models.architecture import Model
 from trilemma.models.resolve import load_model
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import optimizer, recipe
@@ -22,16 +25,22 @@ from trilemma.plans.training import (
 )
 from trilemma.workloads import Method, TrainingWorkload
 
+#: What a name of a layer never holds and a pattern of names does; words of a pattern that may be names.
+_PATTERN = re.compile(r"[\\*+?()\[\]|^$]")
+_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
 
 @dataclass(kw_only=True, slots=True)
 class Sharding:
     """How state is spread: ZeRO stage (FSDP: 3, or 2 without freeing gathered blocks), group, offload, who does it.
 
-    ``full_precision`` keeps FP32 shards cast when gathered (FSDP under mixed precision); ``gradients`` is a format that a
-    DeepSpeed file asks for.
+    ``gradients`` is a format that a DeepSpeed file asks for; ``version`` that of FSDP; ``hybrid``: nodes hold copies, each of
+    which is sharded inside.
     """
 
     by: str = "ddp"
+    version: int | None = None
+    hybrid: bool = False
     zero: int = 0
     group: int | None = None
     reshard: bool = True
@@ -47,7 +56,7 @@ class Run:
 
     framework: Implementation
     model: str
-    micro_batch: int
+    micro_batch: int | None
     seq: int | None
     sharding: Sharding = field(default_factory=Sharding)
     accumulation: int | None = None
@@ -71,62 +80,113 @@ class Run:
     cautions: list[Caution] = field(default_factory=list)
 
 
-def assemble(run: Run, launch: Launch, *, gpus: int | None, processes: int | None = None) -> TrainingCommand:
+def assemble(
+    run: Run, launch: Launch, *, gpus: int | None, processes: int | None = None, nodes: int | None = None
+) -> TrainingCommand:
     """The training command that ``run`` makes on the processes that its launcher or file states.
 
-    ``processes`` is what a configuration file says; the launcher's own number goes before it. Raises `InputError`.
+    ``processes`` and ``nodes`` are what a configuration file says; the launcher's own numbers go before it. Raises `InputError`.
     """
     world = launch.gpus or processes or gpus
     if world is None:
         raise InputError("the command does not say how many GPUs it runs on; name them, such as --gpu a100:8")
+    if run.sharding.hybrid:
+        run.sharding.group = _group_of_node(launch, world, nodes)
     dp = replicas(world, given={"tensor parallel": run.tp, "context parallel": run.cp})
-    batch = _global_batch(run, dp)
-    model = load_model(run.model)
     cautions = list(run.cautions)
+    micro, batch = _batches(run, dp, cautions)
+    model = load_model(run.model)
     if run.seq is None:
         seq = int(framework_facts("transformers_flags")["defaults"]["max_length"])
         text = f"sequences of {seq:,} tokens assumed (SFTConfig's default); give --max_length"
         cautions.append(Caution(code="assumed-length", message=text))
     else:
         seq = run.seq
+    targets = _targets(run, model, cautions)
     return TrainingCommand(
         framework=run.framework,
         model=run.model,
         architecture=model,
-        plan=_plan(run, Layout(tp=run.tp, cp=run.cp, dp=dp), cautions),
+        plan=_plan(run, Layout(tp=run.tp, cp=run.cp, dp=dp), micro, cautions),
         workload=TrainingWorkload(
             seq=seq, global_batch=batch, method=run.method, rank=run.rank if run.method != "full" else 0,
-            targets=run.targets, base_format=run.base_format,
+            targets=targets, base_format=run.base_format,
             tokens=float(run.steps) * batch * seq if run.steps else None,
         ),
         gpus=world,
-        gpus_per_node=launch.gpus_per_node,
+        gpus_per_node=launch.gpus_per_node or (world // nodes if nodes and world % nodes == 0 else None),
         unknown_flags=run.unknown,
         cautions=tuple(cautions),
     )  # fmt: skip
 
 
-def _global_batch(run: Run, dp: int) -> int:
-    """Sequences of a step: micro-batch · accumulation · replicas, which all files have to agree on."""
+def _targets(run: Run, model: Model, cautions: list[Caution]) -> tuple[str, ...]:
+    """The layers with adapters that ``model`` has. PEFT takes one text for a pattern of module names: its words are looked
+    for, and it is never run. Where nothing is found, every linear layer gets an adapter, which is said."""
+    if run.method == "full" or not run.targets:
+        return ()
+    pattern = len(run.targets) == 1 and _PATTERN.search(run.targets[0]) is not None
+    asked = tuple(dict.fromkeys(_WORD.findall(run.targets[0][:4096]))) if pattern else run.targets
+    asked = tuple(name.rpartition(".")[2] if name.endswith(("_proj", "_a", "_b")) else name for name in asked)
+    leaves = {tensor.name.removesuffix(".weight").rpartition(".")[2] for tensor in model.of_part("layers")}
+    found = tuple(
+        name
+        for name in asked
+        if (not pattern or name in leaves) and any(is_target_name(tensor, name) for tensor in model.tensors)
+    )
+    missing = [name for name in asked if name not in found]
+    if not found:
+        text = f"targets {shorten(', '.join(run.targets))} name no layer of {model.name}; adapters counted on every linear layer"
+        cautions.append(Caution(code="assumed-targets", message=text))
+    elif missing and not pattern:
+        text = f"targets {shorten(', '.join(missing))} name no layer of {model.name}; not counted"
+        cautions.append(Caution(code="not-counted", message=text))
+    return found
+
+
+def _group_of_node(launch: Launch, world: int, nodes: int | None) -> int | None:
+    """GPUs of a node, over which a hybrid strategy shards; None where there is one node, or nothing says how many."""
+    stated = launch.gpus_per_node if launch.starter or launch.nodes else None
+    count = launch.nodes or nodes or 1
+    return stated or (world // count if world % count == 0 else None)
+
+
+def _batches(run: Run, dp: int, cautions: list[Caution]) -> tuple[int, int]:
+    """(micro-batch, sequences of a step): the step is micro-batch · accumulation · replicas, on which all files have to agree.
+
+    Where a file states the step alone, the micro-batch is what is left of it (DeepSpeed's config.py,
+    _set_batch_related_parameters).
+    """
     if run.global_batch is None:
-        return run.micro_batch * (run.accumulation or 1) * dp
+        if run.micro_batch is None:
+            default = int(framework_facts("transformers_flags")["defaults"]["per_device_train_batch_size"])
+            text = f"nothing states the batch of a GPU; {default} sequences assumed (the Trainer's default)"
+            cautions.append(Caution(code="assumed-batch", message=text))
+            run.micro_batch = default
+        return run.micro_batch, run.micro_batch * (run.accumulation or 1) * dp
+    steps = run.accumulation or 1
+    if run.micro_batch is None:
+        if run.global_batch % (steps * dp):
+            raise InputError(
+                f"train_batch_size {run.global_batch} is not a multiple of accumulation {steps} x {dp} replicas; use"
+                f" {max(run.global_batch // (steps * dp), 1) * steps * dp}"
+            )
+        return run.global_batch // (steps * dp), run.global_batch
+    right = run.micro_batch * steps * dp
     if run.global_batch % (run.micro_batch * dp):
-        right = run.micro_batch * (run.accumulation or 1) * dp
         raise InputError(
             f"train_batch_size {run.global_batch} is not a multiple of micro-batch {run.micro_batch} x {dp} replicas;"
             f" use {right}"
         )
-    steps = run.global_batch // (run.micro_batch * dp)
-    if run.accumulation is not None and steps != run.accumulation:
-        right = run.micro_batch * run.accumulation * dp
+    if run.accumulation is not None and run.global_batch != right:
         raise InputError(
             f"train_batch_size {run.global_batch} is not micro-batch {run.micro_batch} x accumulation {run.accumulation} x {dp}"
             f" replicas = {right}; use {right}"
         )
-    return run.global_batch
+    return run.micro_batch, run.global_batch
 
 
-def _plan(run: Run, layout: Layout, cautions: list[Caution]) -> TrainingPlan:
+def _plan(run: Run, layout: Layout, micro: int, cautions: list[Caution]) -> TrainingPlan:
     sharding = run.sharding
     group = sharding.group
     if group is not None and (int(layout.dp) * int(layout.cp)) % group:
@@ -134,7 +194,7 @@ def _plan(run: Run, layout: Layout, cautions: list[Caution]) -> TrainingPlan:
     whole = group is None or group == int(layout.dp) * int(layout.cp)
     return TrainingPlan(
         layout=layout,
-        micro_batch=run.micro_batch,
+        micro_batch=micro,
         implementation=run.framework,
         recipe=_recipe(run),
         optimizer=_optimizer(run, cautions),
