@@ -11,6 +11,7 @@ from trilemma.commands.launchers import split_launch
 from trilemma.engines.extract import extract
 from trilemma.engines.training import read_training
 from trilemma.errors import InputError
+from trilemma.models.naming import without_url
 
 
 @pytest.mark.parametrize(
@@ -69,6 +70,10 @@ def test_a_url_of_the_hub_is_its_id() -> None:
     words = "python train.py --model_name_or_path https://huggingface.co/meta-llama/Llama-3.1-8B --per_device_train_batch_size 1"
     found = read_training("transformers", shlex.split(words), gpus=1)
     assert found.model == "meta-llama/Llama-3.1-8B"
+    for page in ("/tree/main", "/blob/main/config.json", "/", "?library=x"):
+        assert without_url(f"https://huggingface.co/Qwen/Qwen3-8B{page}") == "Qwen/Qwen3-8B"
+    for other in ("https://example.com/Qwen/Qwen3-8B", "https://huggingface.co/datasets/a/b", "./Qwen/Qwen3-8B"):
+        assert without_url(other) == other
 
 
 def test_flags_of_an_unknown_script_are_named_and_the_deepspeed_file_decides(

@@ -20,6 +20,11 @@ _NOISE = frozenset(
     modelopt dyn latest
     """.split()  # noqa: SIM905 - a list of words reads better as text
 )
+_URL = re.compile(
+    r"https?://(?:www\.)?(?:huggingface\.co|hf\.co|modelscope\.cn/models|www\.modelscope\.cn/models)/([\w.-]{1,96}/[\w.-]{1,96})"
+    r"(?:/(?:tree|blob|resolve|files|summary)(?:/.{0,300})?)?/?(?:\?.{0,200})?",
+    re.ASCII | re.IGNORECASE,
+)
 _BRACKETS = re.compile(r"\[[^\]]*\]|\([^)]*\)")
 _CUT = re.compile(r"\bcut to (\d{1,4}) layers\b")
 _DECIMAL = re.compile(r"(?<=\d)_(?=\d(?![0-9a-z]))")
@@ -41,6 +46,12 @@ class Spelling:
     scheme: Scheme | None = None
     unstated: str | None = None
     before: tuple[str, ...] = ()
+
+
+def without_url(name: str) -> str:
+    """The id that the address of a model's page on a hub means; any other name as it is."""
+    match = _URL.fullmatch(name.strip()) if len(name) < 1000 else None
+    return match.group(1) if match else name
 
 
 def squeeze(words: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from trilemma.models import catalogue, hub
 from trilemma.models.architecture import Model, Quantization
 from trilemma.models.documents import overlaid
 from trilemma.models.files import model_from_path
-from trilemma.models.naming import MAX_NAME, Spelling, layers_left, spell, squeeze, without_dates
+from trilemma.models.naming import MAX_NAME, Spelling, layers_left, spell, squeeze, without_dates, without_url
 from trilemma.models.quantized import read_quantization, requantize, restate
 from trilemma.models.quantized.schemes import Scheme
 from trilemma.models.read import model_from_config
@@ -33,13 +33,13 @@ def load_model(
 ) -> Model:
     """The model that ``name_or_path`` means.
 
-    In this order: a folder ``<org>--<name>`` of ``models_dir`` (or of ``TRILEMMA_MODELS``), a path (config.json, a folder
+    The address of a model's page on a hub is its id. In this order: a folder ``<org>--<name>`` of ``models_dir`` (or of ``TRILEMMA_MODELS``), a path (config.json, a folder
     that holds one, ``*.safetensors``, ``model.safetensors.index.json``, ``*.gguf``), the local hub cache, the catalogue in
     any usual spelling, the hub where it may be reached. A quantisation that only the name states (``…-FP8-dynamic``) is
     laid over the architecture and listed as assumed. ``overrides`` replace values of the configuration. Raises `InputError`,
     or `UnknownName` with near names.
     """
-    name = name_or_path.strip()
+    name = without_url(name_or_path.strip())
     if not name or len(name) > 4096 or "\0" in name:
         raise InputError(f"model name {shorten(name_or_path)!r} is empty or too long; give a name or a path")
     folder = _models_folder(name, models_dir)

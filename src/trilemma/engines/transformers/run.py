@@ -10,6 +10,7 @@ from trilemma.engines.training import TrainingCommand, framework_facts, replicas
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.memory.adapters import is_target_name
 from trilemma.models.architecture import Model
+from trilemma.models.naming import without_url
 from trilemma.models.resolve import load_model
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import optimizer, recipe
@@ -93,6 +94,7 @@ def assemble(
     if run.sharding.hybrid:
         run.sharding.group = _group_of_node(launch, world, nodes)
     dp = replicas(world, given={"tensor parallel": run.tp, "context parallel": run.cp})
+    run.model = without_url(run.model)
     cautions = list(run.cautions)
     micro, batch = _batches(run, dp, cautions)
     model = load_model(run.model)
