@@ -33,7 +33,8 @@ def load_model(
 ) -> Model:
     """The model that ``name_or_path`` means.
 
-    The address of a model's page on a hub is its id. In this order: a folder ``<org>--<name>`` of ``models_dir`` (or of ``TRILEMMA_MODELS``), a path (config.json, a folder
+    The address of a model's page on a hub is its id.
+    In this order: a folder ``<org>--<name>`` of ``models_dir`` (or of ``TRILEMMA_MODELS``), a path (config.json, a folder
     that holds one, ``*.safetensors``, ``model.safetensors.index.json``, ``*.gguf``), the local hub cache, the catalogue in
     any usual spelling, the hub where it may be reached. A quantisation that only the name states (``…-FP8-dynamic``) is
     laid over the architecture and listed as assumed. ``overrides`` replace values of the configuration. Raises `InputError`,
