@@ -85,6 +85,7 @@ def test_export_to_another_engine(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not (tmp_path / "out" / "prediction.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["sglang", "tensorrt-llm", "llama.cpp"])
 def test_plan_searches(capsys: pytest.CaptureFixture[str], engine: str) -> None:
     line = f"plan Qwen/Qwen3-32B --gpu h100-sxm:4 --engine {engine} --serve 2048/512 --json"

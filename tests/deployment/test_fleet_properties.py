@@ -56,6 +56,7 @@ def read_back(path: Path, text: str) -> Any:
     return get(engine).read(words)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(plan=plans(), per_node=st.sampled_from([None, 4, 8]))
 def test_manifests_say_the_plan_again(folder: Path, plan: Plan, per_node: int | None) -> None:

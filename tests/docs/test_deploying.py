@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "deploying.md"
 
 
+@pytest.mark.slow
 def test_examples_run_in_order(tmp_path: Path) -> None:
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert all(line.startswith("trilemma ") for block in blocks for line in block.splitlines())

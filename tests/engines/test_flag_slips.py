@@ -32,6 +32,7 @@ def test_slips_of_long_flags_are_found_and_short_ones_are_left() -> None:
     assert table().meant_by("--something-else-altogether") is None
 
 
+@pytest.mark.slow
 def test_a_flag_that_came_later_is_no_slip_of_an_older_one() -> None:
     """Flags of vLLM that were new in a release, against those that the releases before had: near names are rare."""
     flags = table().flags

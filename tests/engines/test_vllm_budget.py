@@ -191,6 +191,7 @@ _LAYOUTS = st.tuples(*(st.sampled_from(values) for values in ((1, 2, 4, 8), (1, 
 _MODELS = ("llama-3.1-70b", "gemma-3-27b", "qwen3.5-27b", "deepseek-v3.1", "gpt-oss-20b", "deepseek-v4-flash")
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     model=st.sampled_from(_MODELS), rows=st.lists(_LAYOUTS, min_size=2, max_size=6), seqs=st.sampled_from((1, 64, 1024))

@@ -290,6 +290,7 @@ def test_hostile_files(tmp_path: Path) -> None:
         read_log(path)
 
 
+@pytest.mark.slow
 def test_a_large_log_and_an_endless_line_are_read_in_bounded_time(tmp_path: Path) -> None:
     path = tmp_path / "serve.log"
     filler = b"INFO 01-01 00:00:00 [loggers.py:1] Engine 000: Running: 8 reqs, GPU KV cache usage: 91.2%\n"

@@ -13,6 +13,7 @@ from trilemma.plans import Layout
 LLAMA = load_model("meta-llama/Llama-3.1-70B")
 
 
+@pytest.mark.slow
 def test_one_plan_and_a_table_obey_the_same_rules() -> None:
     degrees = np.arange(1, 65)
     table = np.zeros(len(degrees), dtype=bool)

@@ -120,6 +120,7 @@ def test_aliases_within_bounds_are_fine() -> None:
     assert load_all("a: &a [1, 2]\nb: *a\nc: {<<: {d: 1}}", name="x") == [{"a": [1, 2], "b": [1, 2], "c": {"d": 1}}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "argv",
     [

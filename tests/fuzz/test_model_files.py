@@ -97,6 +97,7 @@ def test_gguf(tmp_path, raw):
     only_input_error(lambda: model_from_path(path, name="x"))
 
 
+@pytest.mark.slow
 @LIMIT
 @given(document=st.dictionaries(st.sampled_from(["weight_map", "metadata"]), JSON | WEIGHT_MAP))
 def test_index(tmp_path, document):
@@ -113,6 +114,7 @@ def test_documents(raw):
     only_input_error(lambda: parse_object(raw, what="x", unique=True))
 
 
+@pytest.mark.slow
 @LIMIT
 @given(base=st.sampled_from(["llama-3.1-8b", "qwen3-30b-a3b", "deepseek-v3"]), data=st.data())
 def test_configurations_with_a_hostile_value(tmp_path, base, data):
@@ -160,6 +162,7 @@ FIELDS = (
 )
 
 
+@pytest.mark.slow
 @LIMIT
 @given(
     method=st.sampled_from(METHODS),

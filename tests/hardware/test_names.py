@@ -221,6 +221,7 @@ def test_absurd_counts_are_refused(text: str):
         parse_gpu_argument(text)
 
 
+@pytest.mark.slow
 @example("~\0")
 @given(st.text(max_size=60))
 def test_no_text_breaks_the_lookup(text: str):

@@ -61,6 +61,7 @@ plans = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(plan=plans)
 def test_round_trip_is_identity(plan: Plan) -> None:
     document = json.loads(json.dumps(plan_to_document(plan)))

@@ -56,6 +56,7 @@ def test_full_precision_loses_nothing_and_the_model_has_learnt(bench: Bench) -> 
     assert quality.reference_perplexity < 2.0  # of 256 bytes; unigrams of this text are near 20
 
 
+@pytest.mark.slow
 def test_a_sensitivity_is_the_whole_run_with_one_group_changed(bench: Bench, measured: Sensitivities) -> None:
     rows = {(row.group, row.format): row for row in measured.rows}
     for group, fmt in (
@@ -85,6 +86,7 @@ def test_proxies_rank_formats_as_losses_do(measured: Sensitivities) -> None:
         assert rows["int8_g32"].weighted_error < rows["int4_g32"].weighted_error < rows["int2_g32"].weighted_error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [3.5, 4.25, 4.5, 5.0, 5.5, 6.5, 8.25])
 def test_plans_are_as_good_as_the_best_uniform_format_that_fits(settling: Settling, bits: float) -> None:
     found = settling.settle(settling.problem.bytes_at(bits))
@@ -148,6 +150,7 @@ def test_groups_are_those_of_plans() -> None:
     assert names == list(emulator.groups)
 
 
+@pytest.mark.slow
 def test_commands_from_weights_to_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = ["--sequences", "2", "--window", "96", "--formats", "bf16,int6_g32,int4_g32,int3_g32"]
     assert main(["precision", "measure", str(FOLDER), "--data", str(TEXT), *few, "--json"]) == 0
@@ -168,6 +171,7 @@ def test_commands_from_weights_to_a_plan(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["precision", "plan", "qwen3-4b", "--sensitivity", str(figures), "--max-kl", "0.01"]) == 2
 
 
+@pytest.mark.slow
 def test_the_frontier_is_drawn(settling: Settling, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from trilemma.report.frontier_plot import plot_frontier
@@ -191,6 +195,7 @@ def test_texts_too_short_are_refused() -> None:
         cut(np.arange(100), sequences=2, tokens=64)
 
 
+@pytest.mark.slow
 def test_training_learns_and_repeats() -> None:
     losses: list[float] = []
     text = TEXT.read_text(encoding="utf-8")

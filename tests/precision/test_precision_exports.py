@@ -64,6 +64,7 @@ def test_plans_that_differ_by_layer_name_the_layers(qwen: Model) -> None:
     assert [t.format.bits for t in again.tensors] == [t.format.bits for t in plan.model.tensors]
 
 
+@pytest.mark.slow
 def test_recipes_and_configs_of_toolkits(qwen: Model) -> None:
     modules = modules_of(preset_plan(qwen, "fp8"))
     recipe = yaml.safe_load(export_text(modules, "llm-compressor")[1])

@@ -173,6 +173,7 @@ def test_training_state_of_a_plan_file(llama: Model, tmp_path: Path) -> None:
     assert file_plan(llama, path).training_bytes_per_parameter == 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gpu", "context", "bits", "cache"),
     [
@@ -209,6 +210,7 @@ def test_the_weights_line_is_that_of_fit(preset: str, scheme: str, capsys: pytes
     assert planned["bytes"] == fitted["bytes"]
 
 
+@pytest.mark.slow
 def test_a_stated_budget_replaces_what_the_cache_leaves(capsys: pytest.CaptureFixture[str]) -> None:
     card = ["--gpu", "h100-sxm", "--context", "8192", "--json"]
     assert main(["precision", "plan", "qwen3-32b", "--budget-gib", "18", *card]) == 0
@@ -235,6 +237,7 @@ def test_ladder_holds_presets_only() -> None:
     assert set(ladder()) | set(ladder("llama.cpp")) <= set(preset_names())
 
 
+@pytest.mark.slow
 def test_llama_cpp_is_offered_its_own_formats(capsys: pytest.CaptureFixture[str]) -> None:
     command = [
         "precision",
@@ -272,6 +275,7 @@ def test_broken_plan_files_are_refused_in_one_line(llama: Model, tmp_path: Path,
         file_plan(llama, path)
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=300))
 def test_no_bytes_break_the_reader_of_plans(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzzed.toml"

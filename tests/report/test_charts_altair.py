@@ -64,6 +64,7 @@ def spec_of(name):
     return training_chart(best, cluster.accelerator, waterfall(model, cluster, workload, search))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["estimate", "front", "comparison", "training"])
 def test_specifications_obey_the_schema_of_vega_lite_and_draw(name, tmp_path):
     spec = spec_of(name)
@@ -106,6 +107,7 @@ def tags(page):
     return found
 
 
+@pytest.mark.slow
 def test_page_needs_no_network_and_runs_nothing_of_a_name(tmp_path):
     path = tmp_path / "chart.html"
     write_chart(estimate_chart(an_estimate(HOSTILE), find("h100-sxm")), path)
@@ -128,6 +130,7 @@ def test_picture_of_a_hostile_name_is_well_formed(tmp_path):
     assert any("alert(1)" in text for text in root.itertext())
 
 
+@pytest.mark.slow
 def test_commands_of_the_page_on_charts_draw(tmp_path, capsys):
     text = (ROOT / "docs" / "charts.md").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line.startswith("trilemma ")]

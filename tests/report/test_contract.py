@@ -17,6 +17,7 @@ def test_shipped_schema_is_the_one_generated_from_the_types(name: str) -> None:
     assert json.loads((SCHEMAS / f"{name}.schema.json").read_text()) == schema_of(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

@@ -8,6 +8,7 @@ from trilemma.intervals import student_t_95
 from trilemma.quantities import arrivals, counted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "words"),
     [(0, "0 requests"), (1, "1 request"), (1.0, "1 request"), (2, "2 requests"), (131072, "131,072 requests")],

@@ -30,6 +30,7 @@ def test_a_limit_is_met_with_the_chance_that_it_was_made_for(chance):
     assert lean.chance_below(lean.at_chance(chance)) == pytest.approx(chance, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pools", ["aggregated", "disaggregated", "both"])
 def test_every_plan_shown_holds_each_target_with_the_chance_asked_for(pools):
     made = []
@@ -41,6 +42,7 @@ def test_every_plan_shown_holds_each_target_with_the_chance_asked_for(pools):
     assert made[0] > made[1] > made[2]
 
 
+@pytest.mark.slow
 def test_without_a_chance_the_central_value_counts():
     result = _search(None, ttft_ms=3000, tpot_ms=40)
     for found in result.plans:
@@ -57,6 +59,7 @@ def test_a_chance_without_target_or_out_of_range_is_refused():
             _search(chance, tpot_ms=40)
 
 
+@pytest.mark.slow
 def test_chances_are_told(capsys):
     assert main([*JOB, "--gpu", "h100-sxm:8", "--ttft", "3000", "--tpot", "40", "--confidence", "0.9"]) == 0
     out = capsys.readouterr().out
@@ -67,11 +70,13 @@ def test_chances_are_told(capsys):
     assert "within the targets, with a chance of" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_an_open_first_token_is_told(capsys):
     assert main([*JOB, "--gpu", "h100-sxm:8", "--tpot", "40"]) == 0
     assert "no --ttft: plans with a time to the first token of up to" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_bounds_of_what_is_made_stay_within_what_arrives(capsys):
     for rate in (0.01, 1.0, 4.0):
         for found in _search(None, rate=rate).plans:

@@ -19,6 +19,7 @@ def _search(model, gpu, gpus=1, *, engine="llama.cpp", **load):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpu", ["l40s", "rtx-4090", "rtx-5090", "apple-m2-ultra-192gb"])
 def test_a_quantised_model_is_found_for_one_reader(gpu):
     result = _search("qwen3-32b", gpu, concurrency=1)
@@ -56,6 +57,7 @@ def test_rows_of_experts_are_not_split():
     assert max(found.requests for found in result.plans) > 1
 
 
+@pytest.mark.slow
 def test_the_table_and_the_single_plan_agree():
     for found in _search("qwen3-32b", "l40s", 2, tpot_ms=60).plans:
         assert found.estimate.speed.batch * found.plan.pool.replicas == found.requests

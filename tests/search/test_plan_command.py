@@ -42,6 +42,7 @@ def test_json_obeys_its_schema(capsys):
     assert document["searched"] >= document["legal"] >= document["fitting"] > 0
 
 
+@pytest.mark.slow
 def test_exit_codes_say_yes_no_and_bad_input(capsys):
     assert main([*JOB, "--tpot", "1"]) == 1
     assert "NO PLAN MEETS THE TARGETS" in capsys.readouterr().out
@@ -115,6 +116,7 @@ def test_pools_apart_in_json_obey_the_schema_and_export(capsys, tmp_path):
     assert {"serve-prefill-1.sh", "serve-decode-1.sh", "router.sh"} <= names
 
 
+@pytest.mark.slow
 def test_the_number_of_gpus_is_searched_where_none_is_given(capsys):
     assert main([*FP8, "--gpu", "h100-sxm", "--rate", "20"]) == 0
     out = capsys.readouterr().out
@@ -159,6 +161,7 @@ def test_the_real_entry_point_searches_pools_apart():
     assert document["plans"][0]["inputs"]["plan"]["summary"] == "TP4 DP2"
 
 
+@pytest.mark.slow
 def test_compare_puts_cards_side_by_side(capsys):
     cards = ["--gpu", "b300-sxm:1", "--gpu", "mi300x:1", "--gpu", "h100-sxm:1"]
     arguments = ["compare", "llama-3.1-70b", *cards, "--serve", "1024/1024", "--tpot", "50"]

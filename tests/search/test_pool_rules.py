@@ -24,6 +24,7 @@ def _pools(engine, model="qwen3-235b-a22b", *, gpus=8, fixed=None, **load):
     return result, [tuple(pool.layout for pool in found.plan.pools) for found in result.plans]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", [{"tpot_ms": 40}, {"concurrency": 64}, {"rate": 1.0}])
 def test_pipeline_stages_are_no_pools_of_vllm(load):
     result, pairs = _pools(VLLM, "llama-3.1-70b", **load)
@@ -34,6 +35,7 @@ def test_pipeline_stages_are_no_pools_of_vllm(load):
     assert all(side.pp == 2 for pair in elsewhere for side in pair)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", [{"tpot_ms": 40}, {"concurrency": 64}])
 @pytest.mark.parametrize(
     ("engine", "model"), [(VLLM, "nemotron-h-56b"), (SGLANG, "gemma-3-27b"), (SGLANG, "gpt-oss-120b")]

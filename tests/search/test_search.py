@@ -68,6 +68,7 @@ def test_no_plan_shown_beats_one_of_the_front(main_job):
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "gpu", "gpus"),
     [("llama-3.1-70b", "h200-sxm", 8), ("deepseek-v3", "b200-sxm", 8), ("gpt-oss-120b", "h100-sxm", 4)],

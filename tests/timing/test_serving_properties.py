@@ -59,6 +59,7 @@ def better(card: Accelerator, part: str, factor: float) -> Accelerator:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     name=st.sampled_from(DENSE + OTHERS),
@@ -78,6 +79,7 @@ def test_better_hardware_lengthens_no_line(name, card, engine, part, factor, isl
     assert np.all(after.output_tokens_per_s >= before.output_tokens_per_s * (1 - 1e-9))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(name=st.sampled_from(DENSE), card=st.sampled_from(CARDS), engine=st.sampled_from(ENGINES))
 def test_fewer_bits_lengthen_no_line_that_only_moves_bytes(name, card, engine):
@@ -99,6 +101,7 @@ def test_a_narrower_cache_lengthens_no_line(name, card, engine):
         assert np.all(narrow.lines[line] <= seconds * (1 + 1e-9)), line
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     name=st.sampled_from(DENSE),
@@ -115,6 +118,7 @@ def test_throughput_of_dense_models_rises_with_doubled_batches_until_capacity(na
     assert np.all(np.diff(made) >= -1e-9 * made[:-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama-3.1-70b", "qwen3-32b", "deepseek-v3", "qwen3-235b-a22b"])
 @pytest.mark.parametrize("scheme", ["bf16", "fp8", "nvfp4", "int8"])
 def test_b300_against_b200_in_vllm(name, scheme):

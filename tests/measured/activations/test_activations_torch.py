@@ -82,6 +82,7 @@ def test_whole_models_without_data(name: str, measured: int) -> None:
     assert check.predicted_bytes == pytest.approx(measured, abs=16)
 
 
+@pytest.mark.slow
 def test_whole_70b_checkpointed() -> None:
     check = check_activations(catalogue.config("llama-3-70b"), fake=True, micro_batch=1, seq=8192, checkpointed=True)
     assert check.measured_bytes == 15_477_145_612

@@ -28,6 +28,7 @@ def rows() -> list[Row]:
     return [row for row in read_table(SAMPLE).rows if row.id not in ("sglang-235b", "no-model")]
 
 
+@pytest.mark.slow
 def test_a_group_cannot_see_its_own_measurements(rows: list[Row]) -> None:
     held = next(index for index, row in enumerate(rows) if row.text("source") == LOGS)
     other = next(index for index, row in enumerate(rows) if row.text("source") != LOGS)
@@ -43,6 +44,7 @@ def test_a_group_cannot_see_its_own_measurements(rows: list[Row]) -> None:
     assert after[other] != before[other]
 
 
+@pytest.mark.slow
 def test_the_document_names_groups_and_terms(rows: list[Row]) -> None:
     coefficients, document = refitted(rows)
     assert document["columns"] == ["source"]
@@ -62,6 +64,7 @@ def test_spellings_of_one_card_and_model_are_one_group(rows: list[Row]) -> None:
     assert document["groups"] == 1
 
 
+@pytest.mark.slow
 def test_shipped_coefficients_come_back(rows: list[Row]) -> None:
     before = json.dumps(overheads.shipped(), default=str)
     refitted(rows)
@@ -71,6 +74,7 @@ def test_shipped_coefficients_come_back(rows: list[Row]) -> None:
     assert overheads.spread() != {"activations_gib": 7.0}
 
 
+@pytest.mark.slow
 def test_holdout_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["validate", str(SAMPLE), "--holdout", "source,gpu", "--json"])
     document = json.loads(capsys.readouterr().out)

@@ -33,6 +33,7 @@ def document() -> dict[str, Any]:
     return summarise(table.kind.name, judgements, macro_columns=["source"]).to_json()
 
 
+@pytest.mark.slow
 def test_the_sample_is_judged(document: dict[str, Any]) -> None:
     assert (document["schema"], document["kind"]) == ("trilemma/validation@1", "serving-memory")
     assert document["rows"] == 24

@@ -136,6 +136,7 @@ def measured(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_group_held_out_is_judged_by_terms_that_never_saw_it(tmp_path: Path):
     table = read_table(measured(tmp_path))
     judgements, document = judge(table.rows, holdout=("gpu", "engine"))
