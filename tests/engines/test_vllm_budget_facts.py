@@ -57,10 +57,10 @@ def test_a_fork_is_read_by_its_build_date() -> None:
 @pytest.mark.parametrize(
     ("version", "expected"),
     [
-        ("0.6.3", {"era": "v0", "chunked_prefill": False, "hybrid_groups": False, "memory_fraction": 0.9}),
-        ("0.8.5", {"era": "v1-early", "chunked_prefill": True, "hybrid_groups": False}),
-        ("0.10.0", {"era": "v1-early", "hybrid_groups": True, "group_ratio": 1.0}),
-        ("0.19.0", {"era": "v1", "graphs_in_budget": False, "group_ratio": 1.5, "tokens_printed": "blocks"}),
+        ("0.6.3", {"chunked_prefill": False, "hybrid_groups": False, "memory_fraction": 0.9}),
+        ("0.8.5", {"chunked_prefill": True, "hybrid_groups": False}),
+        ("0.10.0", {"hybrid_groups": True, "group_ratio": 1.0}),
+        ("0.19.0", {"graphs_in_budget": False, "group_ratio": 1.5, "tokens_printed": "blocks"}),
         ("0.21.0", {"graphs_in_budget": True, "memory_fraction": 0.92, "tokens_printed": "concurrency"}),
         ("0.33.0", {"known": True, "graphs_in_budget": True, "packed_compressed": True}),
         ("0.40.0", {"known": False, "memory_fraction": 0.92}),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
-from importlib.resources import files
-
 import numpy as np
 import pytest
 
-from trilemma.engines.vllm import overheads
+from trilemma.engines.rank_memory import Widths, buffer_bytes, fabric_of, graph_bytes, rungs
 from trilemma.engines.vllm.facts import for_version
+from trilemma.engines.vllm.overheads import activation_peak, captured
 from trilemma.hardware.catalogue import find
 from trilemma.models.resolve import load_model
 from trilemma.quantities import GIB
@@ -18,17 +16,14 @@ from trilemma.quantities import GIB
 @pytest.mark.parametrize(("largest", "count"), [(0, 0), (1, 1), (2, 2), (4, 3), (8, 4), (16, 5), (256, 35), (512, 51)])
 def test_captured_batches(largest: int, count: int) -> None:
     """1, 2, 4, then steps of 8, from 256 on of 16: 51 batches up to 512, as start-up logs count them."""
-    assert overheads.capture_count(largest) == count
+    assert rungs(for_version("0.19.0").coefficients["graphs"]["ladder"], largest) == count
 
 
 def _graphs(version: str, *, tp: int = 1, seqs: int = 1024, layers: int = 32, eager: bool = False) -> float:
-    model = load_model("llama-3.1-8b")
-    return float(
-        overheads.graph_bytes(
-            widths=overheads.Widths.of(model), facts=for_version(version), layers=layers, tp=tp, max_seqs=seqs, tokens=8192,
-            draft_tokens=0, sizes=None, eager=eager, drafts_by_model=False,
-        )
-    )  # fmt: skip
+    facts = for_version(version)
+    graphs, largest = captured(facts, max_seqs=seqs, tokens=8192, draft_tokens=0, sizes=None, eager=eager)
+    widths = Widths.of(load_model("llama-3.1-8b"))
+    return float(graph_bytes(widths, facts.coefficients, layers=layers, graphs=graphs, largest=largest, tp=tp))
 
 
 def test_graphs_of_one_campaign() -> None:
@@ -45,8 +40,8 @@ def _peak(
     gpu: str = "h100-sxm", text_only: bool = False, last: bool = True,
 ) -> float:  # fmt: skip
     model = load_model(name)
-    peak = overheads.activation_peak(
-        model, widths=overheads.Widths.of(model), facts=for_version(version), tp=np.array(tp), ep=np.array(ep), last=last,
+    peak = activation_peak(
+        model, widths=Widths.of(model), facts=for_version(version), tp=np.array(tp), ep=np.array(ep), last=last,
         max_seqs=seqs, tokens=tokens, dtype_bytes=2, context=context, text_only=text_only,
         compute_capability=find(gpu).compute_capability,
     )  # fmt: skip
@@ -102,19 +97,12 @@ def test_images_of_any_size_cost_what_the_largest_costs() -> None:
      ("l40s", "bridged"), ("mi300x", "linked")],
 )  # fmt: skip
 def test_fabrics(gpu: str, fabric: str) -> None:
-    assert overheads.fabric_of(find(gpu)) == fabric
+    assert fabric_of(find(gpu), for_version("0.19.0").coefficients) == fabric
 
 
 def test_communication_needs_a_second_rank() -> None:
-    facts = for_version("0.19.0")
-    found = overheads.buffers(facts=facts, tp=np.array([1, 2, 4]), fabric="multicast")
-    assert (found.communication / GIB).tolist() == [0, 1.85, 1.85]
-    bridged = overheads.buffers(facts=facts, tp=np.array([2]), fabric="bridged")
-    assert bridged.communication[0] < 0.5 * GIB
-
-
-def test_every_table_of_coefficients_has_a_source_and_a_date() -> None:
-    text = files("trilemma.data").joinpath("coefficients", "vllm_memory.toml").read_text(encoding="utf-8")
-    for name, table in tomllib.loads(text).items():
-        assert table["source"], name
-        assert table["as_of"], name
+    memory = for_version("0.19.0").coefficients
+    _, added = buffer_bytes(memory, ranks=np.array([1, 2, 4]), fabric="multicast")
+    assert (added / GIB).tolist() == [0, 1.85, 1.85]
+    _, bridged = buffer_bytes(memory, ranks=np.array([2]), fabric="bridged")
+    assert bridged[0] < 0.5 * GIB

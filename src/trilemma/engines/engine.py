@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 from trilemma.engines.base import EngineCommand, Stage, StartUp
+from trilemma.engines.coefficients import NOT_NUMBERS
 from trilemma.plans import Draft, Layout, Plan, ServeOptions
 
 if TYPE_CHECKING:
@@ -75,9 +76,13 @@ class Engine:
         return cast("FlagTable", self._part("flags").table())
 
     def facts(self, version: str | None) -> dict[str, tuple[Any, str]]:
-        """Fact → (value, source) at ``version``."""
+        """Fact or coefficient of memory → (value, source) at ``version``."""
         facts = self._part("facts").for_version(version)
-        return {name: (getattr(facts, name), source) for name, source in facts.sources.items()}
+        found = {name: (getattr(facts, name), source) for name, source in facts.sources.items()}
+        for table, numbers in facts.coefficients.items():
+            named = {f"{table}.{name}": value for name, value in numbers.items() if name not in NOT_NUMBERS}
+            found |= {name: (value, numbers["source"]) for name, value in named.items()}
+        return found
 
     def changes(self, plan: Plan, model: Model, fits: Callable[[ServeOptions], bool]) -> list[Offer]:
         """What the engine itself can change about a plan that does not fit, in order of cost; ``fits`` says what would."""

@@ -13,6 +13,8 @@ from functools import cache
 from typing import Any, Generic, TypeVar
 
 from trilemma.data.plain_toml import read_data
+from trilemma.engines import coefficients
+from trilemma.engines.coefficients import Coefficients
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.versions import Version, in_force, padded, parse_version, version_text
 
@@ -21,12 +23,14 @@ from trilemma.versions import Version, in_force, padded, parse_version, version_
 class Facts:
     """The facts in force for one version; an engine adds a field for each name of its data file, where the sources stand.
 
-    ``known`` is False for a version newer than every recorded one or not given: its intervals are widened.
+    ``coefficients`` are those of its memory (`trilemma.engines.coefficients`). ``known`` is False for a version newer than every
+    recorded one or not given: its intervals are widened.
     """
 
     version: str
     known: bool
     sources: Mapping[str, str]
+    coefficients: Coefficients
     cautions: tuple[Caution, ...] = ()
 
 
@@ -100,6 +104,7 @@ class FactFile(Generic[F]):
             version=version_text(numbers, engine=self.engine),
             known=not cautions,
             sources={name: str(row["source"]) for name, row in rows.items()},
+            coefficients=coefficients.in_force(self.file, numbers, engine=self.engine),
             cautions=cautions,
             **values,
         )

@@ -1,27 +1,26 @@
-"""What a rank holds beside its cache, for engines without a measured profile of their own: weights, passes, graphs, context.
+"""What a rank holds beside its cache: weights, the peak of a pass, CUDA graphs, buffers, context. One formula for all engines.
 
-The coefficients stand in ``data/coefficients/serving_memory.toml``; every function takes scalars or arrays (plans,).
+Coefficients are those of the engine and version in question (`trilemma.engines.coefficients`); every function takes scalars or
+arrays (plans,).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from functools import cache
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
-from trilemma.data.plain_toml import read_data
+from trilemma.engines.coefficients import Coefficients
 from trilemma.engines.loading import weights_relative
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.memory.ledger import Ledger, Line
 from trilemma.memory.weights import RankWeights, WeightTable, rank_weights
 from trilemma.models.architecture import DenseFfn, ExpertFfn, Model, Tensor
 from trilemma.quantities import GIB, MIB, Numbers, ceil_div
 
-#: Cards whose fast link joins at least this many stand behind a switch; bridges join two.
-_SWITCHED = 4
+#: How the cards of a node are joined: by a switch that multicasts, by another switch, by bridges or PCIe.
+Fabric = Literal["multicast", "linked", "bridged"]
 #: First words of roles that attention data parallelism repeats on every rank; the rest is cut by all ranks.
 ATTENTION_ROLES = (
     "attention",
@@ -34,54 +33,107 @@ ATTENTION_ROLES = (
     "norm",
     "router",
 )
+#: Lines whose widths the data names otherwise, and lines that a version whose facts are not known leaves as they are.
+_SPREAD_NAMES = {"draft_model": "draft", "cuda_graphs": "graphs"}
+_OF_CHECKPOINT = ("draft_model", "vision", "context")
 
 
-@cache
-def coefficients() -> dict[str, Any]:
-    """The shipped coefficients; not to be changed in place."""
-    return read_data("coefficients/serving_memory.toml")
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Widths:
+    """The sizes of a model that activations go by; those of experts are of the block with the widest rows, 0 without."""
+
+    hidden: int
+    vocab: int
+    widest_ffn: int
+    expert_rows: int
+    expert_ffn: int
+    expert_format: str
+
+    @classmethod
+    def of(cls, model: Model) -> Widths:
+        dense = [layer.ffn.intermediate for layer in model.layers if isinstance(layer.ffn, DenseFfn)]
+        experts = [layer.ffn for layer in model.layers if isinstance(layer.ffn, ExpertFfn)]
+        one = max(experts, key=lambda ffn: ffn.top_k * ffn.intermediate, default=None)
+        return cls(
+            hidden=model.hidden,
+            vocab=model.vocab,
+            widest_ffn=max((*dense, *(ffn.shared_intermediate for ffn in experts)), default=0),
+            expert_rows=one.top_k if one else 0,
+            expert_ffn=one.intermediate if one else 0,
+            expert_format=next((t.format.name for t in model.tensors if t.experts and t.role == "experts.up"), ""),
+        )
 
 
-def context_bytes(accelerator: Accelerator, ranks: Numbers) -> Any:
+def fabric_of(accelerator: Accelerator, memory: Coefficients) -> Fabric:
+    """Cards behind a switch keep all-reduce workspaces, larger where the switch multicasts; bridged pairs keep little."""
+    link, capability = accelerator.link, accelerator.compute_capability
+    if link is None or link.domain < memory["fabric"]["switched"]:
+        return "bridged"
+    multicasts = capability is not None and capability >= memory["fabric"]["multicast_from"]
+    return "multicast" if multicasts else "linked"
+
+
+def context_bytes(memory: Coefficients, *, ranks: Numbers, fabric: Fabric) -> Any:
     """The CUDA context of a worker, and the communicators that several ranks set up."""
-    data = coefficients()["context_gib"]
-    link = accelerator.link
-    several = data["bridged" if link is None or link.domain < _SWITCHED else "linked"]
+    data = memory["context_gib"]
+    several = data["bridged" if fabric == "bridged" else "linked"]
     return np.where(np.asarray(ranks) > 1, several, data["alone"]) * GIB
 
 
-def forward_bytes(model: Model, *, tokens: Numbers, tp: Numbers, ep: Numbers, dtype_bytes: float) -> Any:
-    """The peak of one forward pass over ``tokens``: copies of hidden rows, feed-forward columns and routed rows.
+def forward_bytes(widths: Widths, memory: Coefficients, *, row: Any, tp: Numbers) -> Any:
+    """The peak of a pass through a dense block: copies of hidden rows and of feed-forward columns, these divided by ``tp``.
 
-    ``tp`` cuts the columns of dense blocks and of experts, ``ep`` spreads the routed rows.
+    ``row``: bytes of one element for each token of the pass.
     """
-    data = coefficients()["forward"]
-    row = np.asarray(tokens) * dtype_bytes
-    dense = [layer.ffn.intermediate for layer in model.layers if isinstance(layer.ffn, DenseFfn)]
-    experts = [layer.ffn for layer in model.layers if isinstance(layer.ffn, ExpertFfn)]
-    widest = max((*dense, *(ffn.shared_intermediate for ffn in experts)), default=0)
-    peak = data["hidden_copies"] * row * model.hidden + data["ffn_copies"] * row * ceil_div(widest, np.asarray(tp))
-    if experts:
-        one = max(experts, key=lambda ffn: ffn.top_k * ffn.intermediate)
-        inner = ceil_div(one.intermediate, np.where(np.asarray(ep) > 1, 1, tp))
-        routed = row * one.top_k / np.asarray(ep)
-        peak = peak + data["expert_copies"] * routed * (np.maximum(2 * inner, model.hidden) + inner)
-    return peak
+    data = memory["forward"]
+    columns = ceil_div(widths.widest_ffn, np.asarray(tp))
+    return data["hidden_copies"] * (row * widths.hidden) + data["ffn_copies"] * row * columns
+
+
+def expert_bytes(widths: Widths, memory: Coefficients, *, row: Any, tp: Numbers, ep: Numbers) -> Any:
+    """The workspace of fused experts: ``rows · top_k · (max(2 · columns, hidden) + columns)``, the columns of a rank.
+
+    ``ep`` spreads the routed rows, else ``tp`` cuts the columns; kernels of some formats keep none.
+    """
+    data = memory["experts"]
+    if not widths.expert_rows or widths.expert_format in data["without"]:
+        return np.zeros(np.shape(row))
+    inner = ceil_div(widths.expert_ffn, np.where(np.asarray(ep) > 1, 1, tp))
+    rows = row * widths.expert_rows / np.asarray(ep)
+    return rows * (data["wide_copies"] * np.maximum(2 * inner, widths.hidden) + data["ffn_copies"] * inner)
 
 
 def graph_bytes(
-    model: Model, *, engine: str, layers: Numbers, count: Numbers, largest: Numbers, ep: Numbers = 1
-) -> Any:
-    """CUDA graphs of ``count`` batch sizes up to ``largest`` sequences on a rank that holds ``layers``."""
-    data = coefficients()["graphs"][engine]
-    experts = any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers)
-    each = data["experts_gib_per_sequence"] if experts else 0.0
+    widths: Widths, memory: Coefficients, *, layers: Numbers, graphs: Numbers, largest: Numbers, tp: Numbers,
+    drafts: bool = False,
+) -> Any:  # fmt: skip
+    """CUDA graphs of a rank that holds ``layers``: a share fixed, one per graph and layer, one for the buffers of the
+    ``largest`` batch, cut by ``tp`` but for experts, and those of drafting layers. Nothing where nothing is captured.
+    """
+    data = memory["graphs"]
+    batch = np.asarray(largest) / data["largest_batch"]
+    experts = data["experts_gib"] if widths.expert_rows else 0.0
     size = (
-        data["fixed_gib"] * GIB
-        + data["per_batch_layer_mib"] * MIB * np.asarray(count) * np.asarray(layers)
-        + each * np.asarray(largest) * GIB * np.ones(np.shape(ep))
+        (data["fixed_gib"] + (data["drafts_gib"] if drafts else 0.0)) * GIB
+        + data["per_graph_layer_mib"] * MIB * np.asarray(graphs) * np.asarray(layers)
+        + batch * (data["largest_gib"] / np.asarray(tp) + experts) * GIB
     )
     return np.where(np.asarray(largest) > 0, size, 0.0)
+
+
+def rungs(ladder: Sequence[Sequence[int]], largest: Numbers) -> Any:
+    """How many sizes of ``ladder`` lie at or below ``largest``; it is made of (first, last, step), last 0 for no end."""
+    top = np.asarray(largest)
+    return sum(
+        np.maximum((np.minimum(top, last or np.inf) - first) // step + 1, 0) for first, last, step in ladder
+    )  # fmt: skip
+
+
+def buffer_bytes(memory: Coefficients, *, ranks: Numbers, fabric: Fabric) -> tuple[Any, Any]:
+    """Allocations outside PyTorch: those of any rank, and what several ranks add, by the ``fabric`` that joins their cards."""
+    data = memory["non_torch_gib"]
+    alone = np.full(np.shape(ranks), data["alone"] * GIB)
+    return alone, np.where(np.asarray(ranks) > 1, data[fabric] * GIB, 0.0)
 
 
 class Weights:
@@ -117,62 +169,33 @@ def _repeated(tensor: Tensor) -> bool:
     return tensor.role.partition(".")[0] in ATTENTION_ROLES
 
 
-def half_widths(model: Model, lines: Mapping[str, Any], *, known: bool) -> dict[str, Any]:
+def half_widths(model: Model, lines: Mapping[str, Any], memory: Coefficients, *, known: bool) -> dict[str, Any]:
     """Half-widths (90 %) of the lines, in bytes; wider by a factor for a version whose facts are not known."""
-    data = coefficients()["spread"]
+    data = memory["spread"]
     factor = 1.0 if known else data["unknown_version_factor"]
+    found = {}
+    for line, value in lines.items():
+        name = _SPREAD_NAMES.get(line, line)
+        if line == "weights":
+            width = weights_relative(model, data) * value + _uncounted_tower_bytes(model, memory)
+        elif f"{name}_relative" in data:
+            wider = 1.0 if line in _OF_CHECKPOINT else factor
+            fixed, relative = data.get(f"{name}_gib", 0.0) * GIB, data[f"{name}_relative"]
+            width = wider * np.hypot(fixed, relative * value) if fixed else wider * relative * value
+        else:
+            continue
+        found[line] = np.where(value > 0, width, 0.0)
+    return found
+
+
+def _uncounted_tower_bytes(model: Model, memory: Coefficients) -> float:
+    """What a multimodal model may load beside what is counted, when its tower is not described."""
     counted = any(tensor.part == "vision" for tensor in model.tensors)
-    tower = 0.0 if counted or not model.multimodal else data["uncounted_tower_gib"] * GIB
-    rules = {
-        "weights": lambda value: weights_relative(model, data) * value + tower,
-        "draft_model": lambda value: 0.15 * value,
-        "vision": lambda value: 0.3 * value,
-        "activations": lambda value: (
-            factor * np.hypot(data["activations_gib"] * GIB, data["activations_relative"] * value)
-        ),
-        "logits": lambda value: factor * data["activations_relative"] * value,
-        "cuda_graphs": lambda value: factor * np.hypot(data["graphs_gib"] * GIB, data["graphs_relative"] * value),
-        "workspace": lambda value: factor * data["workspace_relative"] * value,
-        "communication": lambda value: factor * data["workspace_relative"] * value,
-        "fragmentation": lambda value: factor * data["workspace_relative"] * value,
-        "context": lambda value: data["context_relative"] * value,
-    }
-    return {name: np.where(value > 0, rules[name](value), 0.0) for name, value in lines.items() if name in rules}
+    return 0.0 if counted or not model.multimodal else memory["spread"]["uncounted_tower_gib"] * GIB
 
 
-def pool_unknown(model: Model, pool_bytes: Any) -> Any:
+def pool_unknown(model: Model, memory: Coefficients, pool_bytes: Any) -> Any:
     """How far a pool of compressed attention may be off: its windows and states are sized by rules that are not followed."""
     compressed = any(mixer.is_compressed for mixer in model.mixers)
-    share = coefficients()["spread"]["compressed_pool_relative"] if compressed else 0.0
+    share = memory["spread"]["compressed_pool_relative"] if compressed else 0.0
     return share * np.maximum(pool_bytes, 0)
-
-
-def ledger_of(
-    lines: Mapping[str, Any], half: Mapping[str, Any], *, formulas: Mapping[str, tuple[str, str]], outside: Iterable[str],
-    inputs: Mapping[str, Any], out: Any,
-) -> Ledger:  # fmt: skip
-    """The lines with their bounds; ``formulas`` are (rule in words, source); lines of nothing are left out.
-
-    ``out`` turns an array into what the caller asked for (`trilemma.engines.table.Plans.out`).
-    """
-    kept = ("weights", "kv_cache", "activations", "context")
-    beyond = frozenset(outside)
-    found = []
-    for name, value in lines.items():
-        if name not in kept and not np.any(np.asarray(value) > 0):
-            continue
-        width = half.get(name, np.zeros(np.shape(value)))
-        formula, source = formulas.get(name, ("", ""))
-        found.append(
-            Line(
-                name=name,
-                bytes=out(value),
-                low=out(np.maximum(value - width, 0)),
-                high=out(value + width),
-                budget="outside" if name in beyond else "inside",
-                formula=formula,
-                inputs=inputs,
-                source=source,
-            )
-        )
-    return Ledger(lines=tuple(found))

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from trilemma.cli.main import main
-from trilemma.engines.vllm import overheads
+from trilemma.engines.coefficients import shipped, using
+from trilemma.engines.vllm.facts import for_version
 from trilemma.measured import Row, read_table
 from trilemma.measured.serving.memory.fit import refit
 from trilemma.measured.serving.memory.question import read_question
@@ -49,7 +50,7 @@ def test_the_document_names_groups_and_terms(rows: list[Row]) -> None:
     coefficients, document = refitted(rows)
     assert document["columns"] == ["source"]
     assert document["groups"] == len({row.text("source") for row in rows})
-    assert "non_torch_gib.alone.v1" in document["terms"]
+    assert "non_torch_gib.alone since 0.17" in document["terms"]
     # what several ranks of linked cards add stands in one campaign's logs alone: without them nothing tells it
     assert any(term.startswith("non_torch_gib.") and count == 1 for term, count in document["uninformed"].items())
     assert set(coefficients) == set(range(len(rows)))
@@ -66,12 +67,12 @@ def test_spellings_of_one_card_and_model_are_one_group(rows: list[Row]) -> None:
 
 @pytest.mark.slow
 def test_shipped_coefficients_come_back(rows: list[Row]) -> None:
-    before = json.dumps(overheads.shipped(), default=str)
+    before = json.dumps(shipped("vllm.toml"), default=str)
     refitted(rows)
-    assert json.dumps(overheads.shipped(), default=str) == before
-    with overheads.using({"spread": {"activations_gib": 7.0}}):
-        assert overheads.spread() == {"activations_gib": 7.0}
-    assert overheads.spread() != {"activations_gib": 7.0}
+    assert json.dumps(shipped("vllm.toml"), default=str) == before
+    with using("vllm.toml", {"spread": [{"activations_gib": 7.0}]}):
+        assert for_version("0.33").coefficients == {"spread": {"activations_gib": 7.0}}
+    assert for_version("0.33").coefficients["spread"]["activations_gib"] == 0.45
 
 
 @pytest.mark.slow

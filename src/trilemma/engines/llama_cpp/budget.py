@@ -19,7 +19,8 @@ from trilemma.engines.llama_cpp.choices import settle
 from trilemma.engines.llama_cpp.facts import for_version
 from trilemma.engines.llama_cpp.flags import table
 from trilemma.engines.llama_cpp.placement import LayerBytes, host_part, parts_of_cards, splits
-from trilemma.engines.rank_memory import half_widths, ledger_of
+from trilemma.engines.rank_memory import half_widths
+from trilemma.engines.start_up import ledger_of
 from trilemma.engines.table import NOT_RUN
 from trilemma.errors import Caution, InputError
 from trilemma.hardware.accelerator import Accelerator
@@ -83,7 +84,7 @@ def start_up(
         "state_cache": np.asarray(card.states), "activations": np.asarray(card.activations),
         "logits": np.asarray(card.logits), "context": np.asarray(card.context),
     }  # fmt: skip
-    half = half_widths(model, lines, known=facts.known)
+    half = half_widths(model, lines, facts.coefficients, known=facts.known)
     between = 0.0 if capacity_bytes is not None else (total.interval.high - total.interval.low) / 2
     left = free[tightest] - (card.total - card.kv)
     spread = float(np.sqrt(sum(float(np.square(value)) for value in half.values()) + between**2))
@@ -213,5 +214,5 @@ _FORMULAS = {
     "state_cache": ("slots · states of one sequence, 32 bits", "src/llama-memory-recurrent.cpp"),
     "activations": ("micro-batch · (cells · mask, hidden, columns), copies for cards that work in turn", "src/llama-context.cpp"),
     "logits": ("micro-batch · vocabulary · 4, on the card with the output matrix", "src/llama-context.cpp"),
-    "context": ("CUDA context of the process", "data/coefficients/serving_memory.toml"),
+    "context": ("CUDA context of the process", "data/coefficients/serving_memory"),
 }  # fmt: skip

@@ -10,13 +10,13 @@ import numpy as np
 from trilemma.engines.layer_cache import layer_caches
 from trilemma.engines.llama_cpp.facts import LlamaCppFacts
 from trilemma.engines.llama_cpp.placement import LayerBytes, layers_of_card
-from trilemma.engines.rank_memory import coefficients
+from trilemma.engines.rank_memory import context_bytes
 from trilemma.errors import InputError
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.models.architecture import Model
 from trilemma.plans import ServeOptions
-from trilemma.quantities import GIB, MIB, round_up
+from trilemma.quantities import MIB, round_up
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,23 +77,25 @@ def card_bytes(
     the cache stays on the first."""
     depth, cards = len(model.layers), len(ends)
     if choices.layers == 0:
-        return Card(weights=0, vision=pieces.vision, kv=0, states=0, activations=compute_bytes(model, choices, cards, False),
-                    logits=0, context=context_of_process())  # fmt: skip
+        compute = compute_bytes(model, choices, facts, cards, False)
+        return Card(
+            weights=0, vision=pieces.vision, kv=0, states=0, activations=compute, logits=0, context=_context(facts)
+        )
     start, stop, head = layers_of_card(depth, choices.layers, ends, index)
     held = float(np.sum(pieces.layers[start:stop] - pieces.on_host[start:stop])) + (pieces.head if head else 0.0)
     kv = states = 0.0
     if options.extra.get("kv-offload", True) is not False:
         kv, states = cache_bytes(model, choices, facts, options, start, stop)
     micro = choices.micro_batch
-    logits = micro * float(model.vocab) * coefficients()["llama.cpp"]["logit_bytes"] if head else 0.0
+    logits = micro * float(model.vocab) * facts.coefficients["logits"]["bytes"] if head else 0.0
     return Card(
         weights=held / rows,
         vision=pieces.vision if index == 0 and not options.text_only else 0.0,
         kv=kv,
         states=states,
-        activations=compute_bytes(model, choices, cards, bool(np.any(pieces.on_host))),
+        activations=compute_bytes(model, choices, facts, cards, bool(np.any(pieces.on_host))),
         logits=logits,
-        context=context_of_process(),
+        context=_context(facts),
     )
 
 
@@ -114,12 +116,12 @@ def cache_bytes(
     return kv, states
 
 
-def compute_bytes(model: Model, choices: Choices, cards: int, overridden: bool) -> float:
+def compute_bytes(model: Model, choices: Choices, facts: LlamaCppFacts, cards: int, overridden: bool) -> float:
     """The compute buffer without logits: hidden rows and masks of a micro-batch; scores where attention is not fused.
 
     Cards that work in turn keep copies of what goes in, unless tensors are kept on the host.
     """
-    data = coefficients()["llama.cpp"]
+    data = facts.coefficients["compute"]
     micro, depth = choices.micro_batch, len(model.layers)
     cells = choices.cells if choices.shared else choices.cells // max(choices.slots, 1)
     pipelined = cards > 1 and choices.layers > depth and not overridden
@@ -135,8 +137,8 @@ def compute_bytes(model: Model, choices: Choices, cards: int, overridden: bool) 
     return float(mask + hidden + inner + scores + data["fixed_mib"] * MIB)
 
 
-def context_of_process() -> float:
-    return float(coefficients()["context_gib"]["alone"]) * GIB
+def _context(facts: LlamaCppFacts) -> float:
+    return float(context_bytes(facts.coefficients, ranks=1, fabric="bridged"))
 
 
 def host_bytes(

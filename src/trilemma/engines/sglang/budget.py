@@ -18,16 +18,19 @@ from trilemma.engines.loading import absorbed_copies, as_stored, in_dtype
 from trilemma.engines.offload import offloaded
 from trilemma.engines.rank_memory import (
     Weights,
-    coefficients,
+    Widths,
     context_bytes,
+    expert_bytes,
+    fabric_of,
     forward_bytes,
     graph_bytes,
     half_widths,
-    ledger_of,
     pool_unknown,
+    rungs,
 )
-from trilemma.engines.sglang.defaults import InForce, capture_count, dp_attention, in_force
+from trilemma.engines.sglang.defaults import InForce, dp_attention, in_force
 from trilemma.engines.sglang.facts import SglangFacts, for_version
+from trilemma.engines.start_up import ledger_of
 from trilemma.engines.table import Plans
 from trilemma.errors import Caution, InputError
 from trilemma.hardware.accelerator import Accelerator
@@ -119,15 +122,15 @@ def start_up(
     pool_bytes = np.where(rest > 0, tokens * stored_rate, rest)
     requests = _requests(options, facts, tokens, force.context, slots, plans)
     lines["workspace"] = requests * float(force.context + 4) * 4
-    half = half_widths(served, lines, known=facts.known)
+    half = half_widths(served, lines, facts.coefficients, known=facts.known)
     between = 0.0 if capacity_bytes is not None else (total.interval.high - total.interval.low) / 2
-    unified = coefficients()["spread"]["unified_memory_relative"] * capacity if accelerator.unified_memory else 0.0
+    unified = facts.coefficients["spread"]["unified_memory_relative"] * capacity if accelerator.unified_memory else 0.0
     names = ("weights", "draft_model", "vision")
     spread = np.sqrt(
         sum(np.square(half.get(name, 0.0)) for name in names)
         + np.square((half["context"] + between) * fraction)
         + np.square(unified)
-        + np.square(pool_unknown(served, rest))
+        + np.square(pool_unknown(served, facts.coefficients, rest))
     )
     scale = np.where(rest > 0, stored_rate / np.maximum(counted, 1), 1.0)
     held = sum(lines[name] for name in names)
@@ -181,7 +184,8 @@ def _stage(
     ranks = plans.tp * np.where(shared, plans.dp, 1)
     held = weights.on_rank(start=start, stop=stop, first=first, last=last, attention_tp=plans.tp, tp=ranks, ep=plans.ep)
     upto = np.where(last, stop + extra, stop)
-    dtype_bytes = force.dtype.bits / 8
+    memory, widths = facts.coefficients, Widths.of(model)
+    row = np.asarray(max(force.chunk, memory["forward"]["least_tokens"])) * (force.dtype.bits / 8)
     mixers = [layer.mixer for layer in (*model.layers, *(model.mtp_layers if extra else ()))]
     raw = [_counted(cache, mixer, facts, force) for cache, mixer in zip(caches, mixers, strict=True)]
     on_card = [_stored(cache, mixer, facts, force, accelerator) for cache, mixer in zip(caches, mixers, strict=True)]
@@ -191,14 +195,14 @@ def _stage(
         "weights": np.maximum(held.text - options.cpu_offload_bytes, 0) + np.zeros(plans.shape),
         "draft_model": held.mtp + np.zeros(plans.shape) if extra else np.zeros(plans.shape),
         "vision": np.zeros(plans.shape) if options.text_only else held.vision + np.zeros(plans.shape),
-        "context": context_bytes(accelerator, ranks * plans.pp),
-        "activations": forward_bytes(
-            model, tokens=max(force.chunk, 2048), tp=ranks, ep=plans.ep, dtype_bytes=dtype_bytes
-        ) + np.zeros(plans.shape),
-        "logits": last * np.maximum(force.graph_batch, 1) * float(model.vocab) * 4 + np.zeros(plans.shape),
+        "context": context_bytes(memory, ranks=ranks * plans.pp, fabric=fabric_of(accelerator, memory)),
+        "activations": forward_bytes(widths, memory, row=row, tp=ranks)
+        + expert_bytes(widths, memory, row=row, tp=ranks, ep=plans.ep) + np.zeros(plans.shape),
+        "logits": last * np.maximum(force.graph_batch, 1) * float(model.vocab) * memory["logits"]["bytes"]
+        + np.zeros(plans.shape),
         "cuda_graphs": graph_bytes(
-            model, engine="sglang", layers=stop - start, count=capture_count(force.graph_batch),
-            largest=force.graph_batch, ep=plans.ep,
+            widths, memory, layers=stop - start, graphs=rungs(memory["graphs"]["ladder"], force.graph_batch),
+            largest=force.graph_batch, tp=ranks,
         ) + np.zeros(plans.shape),
     }  # fmt: skip
     if options.eager:
@@ -313,7 +317,7 @@ def _cautions(model: Model, force: InForce, plans: Plans, tokens: Any) -> tuple[
     return tuple(found)
 
 
-_FORWARD = "data/coefficients/serving_memory.toml"
+_FORWARD = "data/coefficients/serving_memory"
 _FORMULAS = {
     "weights": ("sum over tensors of bytes · ceil(units / ranks) / units, attention by its own ranks", ""),
     "draft_model": ("layers that draft, last stage", ""),

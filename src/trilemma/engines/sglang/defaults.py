@@ -10,6 +10,7 @@ import numpy as np
 from trilemma.engines.draft import Drafting
 from trilemma.engines.launch import share_of_card
 from trilemma.engines.loading import computing_format
+from trilemma.engines.rank_memory import rungs
 from trilemma.engines.sglang.facts import SglangFacts
 from trilemma.errors import Caution, InputError, UnknownName
 from trilemma.formats import catalogue
@@ -17,7 +18,7 @@ from trilemma.formats.formats import Format
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import Model
 from trilemma.plans import Draft, Layout, ServeOptions
-from trilemma.quantities import MIB, Numbers
+from trilemma.quantities import MIB
 
 #: A model that states no length is taken to be this long.
 _UNSTATED_CONTEXT = 4096
@@ -106,18 +107,6 @@ def dp_attention(layout: Layout, options: ServeOptions) -> Any:
     return spread | bool(options.extra.get("enable-dp-attention"))
 
 
-def capture_count(largest: Numbers) -> Any:
-    """Batch sizes captured up to ``largest``: 1, 2, 4, 8, 12, then steps of 8 to 256, of 16 to 512, of 32 beyond."""
-    top = np.asarray(largest)
-    small = (top >= 1) * 1 + (top >= 2) * 1 + (top >= 4) * 1 + (top >= 12) * 1
-    return (
-        small
-        + np.minimum(top, 256) // 8
-        + np.maximum(np.minimum(top, 512) - 256, 0) // 16
-        + np.maximum(top - 512, 0) // 32
-    )
-
-
 def _by_card(facts: SglangFacts, card_mib: float, ranks: Any) -> tuple[int, Any]:
     rule = facts.card_classes
     row = next(row for row in rule["rows"] if not row[0] or card_mib < row[0])
@@ -132,14 +121,7 @@ def _prefill_graphs(facts: SglangFacts, options: ServeOptions, chunk: int) -> in
     off = ("disable-piecewise-cuda-graph", "disable-prefill-cuda-graph")
     if any(options.extra.get(name) for name in off) or chunk <= 0:
         return 0
-    sizes = [
-        *range(4, 33, 4),
-        *range(48, 257, 16),
-        *range(288, 513, 32),
-        *range(576, 1025, 64),
-        *range(1280, 4097, 256),
-    ]
-    return len([size for size in sizes if size <= chunk]) + max((chunk - 4096) // 512, 0)
+    return int(rungs(facts.coefficients["prompt_graphs"]["ladder"], chunk))
 
 
 def _sized_after_capture(options: ServeOptions, facts: SglangFacts, latent: bool) -> bool:
@@ -165,12 +147,17 @@ def _default_fraction(
         kept: Any = row[1] + row[2] * ranks * pp
         kept = kept + (rule["draft_mib"] if draft is not None else 0) + np.where(dp > 1, rule["dp_attention_mib"], 0)
         return np.round((card_mib - kept) / card_mib, 3)
-    kept = rule["base_mib"] + max(chunk, 2048) * rule["per_token"] + graph_batch * rule["per_graph"]
+    kept = (
+        rule["base_mib"]
+        + max(chunk, facts.coefficients["forward"]["least_tokens"]) * rule["per_token"]
+        + graph_batch * rule["per_graph"]
+    )
     kept = kept + ranks * pp / 8 * 1024
     large = np.where(graph_batch > rule["dp_large_above"], rule["dp_large_per_graph"], 0.0)
     kept = kept + np.where(dp > 1, graph_batch * dp * (rule["dp_per_graph"] + large), 0.0)
     if prefill_graphs:
-        kept = kept + (1536 if latent else 8 * prefill_graphs)
+        each = facts.coefficients["prompt_graphs"]
+        kept = kept + (each["latent_mib"] if latent else each["each_mib"] * prefill_graphs)
     if card_mib > rule["floor_above_mib"]:
         kept = np.maximum(kept, rule["floor_mib"])
     if drafts and draft is not None:

@@ -17,14 +17,18 @@ from trilemma.engines.layer_cache import LayerCache, layer_caches, summed
 from trilemma.engines.loading import absorbed_copies, as_stored, computing_format, in_dtype
 from trilemma.engines.rank_memory import (
     Weights,
-    coefficients,
+    Widths,
+    buffer_bytes,
     context_bytes,
+    expert_bytes,
+    fabric_of,
     forward_bytes,
     graph_bytes,
     half_widths,
-    ledger_of,
     pool_unknown,
+    rungs,
 )
+from trilemma.engines.start_up import ledger_of
 from trilemma.engines.table import NOT_RUN, Plans
 from trilemma.engines.tensorrt_llm.facts import TensorrtLlmFacts, for_version
 from trilemma.errors import Caution, InputError, UnknownName
@@ -97,7 +101,9 @@ def start_up(
     lines = {name: choose([stage[0][name] for stage in stages]) for name in stages[0][0]}
     rate, state = choose(rates), choose([stage[2] for stage in stages])
     unused = choose(left)
-    states = np.where(unused > 0, np.minimum(plans.seqs * state, unused * 0.5), 0.0)
+    states = np.where(
+        unused > 0, np.minimum(plans.seqs * state, unused * facts.coefficients["states"]["most_share"]), 0.0
+    )
     pool = np.where(unused > 0, fraction * unused - states, unused)
     if options.kv_cache_bytes is not None:
         pool = np.full(plans.shape, float(options.kv_cache_bytes))
@@ -108,18 +114,18 @@ def start_up(
         blocks = np.minimum(blocks, ceil_div(int(limit), block))
     tokens = blocks * block
     pool = np.where(pool > 0, tokens * rate, pool)
-    half = half_widths(served, lines, known=facts.known)
+    half = half_widths(served, lines, facts.coefficients, known=facts.known)
     if not facts.known:
         # Without a version the backend is not known either: engines built ahead hold more.
-        data = coefficients()["tensorrt-llm"]
-        half["workspace"] = np.hypot(half["workspace"], (data["engine_workspace_gib"] - data["workspace_gib"]) * GIB)
+        data = facts.coefficients["non_torch_gib"]
+        half["workspace"] = np.hypot(half["workspace"], (data["built"] - data["alone"]) * GIB)
     between = 0.0 if capacity_bytes is not None else (total.interval.high - total.interval.low) / 2
-    unified = coefficients()["spread"]["unified_memory_relative"] * capacity if accelerator.unified_memory else 0.0
+    unified = facts.coefficients["spread"]["unified_memory_relative"] * capacity if accelerator.unified_memory else 0.0
     spread = fraction * np.sqrt(
         sum(np.square(half.get(name, 0.0)) for name in (*PEAK, "context"))
         + between**2
         + unified**2
-        + np.square(pool_unknown(served, unused))
+        + np.square(pool_unknown(served, facts.coefficients, unused))
     )
     stated = options.context is not None
     need = (context if stated else block) * rate
@@ -167,7 +173,7 @@ def _stage(
     options: ServeOptions, facts: TensorrtLlmFacts, shared: Any, extra: int, dtype: Format,
 ) -> tuple[dict[str, Any], Any, Any]:  # fmt: skip
     """(lines, bytes a token, bytes of states a request) of one pipeline stage; arrays (plans,)."""
-    data = coefficients()["tensorrt-llm"]
+    memory, widths = facts.coefficients, Widths.of(model)
     depth = len(model.layers)
     start, stop = stage_bounds(depth, plans.pp, name)
     first, last = start == 0, stop == depth
@@ -176,21 +182,25 @@ def _stage(
     built = str(options.extra.get("backend", facts.backend)) in ("tensorrt", "trt")
     zero = np.zeros(plans.shape)
     graphs = _graph_batch(options, facts) if not built else 0
-    outside = data["engine_workspace_gib"] if built else data["workspace_gib"]
+    fabric = fabric_of(accelerator, memory)
+    alone, several = buffer_bytes(memory, ranks=ranks, fabric=fabric)
+    if built:
+        alone = np.full(np.shape(ranks), memory["non_torch_gib"]["built"] * GIB)
+    row = np.asarray(plans.tokens) * (dtype.bits / 8)
     lines = {
         "weights": held.text + zero,
         "draft_model": held.mtp + zero if extra else zero,
         "vision": zero if options.text_only else held.vision + zero,
-        "context": context_bytes(accelerator, ranks * plans.pp) + zero,
-        "activations": zero if built else zero + forward_bytes(
-            model, tokens=plans.tokens, tp=ranks, ep=plans.ep, dtype_bytes=dtype.bits / 8
+        "context": context_bytes(memory, ranks=ranks * plans.pp, fabric=fabric) + zero,
+        "activations": zero if built else zero + (
+            forward_bytes(widths, memory, row=row, tp=ranks) + expert_bytes(widths, memory, row=row, tp=ranks, ep=plans.ep)
         ),
-        "logits": last * np.minimum(plans.seqs, 256) * float(model.vocab) * 4 + zero,
+        "logits": last * np.minimum(plans.seqs, memory["logits"]["most_rows"]) * float(model.vocab)
+        * memory["logits"]["bytes"] + zero,
         "cuda_graphs": zero + graph_bytes(
-            model, engine="tensorrt-llm", layers=stop - start, count=graphs // 8 + 3 if graphs else 0,
-            largest=graphs, ep=plans.ep,
+            widths, memory, layers=stop - start, graphs=rungs(memory["graphs"]["ladder"], graphs), largest=graphs, tp=ranks,
         ),
-        "workspace": (outside + np.where(ranks > 1, data["several_gib"], 0.0)) * GIB + zero,
+        "workspace": alone + several + zero,
     }  # fmt: skip
     upto = np.where(last, stop + extra, stop)
     rate = summed([cache.full + cache.window for cache in caches], start, upto, plans.shape)
@@ -220,7 +230,7 @@ def kv_format(model: Model, options: ServeOptions) -> Format:
         raise InputError(f"a cache in {asked[:60]!r} is none of TensorRT-LLM's; use auto, fp8 or nvfp4") from None
 
 
-_DATA = "data/coefficients/serving_memory.toml"
+_DATA = "data/coefficients/serving_memory"
 _FORMULAS = {
     "weights": ("sum over tensors of bytes · ceil(units / ranks) / units, layers of the stage", ""),
     "draft_model": ("layers that draft, last stage", ""),

@@ -14,7 +14,16 @@ from trilemma.engines.base import KvPool, StartUp
 from trilemma.engines.launch import share_of_card
 from trilemma.engines.layer_cache import layer_caches, summed
 from trilemma.engines.loading import as_stored, computing_format, in_dtype
-from trilemma.engines.rank_memory import Weights, coefficients, context_bytes, forward_bytes, half_widths, ledger_of
+from trilemma.engines.rank_memory import (
+    Weights,
+    Widths,
+    context_bytes,
+    expert_bytes,
+    fabric_of,
+    forward_bytes,
+    half_widths,
+)
+from trilemma.engines.start_up import ledger_of
 from trilemma.engines.table import NOT_RUN, Plans
 from trilemma.engines.transformers_serve.facts import for_version
 from trilemma.errors import Caution, InputError
@@ -45,7 +54,8 @@ def start_up(
     if capacity <= 0 or (free_bytes is not None and free_bytes < 0):
         raise InputError(f"a card of {capacity:.0f} bytes with {free_bytes} free cannot be planned for")
     free = capacity if free_bytes is None else min(capacity, free_bytes)
-    data = coefficients()["transformers"]
+    memory = facts.coefficients
+    data = memory["eager"]
     stored, notes = as_stored(model, options, _QUANTIZES)
     dtype = computing_format(stored, options)
     if facts.loads_in_float32 and options.dtype is None and stored.quantization is None:
@@ -67,7 +77,7 @@ def start_up(
         (plans.tp > 1) | (plans.dp > 1) | (plans.ep > 1),
         "Transformers puts layers on cards in turn (--pp) and splits nothing else",
     )
-    weights = Weights(served, vocab_padding=1)
+    weights, widths = Weights(served, vocab_padding=1), Widths.of(served)
     caches = layer_caches(served.layers, tp=plans.tp, kv_format=dtype)
     stages = []
     for name in plans.stages:
@@ -83,21 +93,24 @@ def start_up(
             ep=np.ones_like(plans.tp),
         )
         rows = plans.tokens if paged else np.minimum(plans.tokens, context) * plans.seqs
-        logits = np.where(facts.logits_of_all_tokens, rows, plans.seqs) * float(served.vocab) * 4
+        row = np.asarray(rows) * (dtype.bits / 8)
+        logits = (
+            np.where(facts.logits_of_all_tokens, rows, plans.seqs) * float(served.vocab) * memory["logits"]["bytes"]
+        )
         rate = summed([cache.full + cache.window for cache in caches], start, stop, plans.shape)
         state = summed([cache.state for cache in caches], start, stop, plans.shape)
         largest = max((float(np.max(cache.full + cache.window)) for cache in caches), default=0.0)
         lines = {
             "weights": held.text + np.zeros(plans.shape),
             "vision": np.zeros(plans.shape) if options.text_only else held.vision + np.zeros(plans.shape),
-            "activations": np.zeros(plans.shape) + forward_bytes(
-                served, tokens=rows, tp=plans.tp, ep=1, dtype_bytes=dtype.bits / 8
+            "activations": np.zeros(plans.shape) + (
+                forward_bytes(widths, memory, row=row, tp=plans.tp) + expert_bytes(widths, memory, row=row, tp=plans.tp, ep=1)
             ),
             "logits": last * logits + np.zeros(plans.shape),
             "workspace": np.zeros(plans.shape) if paged else np.zeros(plans.shape)
             + data["cache_growth_copies"] * largest * context * plans.seqs,
             "state_cache": state * plans.seqs,
-            "context": context_bytes(accelerator, plans.tp) + np.zeros(plans.shape),
+            "context": context_bytes(memory, ranks=plans.tp, fabric=fabric_of(accelerator, memory)) + np.zeros(plans.shape),
         }  # fmt: skip
         lines["fragmentation"] = data["fragmentation_share"] * (lines["activations"] + lines["logits"])
         stages.append((lines, rate))
@@ -118,7 +131,7 @@ def start_up(
         asked = options.memory_fraction
         fraction = facts.pool_share if asked is None else share_of_card(asked, shown="--cb-max-memory-percent")
         available = np.where(available > 0, available * fraction, available)
-    half = half_widths(served, lines, known=facts.known)
+    half = half_widths(served, lines, memory, known=facts.known)
     between = 0.0 if capacity_bytes is not None else (total.interval.high - total.interval.low) / 2
     spread = np.sqrt(sum(np.square(value) for value in half.values()) + between**2)
     tokens = np.where(
@@ -167,12 +180,12 @@ def start_up(
 _FORMULAS = {
     "weights": ("tensors of the layers on the card, ends on the first and last", "device_map auto of Accelerate"),
     "vision": ("tensors of the vision tower, first card", ""),
-    "activations": ("copies · tokens of the whole prompt · (hidden, columns)", "data/coefficients/serving_memory.toml"),
+    "activations": ("copies · tokens of the whole prompt · (hidden, columns)", "data/coefficients/serving_memory"),
     "logits": ("rows kept · vocabulary · 4", "generation/utils.py, logits_to_keep"),
     "workspace": ("one layer's cache, copied when it grows", "cache_utils.py, DynamicLayer.update"),
-    "fragmentation": ("what the allocator holds of freed blocks", "data/coefficients/serving_memory.toml"),
+    "fragmentation": ("what the allocator holds of freed blocks", "data/coefficients/serving_memory"),
     "state_cache": ("states of recurrent layers", ""),
-    "context": ("CUDA context of the process", "data/coefficients/serving_memory.toml"),
+    "context": ("CUDA context of the process", "data/coefficients/serving_memory"),
     "kv_cache": (
         "context · bytes a token · sequences; a share of free memory with continuous batching",
         "cache_utils.py",

@@ -67,7 +67,6 @@ class VllmFacts(Facts):
     quantizes_layer_by_layer: bool
     linear_rope_factors: Mapping[str, int]
     expert_padding: Mapping[str, tuple[int, int]]
-    era: str
 
 
 def _shaped(values: dict[str, Any]) -> dict[str, Any]:

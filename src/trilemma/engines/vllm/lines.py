@@ -6,46 +6,26 @@ from typing import Any
 
 import numpy as np
 
-from trilemma.engines.loading import weights_relative
+from trilemma.engines.rank_memory import half_widths
 from trilemma.engines.table import Plans
-from trilemma.engines.vllm import overheads
 from trilemma.engines.vllm.defaults import InForce
 from trilemma.engines.vllm.facts import VllmFacts
 from trilemma.engines.vllm.stage import Stage
 from trilemma.memory.ledger import Ledger, Line
 from trilemma.models.architecture import Model
-from trilemma.quantities import GIB
 
 
-def half_widths(stage: Stage, facts: VllmFacts, model: Model) -> dict[str, Any]:
-    """Half-widths (90 %) of every line, in bytes."""
-    data = overheads.spread()
-    factor = 1.0 if facts.known else data["unknown_version_factor"]
-    loaded = stage.lines["weights"]
-    peak = stage.lines["activations"] + stage.lines["logits"]
+def widths_of(stage: Stage, facts: VllmFacts, model: Model) -> dict[str, Any]:
+    """Half-widths (90 %) of every line, in bytes. Logits are a part of one measured peak, whose width stands at the rest of it;
+    sparse attention is the least known part of that."""
+    memory, spread = facts.coefficients, facts.coefficients["spread"]
     sparse = any(mixer.is_compressed or (mixer.is_latent and mixer.is_sparse) for mixer in model.mixers)
-    unmodelled = data["sparse_gib"] if sparse else data["activations_gib"]
-    return {
-        "weights": weights_relative(model, data) * loaded + _uncounted_tower(model),
-        "draft_model": 0.1 * stage.lines["draft_model"],
-        "vision": data["vision_relative"] * stage.lines["vision"],
-        "activations": factor * np.hypot(unmodelled * GIB, data["activations_relative"] * peak),
-        "logits": data["activations_relative"] * stage.lines["logits"],
-        "workspace": np.full(np.shape(loaded), factor * data["non_torch_gib"] * GIB),
-        "communication": factor * data["communication_relative"] * stage.lines["communication"],
-        "cuda_graphs": np.where(
-            stage.lines["cuda_graphs"] > 0,
-            factor * np.hypot(data["graphs_gib"] * GIB, data["graphs_relative"] * stage.lines["cuda_graphs"]),
-            0.0,
-        ),
-        "context": 0.5 * stage.lines["context"],
-    }
-
-
-def _uncounted_tower(model: Model) -> float:
-    """Bytes that a multimodal model may load beside what is counted, when its tower is not described."""
-    counted = any(tensor.part == "vision" for tensor in model.tensors)
-    return 0.0 if counted or not model.multimodal else overheads.spread()["uncounted_tower_gib"] * GIB
+    if sparse:
+        memory = {**memory, "spread": {**spread, "activations_gib": spread["sparse_gib"]}}
+    lines = {name: value for name, value in stage.lines.items() if name != "logits"}
+    lines["activations"] = stage.lines["activations"] + stage.lines["logits"]
+    found = half_widths(model, lines, memory, known=facts.known)
+    return {**found, "logits": spread["logits_relative"] * stage.lines["logits"]}
 
 
 def pool_spread(stage: Stage, facts: VllmFacts, model: Model, *, total_bytes: float, shared_bytes: float) -> Any:
@@ -54,10 +34,10 @@ def pool_spread(stage: Stage, facts: VllmFacts, model: Model, *, total_bytes: fl
     ``total_bytes`` is the half-width of the budget where the card's total is inferred; ``shared_bytes`` the total of a
     card that shares memory with its host (0: none), of which the system takes what it likes.
     """
-    widths = half_widths(stage, facts, model)
+    widths = widths_of(stage, facts, model)
     names = [name for name in widths if name not in ("context", "logits")]
     inside = np.where(stage.lines["graphs_inside"], 1.0, 0.0)
-    shared = overheads.spread()["unified_memory_relative"] * shared_bytes
+    shared = facts.coefficients["spread"]["unified_memory_relative"] * shared_bytes
     parts = [widths[name] * (inside if name == "cuda_graphs" else 1.0) for name in names]
     return np.sqrt(sum(np.square(part) for part in parts) + total_bytes**2 + shared**2)
 
@@ -75,7 +55,7 @@ _FORMULAS = {
     "kv_cache": "fraction · total − lines inside the budget",
 }
 _TABLES = {
-    "activations": "forward", "logits": "sampler_bytes_per_logit", "workspace": "non_torch_gib",
+    "activations": "forward", "logits": "sampler", "workspace": "non_torch_gib",
     "communication": "non_torch_gib", "cuda_graphs": "graphs", "context": "context_gib",
 }  # fmt: skip
 
@@ -84,7 +64,7 @@ def ledger(
     stage: Stage, pool: Any, pool_half: Any, facts: VllmFacts, model: Model, plans: Plans, force: InForce
 ) -> Ledger:
     """Every line with its bounds; ``pool`` bytes are left for the cache, give or take ``pool_half``."""
-    widths = half_widths(stage, facts, model)
+    widths = widths_of(stage, facts, model)
     inputs = {
         "tp": plans.out(plans.tp), "pp": plans.out(plans.pp), "dp": plans.out(plans.dp), "ep": plans.out(plans.ep),
         "max_seqs": plans.out(plans.seqs), "max_batched_tokens": plans.out(plans.tokens), "version": facts.version,
@@ -96,7 +76,7 @@ def ledger(
             continue
         half = pool_half if name == "kv_cache" else widths[name]
         inside = bool(np.all(stage.lines["graphs_inside"])) if name == "cuda_graphs" else name != "context"
-        source = overheads.source(_TABLES[name]) if name in _TABLES else ""
+        source = str(facts.coefficients[_TABLES[name]]["source"]) if name in _TABLES else ""
         lines.append(
             Line(
                 name=name, bytes=plans.out(value), low=plans.out(np.maximum(value - half, 0)),

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from trilemma.engines.loading import absorbed_copies
+from trilemma.engines.rank_memory import Widths, buffer_bytes, context_bytes, fabric_of, graph_bytes
 from trilemma.engines.table import Plans
-from trilemma.engines.vllm import overheads
 from trilemma.engines.vllm.defaults import InForce
 from trilemma.engines.vllm.facts import VllmFacts
 from trilemma.engines.vllm.groups import Grouping
+from trilemma.engines.vllm.overheads import activation_peak, captured
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.memory.stages import stage_bounds
 from trilemma.memory.weights import WeightTable, rank_weights
@@ -42,21 +43,22 @@ def stage_lines(
         table, start=start, stop=stop, first=first, last=last, tp=plans.tp, ep=plans.ep,
         expert_tp=plans.tp * plans.dp, vocab_padding=facts.vocab_padding,
     )  # fmt: skip
-    widths = overheads.Widths.of(model)
-    fabric = overheads.fabric_of(accelerator)
-    dtype_bytes = force.dtype.bits / 8
-    peak = overheads.activation_peak(
+    memory, widths = facts.coefficients, Widths.of(model)
+    fabric = fabric_of(accelerator, memory)
+    peak = activation_peak(
         model, widths=widths, facts=facts, tp=plans.tp, ep=plans.ep, last=last, max_seqs=plans.seqs, tokens=plans.tokens,
-        dtype_bytes=dtype_bytes, context=force.context, text_only=options.text_only,
+        dtype_bytes=force.dtype.bits / 8, context=force.context, text_only=options.text_only,
         compute_capability=accelerator.compute_capability,
     )  # fmt: skip
-    outside = overheads.buffers(facts=facts, tp=plans.tp, fabric=fabric)
-    graphs = overheads.graph_bytes(
-        widths=widths, facts=facts, layers=stop - start, tp=plans.tp, max_seqs=plans.seqs, tokens=plans.tokens,
-        draft_tokens=force.draft_tokens, sizes=options.cuda_graph_sizes, eager=options.eager,
-        drafts_by_model=force.drafts_by_layers,
+    workspace, communication = buffer_bytes(memory, ranks=plans.tp, fabric=fabric)
+    graphs, largest = captured(
+        facts, max_seqs=plans.seqs, tokens=plans.tokens, draft_tokens=force.draft_tokens, sizes=options.cuda_graph_sizes,
+        eager=options.eager,
     )  # fmt: skip
-    skipped = facts.second_runner_skips_graphs and not widths.expert_layers and not model.is_hybrid
+    graphs = graph_bytes(
+        widths, memory, layers=stop - start, graphs=graphs, largest=largest, tp=plans.tp, drafts=force.drafts_by_layers
+    )
+    skipped = facts.second_runner_skips_graphs and not widths.expert_rows and not model.is_hybrid
     inside = facts.graphs_in_budget and not skipped
     resident = np.maximum(weights.text + _rope_bytes(model, force, facts) - options.cpu_offload_bytes, 0)
     extra = len(model.mtp_layers) if force.drafts_by_layers else 0
@@ -66,11 +68,11 @@ def stage_lines(
         "vision": np.zeros(plans.shape) if options.text_only else weights.vision + np.zeros(plans.shape),
         "activations": peak.activations,
         "logits": peak.logits,
-        "workspace": outside.workspace,
-        "communication": outside.communication,
-        "cuda_graphs": graphs * (overheads.charged_share() if inside else 1.0),
+        "workspace": workspace,
+        "communication": communication,
+        "cuda_graphs": graphs * (memory["graphs"]["charged_share"] if inside else 1.0),
         "graphs_inside": np.full(plans.shape, inside),
-        "context": overheads.context_bytes(tp=plans.tp, fabric=fabric),
+        "context": context_bytes(memory, ranks=plans.tp, fabric=fabric),
     }
     lines = {key: np.broadcast_to(value, plans.shape) for key, value in lines.items()}
     loaded = lines["weights"] + lines["draft_model"] + lines["vision"]

@@ -1,7 +1,8 @@
 """``--holdout``: the fitted terms of serving memory fitted again on the rows that differ in the columns held out.
 
-Fitted are the overhead coefficients (``data/coefficients/vllm_memory.toml``) and the widths of all intervals; weights, cache
-laws and version facts are not fitted to tables. Each row is then judged with coefficients that never saw its group.
+Fitted are the overhead coefficients (every row of ``data/coefficients/serving_memory/vllm.toml`` for itself) and the widths of
+all intervals; weights, cache laws and version facts are not fitted to tables. Each row is then judged with coefficients that
+never saw its group.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from trilemma.engines.vllm import overheads
+from trilemma.engines.coefficients import shipped, using
 from trilemma.errors import InputError
 from trilemma.estimate.measured import lines_bytes
 from trilemma.measured.serving.memory.classes import resolved_cell
@@ -23,12 +24,15 @@ from trilemma.measured.serving.memory.start import start_of
 from trilemma.measured.tables import Row, UnusableRow
 from trilemma.quantities import GIB, Array
 
-Path: TypeAlias = tuple[str, ...]
-Coefficients: TypeAlias = dict[str, Any]
+#: (table, place of the row in it, name of the number)
+Path: TypeAlias = tuple[str, int, str]
+Coefficients: TypeAlias = dict[str, list[dict[str, Any]]]
 
+#: The engine whose coefficients are fitted.
+FITTED_FILE = "vllm.toml"
 #: Tables of coefficients that are fitted, and the numbers in them that are read off the engine's source instead.
-FITTED_TABLES = ("sampler_bytes_per_logit", "forward", "encoder", "non_torch_gib", "graphs")
-_READ_OFF = {("graphs", "largest_batch"), ("graphs", "charged_share"), ("encoder", "otherwise")}
+FITTED_TABLES = ("sampler", "forward", "encoder", "non_torch_gib", "graphs")
+_READ_OFF = {("graphs", "largest_batch"), ("graphs", "charged_share"), ("encoder", "otherwise"), ("encoder", "bytes")}
 _WEIGHTS = "weights_gib_per_gpu"
 #: First words of the interval widths that belong to a kind of figure: a printed line, weights by how well they are known.
 _WIDTHS = {
@@ -36,7 +40,7 @@ _WIDTHS = {
     "quantised weights": ("quantized", "assumed"),
     "weights with vision": ("vision", "uncounted"),
     "activation_peak_gib": ("activations", "sparse"),
-    "non_torch_gib": ("non_torch", "communication"),
+    "non_torch_gib": ("workspace", "communication"),
     "cudagraph_gib": ("graphs",),
 }
 _STEP, _RIDGE = 0.02, 0.01
@@ -83,24 +87,24 @@ def refit(
         keep = np.array([other != group for other in of_figure], dtype=bool)
         fits[group], uninformed = _fit(figures, keep)
         for path in uninformed:
-            blind[".".join(path)] = blind.get(".".join(path), 0) + 1
+            blind[_named(path)] = blind.get(_named(path), 0) + 1
     document = {
         "columns": list(columns),
         "groups": len(fits),
-        "terms": [".".join(path) for path in figures.terms],
+        "terms": [_named(path) for path in figures.terms],
         "uninformed": blind,
     }
     return {index: fits[group] for index, group in groups.items()}, document
 
 
 def _figures(rows: Sequence[Row], questions: Sequence[Question | str]) -> _Figures:
-    shipped = overheads.shipped()
+    own = _own()
     usable = {
         index: question
         for index, question in enumerate(questions)
         if isinstance(question, Question) and question.engine == "vllm"
     }
-    base = _predict(usable, shipped)
+    base = _predict(usable, own)
     found = [
         (index, line, rows[index].text("source"), measured, base[index][line])
         for index, question in usable.items()
@@ -109,8 +113,8 @@ def _figures(rows: Sequence[Row], questions: Sequence[Question | str]) -> _Figur
         if (measured := _measured(rows[index], question, line)) is not None
     ]
     terms, slopes = [], []
-    for path in _terms(shipped):
-        moved = _predict(usable, _changed(shipped, {path: _STEP}))
+    for path in _terms(own):
+        moved = _predict(usable, _changed(own, {path: _STEP}))
         slope = np.array([(moved[index][line][0] - bounds[0]) / _STEP for index, line, _, _, bounds in found])
         if np.any(slope):
             terms.append(path)
@@ -151,7 +155,7 @@ def _predict(
 ) -> dict[int, dict[str, tuple[float, float, float]]]:
     """(value, low, high) GiB of every printed line, by row."""
     found: dict[int, dict[str, tuple[float, float, float]]] = {}
-    with overheads.using(coefficients):
+    with using(FITTED_FILE, coefficients):
         for index, question in questions.items():
             try:
                 start = start_of(question)
@@ -165,16 +169,27 @@ def _gib(bounds: tuple[float, float, float]) -> tuple[float, float, float]:
     return bounds[0] / GIB, bounds[1] / GIB, bounds[2] / GIB
 
 
+def _own() -> Coefficients:
+    return {table: list(rows) for table, rows in shipped(FITTED_FILE).items()}
+
+
+def _named(path: Path) -> str:
+    """A term in words: ``graphs.fixed_gib``, with the version of its row where others state the number too."""
+    table, place, name = path
+    rows = shipped(FITTED_FILE)[table]
+    since = f" since {rows[place]['since']}" if sum(name in row for row in rows) > 1 else ""
+    return f"{table}.{name}{since}"
+
+
 def _terms(coefficients: Coefficients) -> list[Path]:
     """Paths of every fitted number."""
-    found: list[Path] = []
-    for table in FITTED_TABLES:
-        for name, value in coefficients.get(table, {}).items():
-            if isinstance(value, Mapping):
-                found += [(table, name, era) for era, number in value.items() if _is_number(number)]
-            elif _is_number(value):
-                found.append((table, name))
-    return [path for path in found if path not in _READ_OFF]
+    return [
+        (table, place, name)
+        for table in FITTED_TABLES
+        for place, row in enumerate(coefficients.get(table, ()))
+        for name, value in row.items()
+        if _is_number(value) and (table, name) not in _READ_OFF
+    ]
 
 
 def _is_number(value: Any) -> bool:
@@ -184,11 +199,8 @@ def _is_number(value: Any) -> bool:
 def _changed(coefficients: Coefficients, changes: Mapping[Path, float]) -> Coefficients:
     """A copy with the numbers at some paths changed by a share of themselves."""
     copied = copy.deepcopy(coefficients)
-    for path, change in changes.items():
-        place = copied
-        for key in path[:-1]:
-            place = place[key]
-        place[path[-1]] *= 1 + change
+    for (table, place, name), change in changes.items():
+        copied[table][place][name] *= 1 + change
     return copied
 
 
@@ -199,7 +211,7 @@ def _fit(figures: _Figures, keep: Any) -> tuple[Coefficients, list[Path]]:
     change = np.where(informed, _robust(figures, fitted, informed), 0.0)
     changes = {path: float(change[i]) for i, path in enumerate(figures.terms) if informed[i]}
     uninformed = [path for i, path in enumerate(figures.terms) if not informed[i]]
-    coefficients = _changed(overheads.shipped(), changes)
+    coefficients = _changed(_own(), changes)
     for path in uninformed:
         _borrow(coefficients, path, informed=set(changes))
     predicted = figures.predicted + figures.slopes @ change
@@ -240,16 +252,12 @@ def _source_weights(figures: _Figures, keep: Any) -> Array:
 
 
 def _borrow(coefficients: Coefficients, path: Path, *, informed: set[Path]) -> None:
-    """Give a term that no kept figure informs the value of the nearest era of the engine that is; without one it stays."""
-    eras = [era for era, value in coefficients["sampler_bytes_per_logit"].items() if _is_number(value)]
-    known = [era for era in eras if (*path[:-1], era) in informed]
-    if path[-1] not in eras or not known:
-        return
-    place = coefficients
-    for key in path[:-1]:
-        place = place[key]
-    at = eras.index(path[-1])
-    place[path[-1]] = place[min(known, key=lambda era: abs(eras.index(era) - at))]
+    """Give a term that no kept figure informs the value of the nearest version that is informed; without one it stays."""
+    table, place, name = path
+    rows = coefficients[table]
+    known = [other for other in range(len(rows)) if (table, other, name) in informed]
+    if known:
+        rows[place][name] = rows[min(known, key=lambda other: abs(other - place))][name]
 
 
 def _set_widths(coefficients: Coefficients, figures: _Figures, keep: Any, predicted: Array) -> None:
@@ -263,6 +271,5 @@ def _set_widths(coefficients: Coefficients, figures: _Figures, keep: Any, predic
         weights = _source_weights(figures, chosen)[order]
         reached = np.cumsum(weights) / weights.sum()
         factor = float(np.clip(ratio[order][np.searchsorted(reached, 0.9)], 0.1, 10.0))
-        for name, value in coefficients["spread"].items():
-            if name.startswith(words) and _is_number(value):
-                coefficients["spread"][name] = value * factor
+        for row in coefficients["spread"]:
+            row |= {name: value * factor for name, value in row.items() if name.startswith(words) and _is_number(value)}

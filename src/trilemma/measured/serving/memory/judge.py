@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trilemma.engines.vllm import overheads
+from trilemma.engines.coefficients import shipped, using
 from trilemma.errors import InputError
 from trilemma.measured.judgement import Judgement, Start
 from trilemma.measured.serving.memory.classes import classes_of, config_of, resolved_cell
 from trilemma.measured.serving.memory.figures import METRICS, Case, figures, given_bytes_only
-from trilemma.measured.serving.memory.fit import refit
+from trilemma.measured.serving.memory.fit import FITTED_FILE, refit
 from trilemma.measured.serving.memory.question import Question, read_question
 from trilemma.measured.serving.memory.start import replace_weights, stage_of, start_of
 from trilemma.measured.tables import Row, UnusableRow
@@ -45,10 +45,10 @@ def judge(
         except (UnusableRow, InputError) as error:
             questions.append(str(error))
     printed = _printed_weights(rows, questions)
-    coefficients, document = refit(rows, questions, holdout) if holdout else ({}, {})
+    rows_of, document = refit(rows, questions, holdout) if holdout else ({}, {})
     judgements = []
     for index, (row, question) in enumerate(zip(rows, questions, strict=True)):
-        with overheads.using(coefficients.get(index, overheads.shipped())):
+        with using(FITTED_FILE, rows_of.get(index, shipped(FITTED_FILE))):
             judgements.append(_judged(row, question, printed))
         if progress is not None:
             progress(index + 1)
