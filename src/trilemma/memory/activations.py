@@ -47,7 +47,11 @@ class Shards:
 
 
 def expert_tp(plan: TrainingPlan) -> Any:
-    """Ranks that cut one expert: as stated, else 1 where experts are spread and ``tp`` where they are not."""
+    """Ranks that cut one expert: as stated, else 1 where experts are spread and ``tp`` where they are not.
+
+    Ranks, scalar or array (plans,). Source: Megatron-LM's arguments.py asks for it as
+    ``--expert-tensor-parallel-size``.
+    """
     if plan.expert_tp is not None:
         return plan.expert_tp
     return np.where(np.asarray(plan.layout.ep) > 1, 1, plan.layout.tp)
@@ -58,6 +62,8 @@ def tensor_bytes(tensor: SavedTensor, shards: Shards, *, activation_bits: float,
 
     Tokens sent to experts: sequence parallelism deals a rank ``tokens / tp`` of them, expert tensor parallelism gathers
     those of its ``expert_tp`` ranks: ``tokens · expert_tp / tp`` rows for each choice, times the imbalance.
+
+    Source: Korthikanti et al. 2022, section 4, for what tensor and sequence parallelism divide.
     """
     tp = np.asarray(shards.tp)
     bits = tensor.bits if tensor.bits is not None else activation_bits
@@ -85,7 +91,10 @@ def _share(tensor: SavedTensor, tp: Any, sp: bool) -> Any:
 
 
 def total_bytes(tensors: Iterable[SavedTensor], shards: Shards, **bits: Any) -> Any:
-    """Sum over saved tensors."""
+    """Sum over saved tensors.
+
+    Bytes on one rank, scalar or array (plans,), added up as in Korthikanti et al. 2022, section 4.1.
+    """
     return sum((tensor_bytes(tensor, shards, **bits) for tensor in tensors), start=np.zeros(np.shape(shards.tokens)))
 
 

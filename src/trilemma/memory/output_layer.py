@@ -11,7 +11,11 @@ from trilemma.quantities import ceil_div, round_up
 
 
 def final_norm_bytes(hidden: int, shards: Shards, *, written: bool, activation_bytes: float) -> Any:
-    """The last norm and the input of the output matrix, scalar or array (plans,)."""
+    """The last norm and the input of the output matrix, scalar or array (plans,).
+
+    Bytes. ``written`` out as operators the norm keeps its input in 32 bits and its output, fused it keeps its input; 4
+    bytes a row either way (Korthikanti et al. 2022, section 4.3).
+    """
     norm = hidden * (4 + activation_bytes) + 4 if written else hidden * activation_bytes + 4
     tp = np.asarray(shards.tp)
     return np.asarray(shards.tokens) * (norm + hidden * activation_bytes) / (tp if shards.sp else 1)
@@ -28,6 +32,8 @@ def logits_bytes(
     one of ``chunks`` pieces at the full price, or at ``per_chunk_logit``.
     ``fused`` with the output matrix (Liger, Cut Cross-Entropy): pieces of about
     as many logits as there are hidden values, and where the matrix is trained its FP32 gradient.
+
+    Sources: Korthikanti et al. 2022, section 4.3; Hsu et al. 2024 (Liger); Wijmans et al. 2024 (Cut Cross-Entropy).
     """
     tp = np.asarray(shards.tp)
     padding = vocab_multiple * tp if vocab_multiple > 1 else 1

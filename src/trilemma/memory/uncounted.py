@@ -28,6 +28,8 @@ def most_uncounted(model: Model, plan: TrainingPlan, workload: TrainingWorkload)
     Weights, gradients and moments as the recipe holds them (weights alone where adapters train), optimizer state over the
     replicas from ZeRO-1 on; activations of its layers, of their inputs alone under full recompute. 0 without a tower. The
     least is 0 as well: text alone trains no tower.
+
+    Source: the towers of ``data/vision_towers.json`` and of the configuration itself.
     """
     tensors = tuple(model.of_part("vision"))
     if not tensors:

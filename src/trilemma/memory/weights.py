@@ -95,6 +95,8 @@ def shard_share(
     Units (heads, KV heads, columns) are never split, so ranks beyond the KV heads hold copies. Vocabulary rows are
     first padded to a multiple of ``vocab_padding``, a rank's units to ``multiple``. A stack of experts goes whole to
     ``ep`` ranks when that is over 1, else each expert is cut by ``expert_tp`` (default ``tp``). Scalars or arrays (plans,).
+
+    Source: vLLM's layers/linear.py (KV heads are repeated) and layers/vocab_parallel_embedding.py.
     """
     if experts:
         whole = (

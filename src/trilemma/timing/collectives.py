@@ -66,7 +66,10 @@ def all_reduce_s(n_bytes: Numbers, ranks: Numbers, over: Wires) -> Any:
 
 
 def all_gather_s(n_bytes: Numbers, ranks: Numbers, over: Wires) -> Any:
-    """Seconds until each of ``ranks`` holds the ``n_bytes`` of every other: ``n − 1`` blocks in; as long to scatter sums."""
+    """Seconds until each of ``ranks`` holds the ``n_bytes`` of every other: ``n − 1`` blocks in; as long to scatter sums.
+
+    Numbers or arrays that broadcast. Source of the volume: nccl-tests, doc/PERFORMANCE.md.
+    """
     ranks = np.asarray(ranks, dtype=float)
     local = np.minimum(ranks, over.local_ranks)
     inside = over.local_latency_s + (ranks - ranks / local) * n_bytes / over.local_bytes_per_s
@@ -75,7 +78,10 @@ def all_gather_s(n_bytes: Numbers, ranks: Numbers, over: Wires) -> Any:
 
 
 def all_to_all_s(n_bytes: Numbers, ranks: Numbers, over: Wires) -> Any:
-    """Seconds for each rank to send ``n_bytes`` spread evenly over ``ranks``: ``(n − 1)/n`` of them leave the rank."""
+    """Seconds for each rank to send ``n_bytes`` spread evenly over ``ranks``: ``(n − 1)/n`` of them leave the rank.
+
+    Numbers or arrays that broadcast. Source of the volume: nccl-tests, doc/PERFORMANCE.md.
+    """
     ranks = np.asarray(ranks, dtype=float)
     local = np.minimum(ranks, over.local_ranks)
     inside = over.local_latency_s + n_bytes * (local - 1) / ranks / over.local_bytes_per_s
@@ -84,7 +90,11 @@ def all_to_all_s(n_bytes: Numbers, ranks: Numbers, over: Wires) -> Any:
 
 
 def point_to_point_s(n_bytes: Numbers, span: Numbers, over: Wires) -> Any:
-    """Seconds to hand ``n_bytes`` to the next pipeline stage, when the pipeline spans ``span`` ranks in all."""
+    """Seconds to hand ``n_bytes`` to the next pipeline stage, when the pipeline spans ``span`` ranks in all.
+
+    Numbers or arrays that broadcast. By definition bytes over the bandwidth of the wire that the pipeline crosses, and
+    its latency.
+    """
     near = over.local_latency_s + n_bytes / over.local_bytes_per_s
     far = over.network_latency_s + n_bytes / over.network_bytes_per_s
     return np.where(np.asarray(span) > over.local_ranks, np.maximum(near, far), near)

@@ -150,7 +150,11 @@ def decode_worker(
 
 
 def prompt_cache_bytes(work: ModelWork, layout: Layout, *, tokens: Numbers, kv_format: Format) -> Any:
-    """Bytes of cache and states that a prompt of ``tokens`` leaves on each rank, by the law of each layer's cache."""
+    """Bytes of cache and states that a prompt of ``tokens`` leaves on each rank, by the law of each layer's cache.
+
+    Numbers or arrays (plans,). Source: the laws of `trilemma.models.cache_law`, as vLLM's v1/kv_cache_interface.py
+    sizes them.
+    """
     total: Any = np.float64(0.0)
     for mixer, count in work.mixers:
         for law in mixer.cache_laws(tp=layout.tp, kv_format=kv_format):
@@ -167,6 +171,8 @@ def transfer_s(
     Each rank receives ``received_bytes`` and each sender its share of what all ranks receive; the slower end sets the pace.
     The wire is the fast link (or PCIe) where all cards lie within its reach, else the network of each card. The transfer
     starts when the prefill is done: hand-over layer by layer would hide it, and is not counted on.
+
+    Numbers or arrays (plans,). By definition bytes over bandwidth; vLLM's nixl_connector.py starts so.
     """
     sent_bytes = np.asarray(received_bytes) * decode_ranks / prefill_ranks
     return point_to_point_s(np.maximum(received_bytes, sent_bytes), gpus, machine.wires)

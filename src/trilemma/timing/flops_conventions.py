@@ -24,6 +24,9 @@ def attention_flops_per_token(work: TrainingWork, seq: int, *, causal: bool) -> 
     """FLOPs of scores and values for one token in one forward pass, mean over a sequence of ``seq`` tokens.
 
     Windows and chunks are honoured where causal attention is; without the mask everyone sees everything.
+
+    A scalar. Source: PaLM (Chowdhery et al. 2022), appendix B, counts ``12·L·H·Q·T`` without the mask, forward and
+    backward.
     """
     fmt = catalogue.get("bf16")
     total = 0.0
@@ -43,6 +46,8 @@ def model_flops_per_token(
     and three times the attention of a forward pass.
 
     Raises `InputError` for an unknown convention.
+
+    A scalar. Source: Kaplan et al. 2020, section 2.1 (6 per weight); PaLM (Chowdhery et al. 2022), appendix B.
     """
     if convention not in CONVENTIONS:
         raise InputError(f"FLOP convention {shorten(convention)!r} is not known; use {', '.join(CONVENTIONS)}")

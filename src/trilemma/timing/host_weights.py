@@ -186,6 +186,8 @@ def decode_on_host(
     """Adds the host's lines of a decode step over ``rows`` tokens of ``sequences`` sequences; True where products run on cards.
 
     The processor reads each weight, and each expert that the rows wake, once: ``max(bytes / rate, FLOPs / rate)``.
+
+    Seconds, numbers or arrays (plans,). By definition the roofline of the processor (Williams et al. 2009).
     """
     over = _weights(tally, away, rates, rows=rows, passes=1.0, evenness=evenness, head_rows=rows, tp=tp)
     for mixer, count in away.work.mixers:
@@ -202,6 +204,8 @@ def prefill_on_host(
     """Adds the host's lines of ``prompts`` prompts, run in passes of the part's micro-batch; True where products run on cards.
 
     Every pass copies or reads the weights anew. Attention of the host's layers stays on its processor.
+
+    Seconds, numbers or arrays (plans,). Source: llama.cpp's ggml-backend.cpp and ``op_offload`` of llama-context.cpp.
     """
     rows = np.asarray(tokens, dtype=float) * prompts
     passes = np.maximum(np.ceil(rows / away.part.micro_batch), 1.0)
@@ -247,6 +251,8 @@ def host_spread(host: Host, part: HostPart, *, prompt: bool) -> tuple[float, flo
 
     Logarithms add in quadrature: the two are independent. ``prompt``: long batches, whose weights are copied or whose
     arithmetic binds.
+
+    Two numbers. Source: the ranges of ``data/coefficients/host_memory.toml``.
     """
     data = _data()
     if prompt:

@@ -18,6 +18,8 @@ def speed_spread(machine: Machine, model: Model) -> Mapping[str, tuple[float, fl
     Classes are what a plan is (dense or a mixture, engine, precision, a deployment that was fitted or not, a kind of card
     whose kernels were measured or not), never a model. A kind of card that nobody measured has the widest bounds. The
     sources of the rows stand in the data files.
+
+    Factors without a unit; numbers, since a class holds for a whole table of plans.
     """
     mixture = any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers)
     name = "unmeasured" if not machine.coefficients.known_card else "mixture" if mixture else "dense"
@@ -33,7 +35,10 @@ def profile_spread(
     spread: Mapping[str, tuple[float, float]], machine: Machine, work: ModelWork, layout: Layout, **load: float
 ) -> Mapping[str, tuple[float, float]]:
     """``spread``, or that of the profile in use where it was made of this deployment under loads like this one (``isl``,
-    ``osl``, ``concurrency``)."""
+    ``osl``, ``concurrency``).
+
+    Factors without a unit, numbers. Source: the profile's own residuals (`trilemma.measured`).
+    """
     terms = current()
     own, deployment = terms.own, f"{machine.engine} {machine.accelerator.id} {machine.precision}"
     if own is None or terms.profile is None or terms.profile[1] != deployment:
@@ -47,7 +52,10 @@ def profile_spread(
 
 def pools_spread(machine: Machine, model: Model) -> Mapping[str, tuple[float, float]]:
     """`speed_spread` of prefill and decode in pools of their own: the class of such runs, whatever was fitted, and no
-    narrower than interleaved serving where no kernel of this kind of card was measured."""
+    narrower than interleaved serving where no kernel of this kind of card was measured.
+
+    Factors without a unit, numbers. Source: residuals of public runs of pools apart (docs/accuracy.md).
+    """
     row = spec_sheet()["spread"]["disaggregated"]
     found = {figure: (float(row[figure][0]), float(row[figure][1])) for figure in ("ttft", "tpot")}
     if not machine.coefficients.known_card:

@@ -203,6 +203,8 @@ def where_one(load: Callable[[Any], Any], *, least: Any, most: Any) -> Any:
     """The batch at which the rising ``load`` is one, or ``most`` where it stays below, each row for itself.
 
     False position (Illinois) on the logarithms of both, now and then a halving; loads may be infinite.
+
+    Requests, arrays (plans,). Source: Dowell and Jarratt 1971 (Illinois).
     """
 
     def excess(batch: Any) -> Any:

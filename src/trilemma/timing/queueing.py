@@ -21,6 +21,8 @@ def waiting_s(offered: Numbers, running: Numbers, cycle_s: Numbers) -> Any:
 
     A slot is free again after ``cycle_s``, so ``running / cycle_s`` requests leave a second and each of the
     ``offered − running`` in line waits its turn.
+
+    Numbers or arrays that broadcast. Source: Little 1961.
     """
     return np.maximum(np.asarray(offered, dtype=float) - running, 0.0) * cycle_s / running
 
@@ -30,6 +32,8 @@ def shared_queue_wait_s(busy: Numbers, servers: Numbers, service_s: Numbers) -> 
 
     M/D/c: half of the wait of M/M/c (Allen and Cunneen: half the sum of squared variations of arrivals, 1, and of service,
     0), which is ``service · busy^(√(2(c + 1)) − 1) / (c · (1 − busy))`` (Sakasegawa 1977). Infinite from ``busy`` = 1 on.
+
+    Numbers or arrays that broadcast.
     """
     busy, servers = np.asarray(busy, dtype=float), np.asarray(servers, dtype=float)
     below = np.minimum(busy, 1.0 - 1e-15)
@@ -38,7 +42,11 @@ def shared_queue_wait_s(busy: Numbers, servers: Numbers, service_s: Numbers) -> 
 
 
 def percentiles_s(sure_s: Numbers, waited_s: Numbers) -> tuple[Any, Any]:
-    """(P50, P99) of a time made of a sure part and a wait taken as exponentially distributed about its mean."""
+    """(P50, P99) of a time made of a sure part and a wait taken as exponentially distributed about its mean.
+
+    Seconds, numbers or arrays that broadcast: ``sure + ln 2 · wait`` and ``sure + ln 100 · wait``, by definition of
+    that distribution.
+    """
     return sure_s + _P50 * np.asarray(waited_s), sure_s + _P99 * np.asarray(waited_s)
 
 
@@ -46,6 +54,8 @@ def token_gap_percentiles_s(step_s: Numbers, prefill_s: Numbers, prefills_per_st
     """(P50, P99) of the gap between two tokens: a bare step, or one into which a prefill of others falls.
 
     A prefill falls into a share of steps; where that share is above 50 % (1 %) the median (99th percentile) gap has one.
+
+    Numbers or arrays that broadcast. By definition of a mixture of two values.
     """
     share = np.asarray(prefills_per_step)
     with_prefill = step_s + np.asarray(prefill_s) * np.maximum(share, 1.0)

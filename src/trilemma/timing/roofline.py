@@ -33,12 +33,18 @@ def operator_time_s(
 
 
 def is_compute_bound(flops: Numbers, n_bytes: Numbers, *, flops_per_s: float, bytes_per_s: float) -> Any:
-    """Whether an operator lies right of the ridge, where arithmetic takes longer than traffic."""
+    """Whether an operator lies right of the ridge, where arithmetic takes longer than traffic.
+
+    FLOPs and bytes, numbers or arrays that broadcast (Williams, Waterman, Patterson 2009).
+    """
     return flops * bytes_per_s > n_bytes * flops_per_s
 
 
 def ridge_flops_per_byte(accelerator: Accelerator, compute_format: str) -> float:
-    """FLOPs per byte at which ``accelerator`` turns from memory bound to compute bound (H100 SXM, BF16: 295)."""
+    """FLOPs per byte at which ``accelerator`` turns from memory bound to compute bound (H100 SXM, BF16: 295).
+
+    A number: the ridge of Williams, Waterman, Patterson 2009.
+    """
     return peak_flops(accelerator, compute_format) / accelerator.bandwidth_bytes_per_s.value
 
 
@@ -70,6 +76,8 @@ def peak_flops(accelerator: Accelerator, wanted: str) -> float:
     """Dense peak of ``accelerator`` in format ``wanted``, or of the nearest format that can stand for it.
 
     Raises `InputError` when the data file of the accelerator states no usable peak.
+
+    FLOPs a second, a number. Source: the datasheet named in the accelerator's data file.
     """
     name: str | None = wanted
     while name is not None:

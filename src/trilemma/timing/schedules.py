@@ -128,7 +128,10 @@ def timeline(
 
 
 def step_s(slots: Sequence[Slot]) -> float:
-    """When the last task ends."""
+    """When the last task ends.
+
+    Seconds, a number: by definition of a schedule, the last end.
+    """
     return max(slot.end_s for slot in slots)
 
 

@@ -213,7 +213,10 @@ def _load(
 
 
 def prompts_together(fresh: Numbers, *, waiting: Numbers = np.inf) -> Any:
-    """How many prompts of ``fresh`` tokens run in one pass where ``waiting`` are there to be run."""
+    """How many prompts of ``fresh`` tokens run in one pass where ``waiting`` are there to be run.
+
+    Numbers or arrays that broadcast. A definition of ours: beyond 2,048 tokens a pass is bound by its arithmetic.
+    """
     return np.clip(np.floor(_PREFILL_TOKENS / np.asarray(fresh, dtype=float)), 1.0, waiting)
 
 
@@ -242,6 +245,8 @@ def concurrency_for_rate(
     keep up.
 
     Throughput rises with the requests in flight, so the least number that carries the rate is found by halving.
+
+    Source: Little 1961, ``L = λ·W``.
     """
     low = np.asarray(layout.dp) * 0.0
     high = low + float(most)

@@ -74,6 +74,8 @@ def decode_attention_s(
     size of a cached element. Bytes: keys and values once, queries and outputs; caches that fit into L2 are read faster.
     Arithmetic: ``4·heads·context·head_dim`` FLOPs a sequence with each group of query heads padded to 16 rows (grouped
     queries run on tensor cores: Ainslie et al. 2023), plus a fixed cost of every sequence and KV head.
+
+    Numbers or arrays that broadcast.
     """
     batch, heads, kv_heads, head_dim = (np.asarray(x, dtype=float) for x in (batch, heads, kv_heads, head_dim))
     read = seen(context, window)
@@ -93,6 +95,8 @@ def cache_reading_s(c: KernelCoefficients, *, n_bytes: Any, flops: Any, blocks: 
 
     Where the kernel splits, few blocks are cut along the context until they fill the card (Dao et al. 2023, Flash-Decoding),
     256 tokens at least a part. A block reads its tokens one after another, whatever the others do.
+
+    Numbers or arrays that broadcast.
     """
     sms = max(c.multiprocessors, 1.0)
     reading_s = n_bytes / (c.bytes_per_s * _cache_share(c, n_bytes))
@@ -130,6 +134,8 @@ def prefill_attention_s(
 
     FLOPs: ``4·heads·head_dim`` a query-key pair (Dao 2023, section 4.1), queries in blocks of 128, blocks in waves; a single
     wave lasts as long as its longest block. Bytes: q, k, v, output in 16 bits, the cache written at ``kv_bytes``.
+
+    Numbers or arrays that broadcast.
     """
     return masked_product_s(
         c, batch, tokens, heads, kv_heads, head_dim, head_dim, cached=cached, window=window, kv_bytes=kv_bytes
@@ -149,7 +155,11 @@ def masked_product_s(
     window: Numbers,
     kv_bytes: Numbers,
 ) -> Any:
-    """`prefill_attention_s` for keys and values of different widths."""
+    """`prefill_attention_s` for keys and values of different widths.
+
+    Seconds, numbers or arrays that broadcast. Source: Dao 2023, section 4.1, a FLOP count of ``2·(key_dim +
+    value_dim)`` a pair.
+    """
     batch, tokens, heads, kv_heads = (np.asarray(x, dtype=float) for x in (batch, tokens, heads, kv_heads))
     key_dim, value_dim = np.asarray(key_dim, dtype=float), np.asarray(value_dim, dtype=float)
     blocks = np.ceil(tokens / _QUERY_ROWS)

@@ -38,6 +38,8 @@ def collective_s(c: KernelCoefficients, n_bytes: Numbers, ranks: Numbers) -> Any
     ``2(n − 1)/n`` of it in an all-reduce and ``(n − 1)/n`` otherwise (nccl-tests, doc/PERFORMANCE.md, bus bandwidth).
     ``t = floor + x / bandwidth · (1 + (ramp/x)^power)``. One rank costs nothing; a card that is joined
     to no other has no finite time for more.
+
+    Numbers or arrays that broadcast. Source of the rates: the tables that ``data/coefficients/kernels`` was fitted to.
     """
     n_bytes, ranks = np.asarray(n_bytes, dtype=float), np.asarray(ranks, dtype=float)
     at = np.log2(np.clip(ranks, RANKS[0], None))

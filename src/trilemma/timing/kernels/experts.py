@@ -46,6 +46,9 @@ def experts_s(
     columns. ``skew`` is the exponent of a power law over experts (0: every expert gets equally many rows; serving traces
     lie near 1). ``matrices`` is 3 for gated experts, 2 for plain ones. Weights of experts that no row meets are not read:
     balanced rows wake ``min(held, rows)`` of them, skewed ones ``held · (1 − exp(−shrink · rows / held))``.
+
+    Numbers or arrays that broadcast. By definition a grouped product; its rates are fitted (``data/coefficients``,
+    source named there).
     """
     tokens, hidden, top_k, experts = (np.asarray(x, dtype=float) for x in (tokens, hidden, top_k, experts))
     tp, ep, skew = (np.asarray(x, dtype=float) for x in (tp, ep, skew))
@@ -66,7 +69,11 @@ def experts_s(
 
 
 def active_experts(rows: Numbers, held: Numbers, skew: Numbers, shrink: float) -> Any:
-    """Distinct experts of ``held`` that ``rows`` routed rows wake."""
+    """Distinct experts of ``held`` that ``rows`` routed rows wake.
+
+    A count, numbers or arrays that broadcast. By definition of equal rows; skewed ones as balls thrown into bins
+    (Mitzenmacher and Upfal 2005, section 5.2).
+    """
     rows, held = np.asarray(rows, dtype=float), np.asarray(held, dtype=float)
     spread = np.maximum(held * -np.expm1(-shrink * rows / held), 1.0)
     return np.where(np.asarray(skew) > 0, np.minimum(spread, rows), np.minimum(held, rows))

@@ -27,7 +27,11 @@ _CHUNK = 64.0
 
 
 def state_decode_s(c: KernelCoefficients, batch: Numbers, heads: Numbers, key_dim: Numbers, value_dim: Numbers) -> Any:
-    """Seconds of one layer's recurrent step: each sequence reads and writes ``heads`` states of ``key_dim × value_dim``."""
+    """Seconds of one layer's recurrent step: each sequence reads and writes ``heads`` states of ``key_dim × value_dim``.
+
+    Numbers or arrays that broadcast. States of 32 bits move twice, ``6·key_dim·value_dim`` FLOPs a head: decay, outer
+    product, read-out (Dao and Gu 2024; Yang et al. 2024).
+    """
     batch, heads, key_dim, value_dim = (np.asarray(x, dtype=float) for x in (batch, heads, key_dim, value_dim))
     state = batch * heads * key_dim * value_dim
     n_bytes = 2 * _STATE_BYTES * state + _ACTIVATION_BYTES * batch * heads * (2 * key_dim + 2 * value_dim)
@@ -42,6 +46,8 @@ def state_prefill_s(
 
     A chunk of 64 tokens costs ``2·64·(3·key_dim + 2·value_dim)`` FLOPs a token and head inside it and ``4·key·value`` with
     the state (Yang et al. 2024, Gated Delta Networks, section 3.3); chunks of one prompt follow one another.
+
+    Numbers or arrays that broadcast.
     """
     batch, tokens, heads, key_dim, value_dim = (
         np.asarray(x, dtype=float) for x in (batch, tokens, heads, key_dim, value_dim)
@@ -55,7 +61,11 @@ def state_prefill_s(
 
 
 def convolution_s(c: KernelCoefficients, batch: Numbers, tokens: Numbers, channels: Numbers) -> Any:
-    """Seconds of the short causal convolution before the scan: ``tokens`` of each of ``batch`` prompts, read and written once."""
+    """Seconds of the short causal convolution before the scan: ``tokens`` of each of ``batch`` prompts, read and written once.
+
+    Numbers or arrays that broadcast. Source: causal-conv1d's causal_conv1d_fwd.cu keeps its few taps in registers, so
+    channels move once each way (Dao and Gu 2024).
+    """
     batch, tokens, channels = (np.asarray(x, dtype=float) for x in (batch, tokens, channels))
     moved = 2 * _ACTIVATION_BYTES * batch * tokens * channels
     return _time_s(c, flops=0.0, n_bytes=moved, chunks=0.0, widths=batch * channels / _CHANNELS)

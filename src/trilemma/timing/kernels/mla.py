@@ -28,6 +28,8 @@ def mla_decode_s(
 
     ``2·heads·(2·kv_rank + rope_dim)`` FLOPs a cached token (DeepSeek-V2, 2024, section 2.1.2), heads padded to 16 rows;
     the latent is read once. Parameters as in decode attention.
+
+    Numbers or arrays that broadcast.
     """
     batch, context, heads = (np.asarray(x, dtype=float) for x in (batch, context, heads))
     width = np.asarray(kv_rank, dtype=float) + rope_dim
@@ -49,6 +51,10 @@ def mla_prefill_s(
     v_dim: Numbers = 128,
     kv_bytes: Numbers = 2.0,
 ) -> Any:
-    """Seconds of one layer's unabsorbed prefill: keys of ``nope_dim + rope_dim``, values of ``v_dim``, one KV head a head."""
+    """Seconds of one layer's unabsorbed prefill: keys of ``nope_dim + rope_dim``, values of ``v_dim``, one KV head a head.
+
+    Seconds, numbers or arrays that broadcast; the pairs of a masked product (Dao 2023, section 4.1; DeepSeek-V2, 2024,
+    section 2.1).
+    """
     key_dim = np.asarray(nope_dim, dtype=float) + rope_dim
     return masked_product_s(c, batch, tokens, heads, heads, key_dim, v_dim, cached=cached, window=0, kv_bytes=kv_bytes)

@@ -14,7 +14,10 @@ MEGA = 1e6
 
 
 def rounded_max(first: Any, second: Any, power: float) -> Any:
-    """``(first^p + second^p)^(1/p)``: two resources used at once, slower than either alone where they are equally busy."""
+    """``(first^p + second^p)^(1/p)``: two resources used at once, slower than either alone where they are equally busy.
+
+    Seconds in, seconds out; numbers or arrays that broadcast.
+    """
     larger = np.maximum(first, second)
     ratio = np.minimum(first, second) / np.where(larger > 0, larger, 1.0)
     return larger * (1.0 + ratio**power) ** (1.0 / power)
@@ -25,6 +28,9 @@ def waves(blocks: Any, multiprocessors: float, tail: float) -> Any:
 
     A card without a stated count of multiprocessors is taken as evenly filled (one wave is one block). ``tail`` is how much
     of the last, unfilled round is paid: 1 all of it (static schedule), 0 none (persistent kernels that share it out).
+
+    Numbers or arrays that broadcast. Source: NVIDIA, Matrix Multiplication Background User's Guide, section 4 (wave
+    quantisation).
     """
     rounds = blocks / max(multiprocessors, 1.0)
     return np.maximum(rounds + tail * (np.ceil(rounds) - rounds), 1.0)
@@ -34,6 +40,8 @@ def causal_pairs(new: Numbers, cached: Numbers, window: Numbers) -> Any:
     """Query-key pairs of ``new`` tokens behind ``cached`` ones, each query seeing at most ``window`` keys (0: all).
 
     Query i sees ``min(cached + i, window)`` keys; summed in closed form.
+
+    Numbers or arrays that broadcast. By definition of the mask.
     """
     new, cached, window = (np.asarray(value, dtype=float) for value in (new, cached, window))
     limit = np.where(window > 0, window, np.inf)
@@ -43,6 +51,9 @@ def causal_pairs(new: Numbers, cached: Numbers, window: Numbers) -> Any:
 
 
 def seen(context: Numbers, window: Numbers) -> Any:
-    """Tokens that one query reads: ``context``, at most ``window`` of them where that is not 0."""
+    """Tokens that one query reads: ``context``, at most ``window`` of them where that is not 0.
+
+    Numbers or arrays that broadcast. By definition of a sliding window (Beltagy et al. 2020).
+    """
     context, window = np.asarray(context, dtype=float), np.asarray(window, dtype=float)
     return np.where(window > 0, np.minimum(context, window), context)
