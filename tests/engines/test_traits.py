@@ -1,5 +1,7 @@
 """Engines are known by their data files, and rooms above ask for what one can do, never for its name."""
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,26 @@ def test_a_table_read_alone_is_what_the_whole_file_holds() -> None:
         whole = read_data(f"engines/{one.package}.toml")
         assert read_table(f"engines/{one.package}.toml", "traits") == whole["traits"]
         assert read_table(f"engines/{one.package}.toml", "deployment") == whole.get("deployment", {})
+
+
+#: Where a name may stand, and why.
+NAMED = {
+    "versions.py": "the engine that is meant where none is named, and builds in place of versions",
+    "measured/serving/memory/fit.py": "fits the coefficients of one engine",
+    "timing/kernels/ladder.py": "words of tables of kernels, below the engines",
+}
+
+
+def names_in(path: Path, known: set[str]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.lower() in known:
+            yield f"{path.relative_to(HOUSE).as_posix()}:{node.lineno} {node.value}"
+
+
+def test_no_room_asks_for_an_engine_by_name() -> None:
+    known = set(every())
+    rooms = [path for path in HOUSE.rglob("*.py") if path.relative_to(HOUSE).parts[0] not in ("engines", "data")]
+    assert len(rooms) > 300
+    found = [hit for path in rooms for hit in names_in(path, known)]
+    assert [hit for hit in found if hit.split(":")[0] not in NAMED] == []
+    assert {hit.split(":")[0] for hit in found} == set(NAMED), "a place that names none any more leaves the list"

@@ -16,6 +16,7 @@ from trilemma.cli.charts import add_chart_argument, draw, read_chart
 from trilemma.cli.output import NO, YES, screen_width
 from trilemma.cli.plan import engine_of, names_of, workload_of
 from trilemma.errors import InputError
+from trilemma.versions import DEFAULT_ENGINE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--precision", metavar="SCHEME[,…]", help="precisions of the second plan (default: all that suit the card)"
     )
     parser.add_argument("--kv-dtype", metavar="FORMAT[,…]", help="cache formats of the second plan")
-    parser.add_argument("--engine", default="vllm", metavar="NAME[@VERSION]", help="engine and version")
+    parser.add_argument("--engine", default=DEFAULT_ENGINE, metavar="NAME[@VERSION]", help="engine and version")
     add_chart_argument(parser, "throughput, price and latency of each")
     add_output_arguments(parser)
 

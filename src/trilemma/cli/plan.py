@@ -19,6 +19,7 @@ from trilemma.cli.arguments import (
 from trilemma.cli.charts import add_chart_argument, draw, read_chart
 from trilemma.cli.output import NO, YES, screen_width
 from trilemma.errors import InputError
+from trilemma.versions import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,7 +77,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fixed.add_argument("--kv-dtype", metavar="FORMAT[,…]", help="auto, fp8, …")
     engine = parser.add_argument_group("engine")
     engine.add_argument(
-        "--engine", default="vllm", metavar="NAME[@VERSION]", help="engine and version (default: newest vLLM known)"
+        "--engine",
+        default=DEFAULT_ENGINE,
+        metavar="NAME[@VERSION]",
+        help="engine and version (default: newest vLLM known)",
     )
     engine.add_argument("--memory-fraction", type=number, metavar="F", help="share of the card the engine may use")
     engine.add_argument("--max-seqs", type=whole_number, metavar="N", help="most sequences in one step")

@@ -6,7 +6,7 @@ An engine is the package ``engines/STEM`` beside the data file ``data/engines/ST
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -58,6 +58,15 @@ class Traits:
     cache_in_slots: bool = False
     #: It serves one reader unless told of more.
     one_reader: bool = False
+    #: The cache of the whole context is allocated at start.
+    allocates_context: bool = False
+    #: A request is admitted only when its whole length fits, and at most so many are where tables load it to the limit.
+    admits_whole: bool = False
+    most_sequences: int = 1024
+    column_words: tuple[str, ...] = ()
+    dated_by_issues: bool = False
+    #: Words of ``--kv-cache-dtype`` by format, for checkpoints whose cache format is part of a precision plan.
+    cache_words: Mapping[str, str] = field(default_factory=dict)
     narrow_cache: str = "fp8"
     attends_alone_by: str | None = None
     vendors: tuple[str, ...] | None = None

@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 from typing import Any
 
+from trilemma.engines import traits_of
 from trilemma.errors import InputError
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
@@ -210,7 +211,7 @@ def _gguf_name(module: str) -> str:
 
 
 def engine_flags(plan: PlanModules, *, engine: str) -> str:
-    """The flags with which vLLM or SGLang serve the checkpoint; both read its quantization_config by themselves."""
+    """The flags with which ``engine`` serves the checkpoint; engines read its quantization_config by themselves."""
     formats = {module.weights.name for module in plan.quantised}
     kinds = {module.weights.kind for module in plan.quantised}
     flags: list[str] = []
@@ -227,12 +228,7 @@ def engine_flags(plan: PlanModules, *, engine: str) -> str:
 
 
 def _cache_word(fmt: Format, engine: str) -> str:
-    words = {
-        "fp8_e4m3": "fp8_e4m3",
-        "fp8_e5m2": "fp8_e5m2",
-        "bf16": "bfloat16",
-        "fp16": "float16" if engine == "vllm" else "auto",
-    }
+    words = traits_of(engine).cache_words
     if fmt.name not in words:
         raise InputError(f"{engine} has no cache of {fmt.name}; use fp8_e4m3, fp8_e5m2 or auto")
     return words[fmt.name]

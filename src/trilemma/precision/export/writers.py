@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from trilemma.engines import traits_of
+from trilemma.engines.traits import those
 from trilemma.errors import InputError, UnknownName, shorten
 from trilemma.precision.export import compressed_tensors, toolkits
 from trilemma.precision.export.plan_modules import PlanModules
@@ -29,8 +31,14 @@ def _yaml(value: Any) -> str:
     return text
 
 
+def _flags_of(engine: str) -> tuple[str, str, Callable[[PlanModules], str]]:
+    """Flags of a server that reads the checkpoint's own description of its formats."""
+    title = f"flags of {traits_of(engine).label}"
+    return f"{engine}_flags.txt", title, lambda plan: toolkits.engine_flags(plan, engine=engine) + "\n"
+
+
 #: Target → (file name, what it holds, text of the file).
-TARGETS: Mapping[str, tuple[str, str, Callable[[PlanModules], str]]] = {
+TARGETS: dict[str, tuple[str, str, Callable[[PlanModules], str]]] = {
     "compressed-tensors": (
         "quantization_config.json", "quantization_config of a compressed-tensors checkpoint (vLLM, SGLang, Transformers)",
         lambda plan: _json(compressed_tensors.quantization_config(plan)),
@@ -47,9 +55,8 @@ TARGETS: Mapping[str, tuple[str, str, Callable[[PlanModules], str]]] = {
         "bnb_config.json", "quantization_config of bitsandbytes", lambda plan: _json(toolkits.bits_and_bytes(plan)),
     ),
     "llama-quantize": ("quantize.sh", "a call of llama-quantize with --tensor-type", toolkits.llama_quantize),
-    "vllm": ("vllm_flags.txt", "flags of vllm serve", lambda plan: toolkits.engine_flags(plan, engine="vllm") + "\n"),
-    "sglang": ("sglang_flags.txt", "flags of SGLang", lambda plan: toolkits.engine_flags(plan, engine="sglang") + "\n"),
 }  # fmt: skip
+TARGETS |= {name: _flags_of(name) for name in those("cache_words")}
 
 
 def export_text(plan: PlanModules, target: str) -> tuple[str, str]:

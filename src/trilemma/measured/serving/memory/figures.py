@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from trilemma import engines
 from trilemma.engines.base import KvPool, StartUp
 from trilemma.estimate.measured import lines_bytes
 from trilemma.measured.judgement import Comparison
@@ -93,12 +94,17 @@ def given_bytes_only(case: Case) -> list[Comparison]:
     return [*_need(case), *_given_bytes(case)]
 
 
+def _allocated_at_once(case: Case) -> bool:
+    """Whether the engine prints what its whole context takes rather than what is left for a cache."""
+    return engines.traits_of(case.question.engine).allocates_context
+
+
 def _lines(case: Case) -> list[Comparison]:
     found: list[Comparison] = []
-    if case.question.engine == "llama.cpp" and not case.question.context_stated:
+    if _allocated_at_once(case) and not case.question.context_stated:
         case.left_out.append("activation_peak_gib: depends on the context, which the row does not state")
     for metric, names in PRINTED_LINES.items():
-        if case.question.engine == "llama.cpp" and not case.question.context_stated and names is not WEIGHT_LINES:
+        if _allocated_at_once(case) and not case.question.context_stated and names is not WEIGHT_LINES:
             continue
         if names is not WEIGHT_LINES or case.own_weights:
             value, low, high = (n_bytes / GIB for n_bytes in lines_bytes(case.start, names))
@@ -123,7 +129,7 @@ def _has_pool(case: Case) -> bool:
 def _pool(case: Case) -> list[Comparison]:
     """The pool and what is printed of it, from our own budget."""
     bounds = _pool_bounds(case.start.pool)
-    if case.question.engine == "llama.cpp":
+    if _allocated_at_once(case):
         # The whole context is allocated at once: what is printed is the need, not what is left for it.
         if not case.question.context_stated:
             case.left_out.append("kv_cache_gib_per_gpu: depends on the context, which the row does not state")
@@ -184,7 +190,7 @@ def _need(case: Case) -> list[Comparison]:
 def _given_weights(case: Case) -> list[Comparison]:
     """The pool with the printed weights in place of ours."""
     weights = case.measured("weights_gib_per_gpu", low=0.01)
-    if weights is None or case.question.engine == "llama.cpp" or not _has_pool(case):
+    if weights is None or _allocated_at_once(case) or not _has_pool(case):
         return []
     told = replace_weights(case.start, case.question, weights * GIB).pool
     return case.compare("kv_cache_gib_given_weights", "kv_cache_gib_per_gpu", _in_gib(_pool_bounds(told)))
@@ -200,7 +206,7 @@ def _other_rank_less(case: Case) -> float:
 def _given_bytes(case: Case) -> list[Comparison]:
     """Tokens and concurrency of the printed pool."""
     pool = case.measured("kv_cache_gib_per_gpu")
-    if pool is None or pool <= 0 or case.question.engine == "llama.cpp":
+    if pool is None or pool <= 0 or _allocated_at_once(case):
         return []
     half = rounding(case.row.text("kv_cache_gib_per_gpu")) * GIB
     bounds = (pool * GIB, pool * GIB - half - _other_rank_less(case), pool * GIB + half)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from trilemma import engines
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.measured.dating import date_of_vllm_issue, parse_date
@@ -19,6 +20,7 @@ from trilemma.measured.tables import Row, UnusableRow
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans import Draft, Layout, ServeOptions
 from trilemma.quantities import GIB
+from trilemma.versions import DEFAULT_ENGINE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +39,7 @@ class Question:
     utilisation_stated: bool
     context_stated: bool
     assumed: tuple[str, ...]
-    engine: str = "vllm"
+    engine: str = DEFAULT_ENGINE
 
     @property
     def weights_unstated(self) -> bool:
@@ -61,8 +63,10 @@ def read_question(row: Row, models_dir: str | Path | None) -> Question:
         layout = Layout(tp=layout.tp, pp=layout.pp, dp=layout.dp, ep=layout.ep, dcp=int(dcp))
     except (InputError, ValueError) as error:
         raise UnusableRow(f"layout: {error}") from None
-    if engine == "sglang" and int(layout.dp) > 1:
-        layout, options = _attention_replicas(row, layout, options, model, "enable_dp_attention" in flags, assumed)
+    switch = engines.traits_of(engine).attends_alone_by
+    if switch is not None and int(layout.dp) > 1:
+        asked = "enable_dp_attention" in flags
+        layout, options = _attention_replicas(row, layout, options, model, switch=switch, asked=asked, assumed=assumed)
     return Question(
         model=model,
         accelerator=accelerator,
@@ -82,22 +86,21 @@ def read_question(row: Row, models_dir: str | Path | None) -> Question:
 
 def _engine(row: Row) -> str:
     """The engine's registered name."""
-    from trilemma import engines
-
     engine = row.text("engine").lower()
     if not engine:
         raise UnusableRow("names no engine")
     name = engines.canonical(engine)
     if name not in engines.readable():
-        why = "a fork with rules of its own" if "vllm" in engine else "its memory rules are not modelled yet"
+        fork = any(known in engine for known in engines.readable())
+        why = "a fork with rules of its own" if fork else "its memory rules are not modelled yet"
         raise UnusableRow(f"engine {shorten(row.text('engine'))!r}: {why}")
     return name
 
 
 def _attention_replicas(
-    row: Row, layout: Layout, options: ServeOptions, model: Model, asked: bool, assumed: list[str]
+    row: Row, layout: Layout, options: ServeOptions, model: Model, *, switch: str, asked: bool, assumed: list[str]
 ) -> tuple[Layout, ServeOptions]:
-    """SGLang's attention replicas share experts and take their ranks from the tensor-parallel degree that a row states."""
+    """Attention replicas that share experts take their ranks from the tensor-parallel degree that a row states."""
     if not asked:
         if not any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers):
             return layout, options
@@ -105,15 +108,15 @@ def _attention_replicas(
     tp, dp = int(layout.tp), int(layout.dp)
     if row.text("tp") and tp % dp:
         raise UnusableRow(f"dp {dp} attention replicas do not divide tp {tp}")
-    told = replace(options, extra={**options.extra, "enable-dp-attention": True})
+    told = replace(options, extra={**options.extra, switch: True})
     return Layout(tp=tp // dp if row.text("tp") else tp, dp=dp, pp=layout.pp, ep=layout.ep), told
 
 
-def _layout(row: Row, assumed: list[str], engine: str = "vllm") -> Layout:
+def _layout(row: Row, assumed: list[str], engine: str = DEFAULT_ENGINE) -> Layout:
     tp, pp, dp = (row.whole(column, low=1, high=4096) for column in ("tp", "pp", "dp"))
     gpus = row.whole("gpus_used", low=1, high=65536)
     if (tp, pp, dp) == (None, None, None):
-        if engine == "llama.cpp" and gpus is not None:
+        if engines.traits_of(engine).in_turn and gpus is not None:
             assumed.append(f"layers in turn over {gpus} GPUs: the engine's default")
             return Layout(pp=gpus)
         if gpus != 1:
@@ -271,12 +274,12 @@ def _found_card(name: str, total_gib: float | None) -> tuple[Accelerator, tuple[
         return str(error)
 
 
-def _version(row: Row, assumed: list[str], engine: str = "vllm") -> tuple[str | None, str | None]:
+def _version(row: Row, assumed: list[str], engine: str = DEFAULT_ENGINE) -> tuple[str | None, str | None]:
     """(version, date): the release that the row names, else the day it was taken, else that of the issue it cites."""
     from trilemma.engines.vllm.facts import for_version
 
     text = row.text("engine_version")[:200]
-    if engine != "vllm":
+    if not engines.traits_of(engine).dated_by_issues:
         taken = parse_date(row.text("date"))
         return _other_version(text, engine, assumed), None if taken is None else taken.isoformat()
     if text:

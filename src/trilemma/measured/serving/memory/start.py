@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from trilemma.engines.base import KvPool, StartUp
 from trilemma.estimate.measured import given_lines, sized_pool
@@ -17,7 +16,6 @@ def start_of(question: Question, *, kv_cache_bytes: int | None = None) -> StartU
     options = question.options
     if kv_cache_bytes is not None:
         options = replace(options, kv_cache_bytes=kv_cache_bytes)
-    dated: dict[str, Any] = {"date": question.date} if question.engine != "transformers-serve" else {}
     return engines.get(question.engine).start_up(
         model=question.model,
         accelerator=question.accelerator,
@@ -26,7 +24,7 @@ def start_of(question: Question, *, kv_cache_bytes: int | None = None) -> StartU
         draft=question.draft,
         version=question.version,
         capacity_bytes=question.capacity_bytes,
-        **dated,
+        date=question.date,
     )
 
 

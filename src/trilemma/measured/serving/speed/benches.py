@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from trilemma.engines import traits_of
 from trilemma.errors import InputError
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
@@ -22,12 +23,9 @@ from trilemma.quantities import Array
 from trilemma.timing.forward_pass import Machine
 from trilemma.timing.operators import ByIdentity, model_work
 from trilemma.timing.serving_terms import precision_of
+from trilemma.versions import DEFAULT_ENGINE
 
 _QUANTITIES = {"ttft_ms": "ttft", "tpot_ms": "tpot", "prefill_tok_s": "prefill", "decode_tok_s": "decode"}
-#: Sequences that an engine admits where it is loaded to the limit (trtllm-bench's largest tuned batch; vLLM's default).
-_MOST_SEQUENCES = {"tensorrt-llm": 2048}
-_OTHERWISE = 1024
-_RESERVING = ("tensorrt-llm",)
 #: Requests at once where everything is queued and the memory rules leave no room for one.
 _CRAMPED = 16.0
 
@@ -99,21 +97,21 @@ def _column(questions: Sequence[SpeedQuestion], name: str) -> Array:
 
 
 def _slots(question: SpeedQuestion, kv_format: str) -> float:
-    """Requests that one replica holds, by vLLM's memory rules for every engine: half way through their outputs, or at full
-    length where the engine admits only what it can finish (TensorRT-LLM's default policy, GUARANTEED_NO_EVICT).
+    """Requests that one replica holds, by the default engine's memory rules for every engine: half way through their outputs,
+    or at full length where the engine admits only what it can finish.
 
     A load that was run did fit: where the rules leave no room for one request they know too little of the deployment, and
     its own load is taken to fit.
     """
-    length = max(int(question.isl + question.osl * (1.0 if question.engine in _RESERVING else 0.5)), 1)
+    traits = traits_of(question.engine)
+    length = max(int(question.isl + question.osl * (1.0 if traits.admits_whole else 0.5)), 1)
     layout = question.layout
     degrees = (int(layout.tp), int(layout.pp), int(layout.dp), int(layout.ep))
-    most = _MOST_SEQUENCES.get(question.engine, _OTHERWISE)
     cards = ByIdentity(question.accelerator)
     held = _cache_slots(ByIdentity(question.model), cards, degrees, length, kv_format)
     if held < 1.0:
         held = question.concurrency if math.isfinite(question.concurrency) else _CRAMPED
-    return min(held, most)
+    return min(held, traits.most_sequences)
 
 
 @lru_cache(maxsize=4096)
@@ -126,7 +124,7 @@ def _cache_slots(
     assert isinstance(model, Model) and isinstance(accelerator, Accelerator)  # noqa: PT018
     tp, pp, dp, ep = degrees
     try:
-        start = engines.get("vllm").start_up(
+        start = engines.get(DEFAULT_ENGINE).start_up(
             model=model,
             accelerator=accelerator,
             layout=Layout(tp=tp, pp=pp, dp=dp, ep=ep),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from trilemma.engines.traits import every
 from trilemma.errors import InputError, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.measured.tables import Row, UnusableRow
@@ -29,15 +30,6 @@ METRICS = {
     "decode_tok_s": (1e-4, 1e8),
 }
 
-#: First words of an engine column → engine. The order matters: "TensorRT" alone is TensorRT-LLM in inference tables.
-_ENGINES = (
-    ("vllm", "vllm"),
-    ("sglang", "sglang"),
-    ("trtllm", "tensorrt-llm"),
-    ("tensorrt", "tensorrt-llm"),
-    ("ollama", "llama.cpp"),
-    ("llama.cpp", "llama.cpp"),
-)
 #: Tier of a row → its weight in a fit.
 _TRUST = {"B": 0.5, "C": 0.0}
 #: The wait for a first token hangs on how a load began (all at once, or as others end), which only tier A lets one know.
@@ -109,8 +101,8 @@ def engine_of(text: str) -> str:
     if not text:
         raise UnusableRow("names no engine")
     lower = text.lower()
-    for start, engine in _ENGINES:
-        if lower.startswith(start):
+    for engine, traits in every().items():
+        if lower.startswith(traits.column_words):
             return engine
     raise UnusableRow(f"engine {shorten(text)!r}: its steps are not modelled")
 
