@@ -10,10 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trilemma.errors import InputError
-from trilemma.memory.stages import stage_sizes
-
-#: Schedules that put chunks i and 2p − 1 − i on stage i, so that both ends of the model meet on the first stage.
-V_SHAPED = ("zbv", "v-half", "v-min", "dualpipev")
+from trilemma.plans.pipeline import V_SHAPED, piece_sizes, stage_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,9 +27,16 @@ class Stages:
 
 
 def place_layers(
-    order: Sequence[int], n_kinds: int, *, pp: int, vpp: int, schedule: str, sizes: Sequence[int] | None = None
+    order: Sequence[int],
+    n_kinds: int,
+    *,
+    pp: int,
+    vpp: int,
+    schedule: str,
+    sizes: Sequence[int] | None = None,
+    mtp: int = 0,
 ) -> Stages:
-    """Layers (as kinds, in order) dealt to ``pp`` stages of ``vpp`` chunks.
+    """Layers (as kinds, in order) dealt to ``pp`` stages of ``vpp`` chunks (`plans.pipeline`); ``mtp`` layers follow the last.
 
     Chunk c goes to stage c mod pp (interleaved, Narayanan et al. 2021, section 2.2), or up and down again (V-shaped, Qi et
     al. 2024). DualPipe (DeepSeek-V3, section 3.2.1) holds stage i and its mirror on every rank. Layers that do not divide
@@ -48,12 +52,12 @@ def place_layers(
         )
     if sizes is not None and (len(sizes) != pp or sum(sizes) != len(order)):
         raise InputError(f"pipeline layers {list(sizes)} are not {pp} stages with {len(order)} layers in all")
-    pieces = list(sizes) if sizes is not None and vpp == 1 else _piece_sizes(len(order), chunks)
+    pieces = piece_sizes(len(order), pp, vpp, mtp=mtp, sizes=sizes)
     counts = np.zeros((pp, n_kinds), dtype=np.int64)
     first, last = np.zeros(pp), np.zeros(pp)
     start = 0
     for chunk, size in enumerate(pieces):
-        stage = _stage(chunk, pp, schedule)
+        stage = stage_of(chunk, pp, schedule)
         np.add.at(counts[stage], list(order[start : start + size]), 1)
         first[stage] += chunk == 0
         last[stage] += chunk == len(pieces) - 1
@@ -61,23 +65,6 @@ def place_layers(
     if schedule == "dualpipe":
         counts, first, last = counts + counts[::-1], first + first[::-1], last + last[::-1]
     return Stages(counts=counts, first=first, last=last, index=np.arange(pp))
-
-
-def _piece_sizes(layers: int, chunks: int) -> list[int]:
-    """Layers of each piece of the pipeline: even, the rest on later pieces but not the last, which has the head.
-
-    Up to two pieces may hold no layer: the last the head alone, the first the embedding alone (Megatron-LM's
-    account-for-loss and account-for-embedding-in-pipeline-split).
-    """
-    if chunks <= layers:
-        return stage_sizes(layers, chunks)
-    return [0] * (chunks - layers - 1) + [1] * layers + [0]
-
-
-def _stage(chunk: int, pp: int, schedule: str) -> int:
-    if schedule in V_SHAPED and (chunk // pp) % 2:
-        return pp - 1 - chunk % pp
-    return chunk % pp
 
 
 def could_be_fullest(stages: Stages) -> Stages:

@@ -6,22 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from trilemma.errors import InputError
+from trilemma.plans.pipeline import stage_sizes
 from trilemma.quantities import Numbers
-
-
-def stage_sizes(layers: int, pp: int) -> list[int]:
-    """Layers on each of ``pp`` stages: even, what is left over on the later stages but not the last.
-
-    vllm/distributed/utils.py, get_pp_indices: remaining layers go to the second last stage, the third last, … so that
-    the last, which also holds the head, gets none. Raises `InputError` when a stage would be empty.
-    """
-    if not 1 <= pp <= layers:
-        raise InputError(f"--pp {pp} does not fit {layers} layers; use 1 to {layers}")
-    sizes = [layers // pp] * pp
-    for extra in range(layers % pp):
-        sizes[-2 - extra] += 1
-    return sizes
 
 
 def stage_bounds(layers: int, pp: Numbers, stage: str) -> tuple[Any, Any]:

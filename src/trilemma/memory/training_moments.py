@@ -101,7 +101,8 @@ def moments(
 ) -> Moments:  # fmt: skip
     """``plan`` has scalar ``pp`` and ``vpp`` and arrays (plans,) elsewhere; ``every`` keeps stages that cannot be fullest."""
     stages = _stages(
-        prepared.order, len(prepared.kinds), pp=pp, vpp=vpp, schedule=plan.schedule, sizes=plan.pipeline_layers, every=every
+        prepared.order, len(prepared.kinds), pp=pp, vpp=vpp, schedule=plan.schedule, sizes=plan.pipeline_layers,
+        mtp=len(prepared.model.mtp_layers) if plan.mtp else 0, every=every,
     )  # fmt: skip
     state = rank_state(
         prepared.table, counts=stages.counts, first=stages.first, last=stages.last, shares=terms.shares, mtp=plan.mtp
@@ -134,10 +135,11 @@ def moments(
 
 @lru_cache(maxsize=4096)
 def _stages(
-    order: tuple[int, ...], n_kinds: int, *, pp: int, vpp: int, schedule: str, sizes: tuple[int, ...] | None, every: bool
+    order: tuple[int, ...], n_kinds: int, *, pp: int, vpp: int, schedule: str, sizes: tuple[int, ...] | None, mtp: int,
+    every: bool,
 ) -> Stages:  # fmt: skip
     """Kept: a search asks again for each mode of recompute, ZeRO stage and recipe."""
-    stages = place_layers(order, n_kinds, pp=pp, vpp=vpp, schedule=schedule, sizes=sizes)
+    stages = place_layers(order, n_kinds, pp=pp, vpp=vpp, schedule=schedule, sizes=sizes, mtp=mtp)
     return stages if every else could_be_fullest(stages)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from trilemma.errors import InputError
-from trilemma.memory.pipeline_stages import V_SHAPED
 from trilemma.models.architecture import ExpertFfn, Model
+from trilemma.plans.pipeline import V_SHAPED
 from trilemma.plans.training import TrainingPlan
 from trilemma.workloads import TrainingWorkload
 

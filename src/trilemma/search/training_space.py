@@ -286,7 +286,8 @@ def _families(model: Model, accelerator: Accelerator, workload: TrainingWorkload
     for name in settled.recipes or recipes_of(accelerator, habits.recipes, habits.narrow_recipes):
         for zero in stages:
             for schedule in schedules:
-                base = replace(_template(habits, settled, name), zero=zero, schedule=schedule)
+                template = _template(habits, settled, name, mtp=_trains_mtp(model, workload, settled))
+                base = replace(template, zero=zero, schedule=schedule)
                 label = f"{name}, ZeRO-{zero}, {schedule}"
                 if settled.offload is not None:
                     yield Family(template=replace(base, offload=settled.offload), ladder=ladder, name=label)
@@ -297,7 +298,7 @@ def _families(model: Model, accelerator: Accelerator, workload: TrainingWorkload
                     yield Family(template=moved, ladder=ladder[:1], rescue=True, name=f"{label}, optimizer on the host")
 
 
-def _template(habits: _Habits, settled: Settled, name: str) -> TrainingPlan:
+def _template(habits: _Habits, settled: Settled, name: str, *, mtp: bool) -> TrainingPlan:
     return TrainingPlan(
         implementation=settled.implementation,
         version=settled.version,
@@ -309,7 +310,13 @@ def _template(habits: _Habits, settled: Settled, name: str) -> TrainingPlan:
         loss=habits.loss,
         overlap_tensor=habits.overlap,
         overlap_data=habits.overlap,
+        mtp=mtp,
     )
+
+
+def _trains_mtp(model: Model, workload: TrainingWorkload, settled: Settled) -> bool:
+    """Whether multi-token-prediction layers train: Megatron-LM's exported command has them, the other frameworks drop them."""
+    return bool(model.mtp_layers) and settled.implementation == "megatron" and not workload.trains_adapters
 
 
 def usual_plan(model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: Settled) -> TrainingPlan:
@@ -318,7 +325,7 @@ def usual_plan(model: Model, accelerator: Accelerator, workload: TrainingWorkloa
     names = settled.recipes or recipes_of(accelerator, habits.recipes, ())
     if len(names) > 1 and settled.recipes:
         raise InputError(f"--precision {','.join(names)} names {len(names)} recipes; one plan has one")
-    plan = _template(habits, settled, names[0])
+    plan = _template(habits, settled, names[0], mtp=_trains_mtp(model, workload, settled))
     zero = habits.stages[0] if settled.zero is None else settled.zero
     return replace(plan, zero=zero, offload=settled.offload or Offload())
 

@@ -16,8 +16,6 @@ from trilemma.errors import InputError, shorten
 from trilemma.plans.training import Schedule
 from trilemma.quantities import Numbers
 
-#: Schedules that fold the pipeline, so that both ends of the model lie on the first rank (Qi et al. 2024b; DualPipeV).
-V_SHAPED: tuple[Schedule, ...] = ("zbv", "v-half", "v-min", "dualpipev")
 #: What a stage does at one time: forward, backward (both gradients), or one gradient alone.
 Task = Literal["F", "B", "I", "W"]
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from trilemma.formats import catalogue
+from trilemma.plans.pipeline import V_SHAPED, stage_layers
 from trilemma.plans.training import TrainingPlan
 from trilemma.quantities import Numbers, ceil_div
 from trilemma.timing.attention import Work, prefill_work
@@ -23,6 +24,8 @@ from trilemma.workloads import TrainingWorkload
 _HALF_BYTES = 2
 #: Schedules that run one micro-batch's forward beside another's backward (DeepSeek-V3 report, section 3.2.1).
 _DUAL = ("dualpipe", "dualpipev")
+#: Schedules that put the first and the last stage on one rank, so that the logits are shared with a stage without them.
+BOTH_ENDS = (*V_SHAPED, "dualpipe")
 #: Bytes that unfused attention moves per score in one forward pass: written, scaled and masked, soft-maxed, dropped out, read.
 _SCORE_BYTES = 14
 #: Backward of attention over its forward: fused kernels compute the scores again (Dao 2023: 2.5); unfused ones keep them.
@@ -80,7 +83,8 @@ class Loads:
 
     FLOPs and bytes per rank. Pairs are (near, far) bytes over the two wires. ``attention_narrow`` is attention FLOPs over
     head width, for kernels that narrow heads starve. ``casts`` are bytes of activations turned into a narrow format.
-    ``last_share`` is what the last stage holds of the fullest one's layers; it makes the logits beside.
+    ``last_share`` is what the last stage holds of the fullest one's layers; it makes the logits beside; ``others_share`` is what
+    all others hold.
     """
 
     linear: Work
@@ -111,9 +115,21 @@ class Loads:
     offload: Any
     micro_batches: Any
     last_share: Any
+    others_share: Any
     tokens: Any
     passes: Passes
     tensor_volumes: tuple[float, float, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageShares:
+    """``fullest``: layers of the fullest stage that is not the last over all layers; ``last`` and ``others``: layers of the last
+    stage and of all others together over those of the fullest; ``layers`` of a stage on average over plans."""
+
+    fullest: Any
+    last: Any
+    others: Any
+    layers: float
 
 
 def training_loads(
@@ -131,7 +147,8 @@ def training_loads(
     """
     layout = plan.layout
     tp, cp = _float(layout.tp), _float(layout.cp)
-    share, last_share, stage_layers = stage_shares(work.layers, plan)
+    placed = stage_shares(work.layers, plan, mtp=work.mtp_layers)
+    share = placed.fullest
     rows = _float(plan.micro_batch) * workload.seq / cp
     etp = expert_tensor_parallel(plan)
     linear = _products(work.linears, rows, tp).times(share)
@@ -166,32 +183,33 @@ def training_loads(
         context=_scaled(_context(work, plan, rows, tp, fabric), share),
         pipeline=_pipeline(work, plan, rows, tp, fabric),
         micro_batches=_float(plan.micro_batches(workload)),
-        last_share=last_share,
+        last_share=placed.last,
+        others_share=placed.others,
         tokens=workload.seq * workload.global_batch / _float(layout.gpus),
-        passes=passes_of(plan, workload, stage_layers),
+        passes=passes_of(plan, workload, placed.layers),
         tensor_volumes=(2.0, 3.0 if plan.sp else 2.0, 2.0),
         **once,
     )
 
 
-def stage_shares(layers: int, plan: TrainingPlan) -> tuple[Any, Any, float]:
-    """(layers of the fullest stage over all layers, layers of the last over those of the fullest, layers of a stage).
+def stage_shares(layers: int, plan: TrainingPlan, *, mtp: int = 0) -> StageShares:
+    """How layers lie on stages, as `plans.pipeline` places them; of ``layers`` the last ``mtp`` are prediction layers.
 
-    Where layers do not divide over all chunks but two more would, embedding and logits each take the place of one layer
-    (Megatron-LM ``--account-for-embedding-in-pipeline-split`` and ``--account-for-loss-in-pipeline-split``). Else stages are
-    filled and the last gets what is left (layouts of 61 layers in Megatron-Bridge: 15 stages of 4, then 1 with the MTP layer).
+    Schedules that put both ends on one rank share the layers evenly.
     """
-    pp, vpp = _float(plan.layout.pp), _float(plan.layout.vpp)
-    if plan.pipeline_layers is not None:
-        most = max(plan.pipeline_layers)
-        return most / sum(plan.pipeline_layers), plan.pipeline_layers[-1] / most, float(most)
-    even = np.equal(layers % np.maximum(pp * vpp, 1), 0)
-    accounted = np.equal((layers + 2) % np.maximum(pp * vpp, 1), 0)
-    fullest = np.where(even, layers / pp, np.ceil((layers + 1) / pp))
-    fullest = np.where(pp > 1, np.minimum(fullest, layers), layers)
-    left = np.maximum(layers - (pp - 1) * fullest, 0.0)
-    last = np.where(even | (pp == 1), fullest, np.where(accounted, np.maximum(fullest - 1, 0.0), left))
-    return fullest / layers, last / fullest, float(np.mean(fullest))
+    pp, vpp = np.asarray(plan.layout.pp), np.asarray(plan.layout.vpp)
+    pairs, where = np.unique(np.stack(np.broadcast_arrays(pp, vpp)).reshape(2, -1), axis=1, return_inverse=True)
+    rows = []
+    for stages, chunks in pairs.T.tolist():
+        counts = stage_layers(layers - mtp, stages, chunks, plan.schedule, mtp=mtp, sizes=plan.pipeline_layers)
+        fullest = max(counts[:-1], default=counts[-1])
+        last = fullest if plan.schedule in BOTH_ENDS else counts[-1]
+        rows.append((fullest / layers, last / fullest, (sum(counts) - counts[-1]) / fullest, fullest))
+    shape = np.broadcast_shapes(pp.shape, vpp.shape)
+    table = np.asarray(rows, dtype=float)[where.reshape(shape)]
+    return StageShares(
+        fullest=table[..., 0], last=table[..., 1], others=table[..., 2], layers=float(np.mean(table[..., 3]))
+    )
 
 
 def expert_tensor_parallel(plan: TrainingPlan) -> Any:

@@ -38,7 +38,8 @@ class Pointwise:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingWork:
-    """A model ready for training time. ``linears`` may run in low precision, ``plain`` and ``head`` stay in 16 bits.
+    """A model ready for training time; ``layers`` count ``mtp_layers`` too. ``linears`` may run in low precision, ``plain`` and
+    ``head`` stay in 16 bits.
 
     ``mixers`` counts layers by mixer. ``joins`` counts places where tensor parallelism joins partial sums in a forward pass
     (after each mixer, dense and shared feed-forward); ``expert_joins`` the mixtures, which join too when ``tp`` cuts their
@@ -48,6 +49,7 @@ class TrainingWork:
     hidden: int
     vocab: int
     layers: int
+    mtp_layers: int
     linears: tuple[Products, ...]
     feed_forward: tuple[Products, ...]
     plain: tuple[Products, ...]
@@ -111,6 +113,7 @@ def _training_work(same: ByIdentity, mtp: bool) -> TrainingWork:
         hidden=model.hidden,
         vocab=model.vocab,
         layers=len(layers),
+        mtp_layers=len(layers) - len(model.layers),
         linears=products_of((t for t in low if not t.role.startswith("ffn")), units),
         feed_forward=products_of((t for t in low if t.role.startswith("ffn")), units),
         plain=products_of(sixteen, units),

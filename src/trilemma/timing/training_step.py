@@ -15,10 +15,10 @@ from trilemma.quantities import Numbers
 from trilemma.timing.attention import Work
 from trilemma.timing.flops_conventions import model_flops_per_token
 from trilemma.timing.roofline import operator_time_s, peak_flops
-from trilemma.timing.schedules import V_SHAPED, bubble_s
+from trilemma.timing.schedules import bubble_s
 from trilemma.timing.training_coefficients import Framework, Setting, rates
 from trilemma.timing.training_collectives import Fabric, Volume
-from trilemma.timing.training_loads import Loads, Passes, training_loads
+from trilemma.timing.training_loads import BOTH_ENDS, Loads, Passes, training_loads
 from trilemma.timing.training_operators import TrainingWork, training_work
 from trilemma.workloads import TrainingWorkload
 
@@ -37,8 +37,6 @@ _RESOURCE = {
     "bubble": "compute", "optimizer": "memory_bandwidth", "host_optimizer": "host", "offload": "interconnect",
     "stragglers": "interconnect", "step": "host", "loading": "host",
 }  # fmt: skip
-#: Schedules that put the first and the last stage on one rank, so that the logits are shared with a stage without them.
-_BOTH_ENDS = (*V_SHAPED, "dualpipe")
 COMMUNICATION = (
     "tensor_parallel", "expert_exchange", "context_parallel", "pipeline_exchange", "sharded_weights", "data_parallel",
 )  # fmt: skip
@@ -96,21 +94,20 @@ def training_step(
     *,
     framework: Framework | None = None,
     era: str = "",
-    mtp: bool = True,
     convention: str = "causal",
     moved_bytes: Mapping[str, Numbers] | None = None,
     loading_s: Numbers = 0.0,
 ) -> StepTime:
     """Predict the step of ``plan``; numbers of the plan may be arrays (plans,), its choices are scalars.
 
-    ``framework`` and ``era`` name whose fitted coefficients hold (default: the newest of the plan's implementation); ``mtp``
-    trains multi-token-prediction layers where the model has them. ``moved_bytes`` are bytes over the host link in one step for
+    ``framework`` and ``era`` name whose fitted coefficients hold (default: the newest of the plan's implementation).
+    ``moved_bytes`` are bytes over the host link in one step for
     "activations" and "weights" (beside computation) and "optimizer" (after it), as `memory.training` counts them; without them
     an offloaded optimizer is counted here and nothing else. ``loading_s`` is what the loader takes for the batch of one step
     on one rank: loaders run ahead, so only what exceeds the step shows. Raises `InputError` for unknown conventions or schedules
     and for cards without a stated peak.
     """
-    work = training_work(model, mtp=mtp)
+    work = training_work(model, mtp=plan.mtp)
     fabric = Fabric.of(cluster)
     setting = Setting.of(plan, cluster, mixture=work.is_mixture, framework=framework, era=era)
     loads = training_loads(work, plan, workload, fabric, overlap_expert=setting.framework.overlap_expert)
@@ -149,12 +146,12 @@ def step_lines(
     comm, beside = _communication(loads, rate, done, stage)
     on_layers = sum(stage.values()) + sum(comm.values())
     last = on_layers * loads.last_share + head
-    if schedule in _BOTH_ENDS:
+    if schedule in BOTH_ENDS:
         last = (on_layers + last) / 2
     is_last = (pp > 1) & (last > on_layers)
-    part = (1.0 + loads.last_share) / 2 if schedule in _BOTH_ENDS else loads.last_share
+    part = (1.0 + loads.last_share) / 2 if schedule in BOTH_ENDS else loads.last_share
     scale = np.where(is_last, part, 1.0)
-    with_head = np.where(pp > 1, is_last, True) * np.where((pp > 1) & (schedule in _BOTH_ENDS), 0.5, 1.0)
+    with_head = np.where(pp > 1, is_last, True) * np.where((pp > 1) & (schedule in BOTH_ENDS), 0.5, 1.0)
     slow = on_layers * scale + head * with_head
     count, soft = loads.micro_batches, 1.0 / rate["software"]
     lines = {name: value * scale * count * soft for name, value in {**stage, **comm}.items()}
@@ -164,7 +161,7 @@ def step_lines(
         schedule, pp=pp, vpp=layout_vpp, micro_batches=count, slowest_s=slow,
         forward_s=passes["forward"], input_gradient_s=passes["input_gradient"] + passes["recompute"],
         weight_gradient_s=passes["weight_gradient"],
-        all_stages_s=np.where(pp > 1, (pp - 1) * on_layers + last, slow),
+        all_stages_s=np.where(pp > 1, loads.others_share * on_layers + last, slow),
     )  # fmt: skip
     lines["bubble"] = idle * soft
     power = 1.0 + rate["power_overlap"]

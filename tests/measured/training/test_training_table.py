@@ -47,7 +47,7 @@ def test_columns_win_over_the_name(rows: tuple[Row, ...]) -> None:
 def test_architectures_come_from_the_catalogue_where_columns_are_empty(rows: tuple[Row, ...]) -> None:
     question = read_training_question(row(rows, "b3"))
     assert len(question.model.layers) == 88
-    assert question.mtp
+    assert question.plan.mtp
     for name in ("Nemotron_3_Nano", "Moonlight 16B-A3B"):
         assert read_training_question(row(rows, "b3", model=name)).model.layers
 

@@ -176,8 +176,9 @@ def _sparse(options: Options, layers: int) -> list[bool]:
     return pattern
 
 
-def flags_of_model(model: Model) -> list[str]:
-    """Megatron's flags that make ``model``. Raises `InputError` for layers that its GPT model has not."""
+def flags_of_model(model: Model, *, mtp: bool = True) -> list[str]:
+    """Megatron's flags that make ``model``, with its prediction layers where ``mtp``. Raises `InputError` for layers that its
+    GPT model has not."""
     mixers = set(model.mixers)
     if len(mixers) != 1 or not isinstance(mixer := next(iter(mixers)), (SoftmaxAttention, LatentAttention)):
         raise InputError(f"{model.name} mixes kinds of layers; Megatron flags are written for one kind of attention")
@@ -200,7 +201,7 @@ def flags_of_model(model: Model) -> list[str]:
     words += _style_flags(model, gated)
     if experts is not None:
         words += _expert_flags(experts, ffns)
-    if model.mtp_layers:
+    if mtp and model.mtp_layers:
         words += ["--mtp-num-layers", str(len(model.mtp_layers))]
     return words
 

@@ -11,9 +11,9 @@ from trilemma.commands.option_words import Options, read_options
 from trilemma.engines.megatron.architecture import model_from_flags
 from trilemma.engines.training import TrainingCommand, framework_facts, replicas, steps_per_batch, unknown_caution
 from trilemma.errors import Caution, InputError, shorten
-from trilemma.memory.stages import stage_sizes
 from trilemma.memory.traits import implementation_facts
 from trilemma.models.architecture import ExpertFfn, Ffn, Model
+from trilemma.plans.pipeline import piece_sizes
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import optimizer, recipe
 from trilemma.plans.training import (
@@ -188,7 +188,8 @@ def _stage_layers(options: Options, pp: int, vpp: int, model: Model | None) -> t
             raise InputError(
                 f"--pipeline-model-parallel-layout has {len(chunks)} chunks for {pp} stages; use a multiple"
             )
-        if model is not None and sum(chunks) == len(model.layers) and chunks == stage_sizes(sum(chunks), len(chunks)):
+        mtp = len(model.mtp_layers) if model is not None and "m" in text else 0
+        if chunks == piece_sizes(sum(chunks), pp, len(chunks) // pp, mtp=mtp):
             return None
         return tuple(sum(chunks[rank::pp]) for rank in range(pp))
     first, last = options.whole("decoder-first-pipeline-num-layers"), options.whole("decoder-last-pipeline-num-layers")
@@ -230,6 +231,7 @@ def _plan(options: Options, layout: Layout, micro: int, model: Model | None, cau
         cp_exchange="all_to_all" if "a2a" in (options.text("cp-comm-type") or "") else "ring",
         overlap_tensor=options.on("tp-comm-overlap"),
         overlap_data=options.on("overlap-grad-reduce"),
+        mtp=bool(options.whole("mtp-num-layers", low=0)),
     )
 
 

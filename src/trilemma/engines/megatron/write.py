@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from trilemma.engines.megatron.architecture import flags_of_model
 from trilemma.errors import InputError
-from trilemma.memory.stages import stage_sizes
 from trilemma.models.architecture import Model
 from trilemma.models.catalogue import hub_id
+from trilemma.plans.pipeline import piece_sizes
 from trilemma.plans.training import TrainingPlan
 from trilemma.workloads import TrainingWorkload
 
@@ -28,7 +28,7 @@ def write(*, model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> li
     if plan.schedule not in _SCHEDULES:
         raise InputError(f"Megatron-LM has no schedule {plan.schedule}; use {' or '.join(_SCHEDULES)}")
     layout = plan.layout
-    words = flags_of_model(model)
+    words = flags_of_model(model, mtp=plan.mtp)
     words += ["--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", hub_id(model.name)]
     words += ["--tensor-model-parallel-size", str(layout.tp), "--pipeline-model-parallel-size", str(layout.pp)]
     words += _chunks(plan, model)
@@ -55,7 +55,7 @@ def _chunks(plan: TrainingPlan, model: Model) -> list[str]:
     """How layers fall on stages: by number where they divide, else as a layout text."""
     layers, pp, vpp = len(model.layers), int(plan.layout.pp), int(plan.layout.vpp)
     sizes = plan.pipeline_layers
-    if sizes is None and layers % (pp * vpp) == 0:
+    if sizes is None and layers % (pp * vpp) == 0 and not (pp > 1 and plan.mtp and model.mtp_layers):
         return ["--num-virtual-stages-per-pipeline-rank", str(vpp)] if vpp > 1 else []
     if sizes is not None and vpp == 1 and len(set(sizes[1:-1])) <= 1:
         return [
@@ -64,19 +64,16 @@ def _chunks(plan: TrainingPlan, model: Model) -> list[str]:
             "--decoder-last-pipeline-num-layers",
             str(sizes[-1]),
         ]
-    if sizes is None and (layers + 2) % (pp * vpp) == 0 and not model.mtp_layers:
+    mtp = len(model.mtp_layers) if plan.mtp else 0
+    if sizes is None and (layers + 2) % (pp * vpp) == 0 and not mtp:
         chunks = ["--num-virtual-stages-per-pipeline-rank", str(vpp)] if vpp > 1 else []
         return [*chunks, "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"]
-    return ["--pipeline-model-parallel-layout", layout_text(layers, pp, vpp, sizes, len(model.mtp_layers))]
+    return ["--pipeline-model-parallel-layout", layout_text(layers, pp, vpp, sizes, mtp)]
 
 
 def layout_text(layers: int, pp: int, vpp: int, sizes: tuple[int, ...] | None, mtp: int = 0) -> str:
     """``Ett|ttt|…|ttL``: one word a chunk, ``layers`` over ``pp · vpp`` chunks as evenly as they go."""
-    if sizes is not None:
-        counts = [sizes[rank] // vpp + (chunk < sizes[rank] % vpp) for chunk in range(vpp) for rank in range(pp)]
-    else:
-        counts = stage_sizes(layers, pp * vpp)
-    chunks = ["t" * count for count in counts]
+    chunks = ["t" * count for count in piece_sizes(layers, pp, vpp, mtp=mtp, sizes=sizes)]
     chunks[0] = "E" + chunks[0]
     chunks[-1] += "m" * mtp + "L"
     return "|".join(chunks)

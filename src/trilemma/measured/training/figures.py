@@ -82,7 +82,7 @@ def flops_per_token(row: Row, question: TrainingQuestion) -> float:
     convention = convention_of(text)
     if convention is None:
         raise UnusableRow(f"FLOPs counted in a way that is not known: {text[:60] or 'not stated'}")
-    work = training_work(question.model, mtp=question.mtp)
+    work = training_work(question.model, mtp=question.plan.mtp)
     workload = question.workload
     frozen = workload.trains_adapters or "4n" in text.lower()
     return model_flops_per_token(

@@ -41,7 +41,6 @@ class Sample:
     workload: TrainingWorkload
     framework: Framework
     era: str
-    mtp: bool
     measured_s: float
     source: str
     weight: float = 1.0
@@ -133,7 +132,7 @@ def _log_step(batch: _Batch, logs: Array) -> Array:
 
 
 def _prepare(sample: Sample) -> tuple[Loads, dict[str, tuple[float, tuple[str, ...]]], Setting]:
-    work = training_work(sample.model, mtp=sample.mtp)
+    work = training_work(sample.model, mtp=sample.plan.mtp)
     fabric = Fabric.of(sample.cluster)
     setting = Setting.of(
         sample.plan, sample.cluster, mixture=work.is_mixture, framework=sample.framework, era=sample.era

@@ -83,7 +83,7 @@ def _read(row: Row, chosen: set[str], models_dir: str | Path | None) -> _Read | 
 
 
 def _entry(question: TrainingQuestion, speed: MeasuredSpeed) -> Entry:
-    work = training_work(question.model, mtp=question.mtp)
+    work = training_work(question.model, mtp=question.plan.mtp)
     card, framework = question.cluster.accelerator.id, question.framework.name
     precision = speed.row.text("precision")
     return Entry(
@@ -156,7 +156,6 @@ def _step_s(question: TrainingQuestion) -> Any:
         question.workload,
         framework=question.framework,
         era=question.era or UNSTATED,
-        mtp=question.mtp,
     ).step_s
 
 

@@ -40,7 +40,7 @@ _SHARDED = {"torchtitan", "llm-foundry", "torchtune", "litgpt", "accelerate", "t
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingQuestion:
-    """What a row asks. ``mtp``: whether multi-token-prediction layers train; ``era`` of the software, "" where unknown."""
+    """What a row asks. ``era`` of the software, "" where unknown."""
 
     model: Model
     cluster: Cluster
@@ -48,7 +48,6 @@ class TrainingQuestion:
     workload: TrainingWorkload
     framework: Framework
     era: str
-    mtp: bool
     assumed: tuple[str, ...]
 
 
@@ -61,6 +60,7 @@ def read_training_question(row: Row, models_dir: str | Path | None = None) -> Tr
     workload, micro_batch, layout = _shape(row, model, framework.implementation, assumed)
     cluster = _cluster(row, layout, assumed)
     base, matmul = _recipe(row, framework, assumed)
+    mtp = bool(model.mtp_layers) and "w/o mtp" not in notes and not row.text("model").lower().count("cut to")
     plan = TrainingPlan(
         layout=layout,
         micro_batch=micro_batch,
@@ -79,6 +79,8 @@ def read_training_question(row: Row, models_dir: str | Path | None = None) -> Tr
         imbalance=NATURAL_IMBALANCE if "natural routing" in notes else 1.0,
         overlap_tensor=_overlap(notes, "tp-comm overlap on", "asynctp", "async tp"),
         overlap_data=_overlap(notes, "grad-reduce"),
+        pipeline_layers=_filled_stages(model, layout, len(model.mtp_layers) if mtp else 0),
+        mtp=mtp,
         **_sharding(row, framework),
     )
     return TrainingQuestion(
@@ -88,9 +90,19 @@ def read_training_question(row: Row, models_dir: str | Path | None = None) -> Tr
         workload=workload,
         framework=framework,
         era=era_of(framework.name, row.text("version")),
-        mtp=bool(model.mtp_layers) and "w/o mtp" not in notes and not row.text("model").lower().count("cut to"),
         assumed=tuple(assumed),
     )
+
+
+def _filled_stages(model: Model, layout: Layout, mtp: int) -> tuple[int, ...] | None:
+    """Layers of stages where they do not divide and sources do not say: stages are filled, the last gets what is left (layouts
+    of 61 layers in Megatron-Bridge: 15 stages of 4, then 1 with the MTP layer). None where an even placement is meant."""
+    layers, pp, vpp = len(model.layers), int(layout.pp), int(layout.vpp)
+    if pp == 1 or not (layers + mtp) % (pp * vpp) or not (layers + mtp + 2) % (pp * vpp):
+        return None
+    filled = -(-(layers + mtp + 1) // pp)
+    left = layers - (pp - 1) * filled
+    return (*(filled,) * (pp - 1), left) if left >= 0 else None
 
 
 def _model(row: Row, models_dir: str | None, assumed: list[str]) -> Model:

@@ -29,7 +29,6 @@ def sample_of(question: TrainingQuestion, speed: MeasuredSpeed) -> Sample:
         workload=question.workload,
         framework=question.framework,
         era=question.era or UNSTATED,
-        mtp=question.mtp,
         measured_s=tokens / speed.tokens_per_s_per_gpu,
         source=speed.row.text("source_title"),
         weight=_WEIGHTS.get(speed.row.text("tier"), 0.0),
