@@ -20,6 +20,8 @@ from trilemma.workloads import TrainingWorkload
 Implementation = Literal[
     "megatron", "torchtitan", "transformers", "accelerate", "deepspeed", "axolotl", "torchtune", "litgpt", "llm-foundry"
 ]
+#: Who cuts the model itself into stages and experts; the others run replicas, sharded or not, at most with tp and cp.
+CUTTING = ("megatron", "torchtitan")
 #: Order of micro-batches over pipeline stages: Huang et al. 2019; Narayanan et al. 2019 and 2021; Qi et al. 2024; DeepSeek-V3.
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zbv", "v-half", "v-min", "dualpipe", "dualpipev"]
 #: ``full`` logits in one piece, ``chunked`` along the sequence, ``fused`` with the output matrix (logits never whole).

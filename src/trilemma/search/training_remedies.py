@@ -11,10 +11,10 @@ from trilemma.estimate.training import estimate_training
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans.recipes import optimizer
-from trilemma.plans.training import Offload, Recompute, TrainingPlan
+from trilemma.plans.training import CUTTING, Offload, Recompute, TrainingPlan
 from trilemma.quantities import counted, show_gib
 from trilemma.question import Question
-from trilemma.search.training_rules import CUTTING, training_violations
+from trilemma.search.training_rules import training_violations
 from trilemma.workloads import TrainingWorkload
 
 _MOST_GPUS = 1024

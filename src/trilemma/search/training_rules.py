@@ -13,13 +13,11 @@ import numpy as np
 from trilemma.errors import InputError
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans.pipeline import V_SHAPED
-from trilemma.plans.training import TrainingPlan
+from trilemma.plans.training import CUTTING, TrainingPlan
 from trilemma.workloads import TrainingWorkload
 
 #: Who shards weights or gradients under a pipeline: torch's FSDP2 does; Megatron-FSDP and DeepSpeed (engine.py) refuse.
 _NO_PIPELINE_BESIDE_ZERO = ("megatron", "deepspeed")
-#: Who cuts the model itself into stages and experts; the others run replicas, sharded or not, at most with tp and cp.
-CUTTING = ("megatron", "torchtitan")
 
 
 def training_violations(

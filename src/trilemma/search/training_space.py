@@ -14,9 +14,9 @@ from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import optimizer, recipe
-from trilemma.plans.training import Attention, Implementation, Loss, Offload, Recompute, Schedule, TrainingPlan
+from trilemma.plans.training import CUTTING, Attention, Implementation, Loss, Offload, Recompute, Schedule, TrainingPlan
 from trilemma.quantities import counted
-from trilemma.search.training_rules import CUTTING, training_violations
+from trilemma.search.training_rules import training_violations
 from trilemma.workloads import TrainingWorkload
 
 DEGREES = ("tp", "pp", "vpp", "dp", "ep", "cp")

@@ -342,7 +342,7 @@ def _state(
     trained = _trained_share(work, workload)
     grads = _bytes(plan.recipe.gradients)
     exchanges = [
-        _replicas(plan, elements, trained, count, stride, fabric)
+        _replicas(plan, elements, trained, count, stride, fabric, gathered_bytes=_gathered_bytes(work, plan, workload))
         for elements, count, stride in ((dense, replicas, tp), (routed, expert_replicas, ep * etp))
     ]
     shared = plan.zero > 0
@@ -370,8 +370,17 @@ def _trained_share(work: TrainingWork, workload: TrainingWorkload) -> float:
     return min(workload.rank * widths / max(work.dense_elements + work.expert_elements, 1), 1.0)
 
 
+def _gathered_bytes(work: TrainingWork, plan: TrainingPlan, workload: TrainingWorkload) -> float:
+    """Bytes of one weight that ZeRO-3 and FSDP gather: as computed in where it trains, as stored where it is frozen
+    (torch/distributed/fsdp gathers flat parameters as they are held; bitsandbytes' 4-bit weights are such a storage)."""
+    if not workload.trains_adapters:
+        return _bytes(plan.recipe.gathered)
+    stored = workload.base_format or ("nf4_double_quant" if workload.method == "qlora" else None)
+    return work.stored_bytes if stored in (None, "stored") else catalogue.get(stored).effective_bits / 8
+
+
 def _replicas(
-    plan: TrainingPlan, elements: Any, trained: float, count: Any, stride: Any, fabric: Fabric
+    plan: TrainingPlan, elements: Any, trained: float, count: Any, stride: Any, fabric: Fabric, *, gathered_bytes: float
 ) -> tuple[Volume, Volume]:
     """(near, far) bytes per gather-and-scatter of sharded weights, and per step between replicas, of ``elements`` weights held
     by ``count`` ranks, one every ``stride``.
@@ -387,7 +396,7 @@ def _replicas(
         back = elements * trained * _bytes(plan.recipe.gathered if plan.zero else plan.recipe.gradients)
         return nothing, _sum(gathered(summed, count, stride, near), gathered(back, count, stride, near))
     members = count if plan.shard_group is None else np.minimum(_float(plan.shard_group), count)
-    weights = gathered(elements * _bytes(plan.recipe.gathered), members, stride, near)
+    weights = gathered(elements * gathered_bytes, members, stride, near)
     shard = _sum(_scaled(weights, 2.0 if plan.reshard else 1.0), gathered(summed, members, stride, near))
     groups = np.maximum(count / members, 1.0)
     return shard, _scaled(gathered(summed / members, groups, stride * members, near), 2.0)

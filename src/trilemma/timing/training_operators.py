@@ -66,6 +66,8 @@ class TrainingWork:
     pointwise: Pointwise
     exchanged: float
     kv_width: float
+    #: Bytes of one weight of the decoder as the checkpoint holds it.
+    stored_bytes: float
     #: Groups of experts of the router, and of how many of them a token may take experts (`ExpertFfn`).
     router_groups: tuple[int, int] = (1, 1)
 
@@ -132,6 +134,7 @@ def _training_work(same: ByIdentity, mtp: bool) -> TrainingWork:
             layer.ffn.top_k * (layer.ffn.hidden or model.hidden) for layer in layers if isinstance(layer.ffn, ExpertFfn)
         ),
         kv_width=sum(layer.mixer.exchanged_width for layer in layers if layer.mixer is not None),
+        stored_bytes=sum(tensor.bytes for tensor in tensors) / max(sum(tensor.elements for tensor in tensors), 1),
         router_groups=next(
             ((layer.ffn.groups, layer.ffn.top_groups) for layer in layers if isinstance(layer.ffn, ExpertFfn)), (1, 1)
         ),

@@ -17,6 +17,7 @@ from trilemma.measured.training.figures import MEMORY, measured_speed, scored_ro
 from trilemma.measured.training.fit import Design, Sample
 from trilemma.measured.training.question import read_training_question
 from trilemma.measured.training.refit import sample_of
+from trilemma.measured.training.room import with_room
 from trilemma.quantities import Array
 from trilemma.timing.training_intervals import SPARSE
 from trilemma.timing.training_operators import training_work
@@ -61,7 +62,7 @@ def read_samples(rows: Sequence[Row], models_dir: str | None = None) -> list[Sam
         if row.id not in chosen or row.text("measured_metric") == MEMORY or _ANOMALOUS in row.text("notes").lower():
             continue
         try:
-            question = read_training_question(row, models_dir)
+            question = with_room(row, read_training_question(row, models_dir))
             sample = sample_of(question, measured_speed(row, question))
             if sample.weight and not any(_GUESSED in note for note in question.assumed):
                 samples.append(sample)

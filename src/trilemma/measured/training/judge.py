@@ -75,8 +75,7 @@ def _read(row: Row, chosen: set[str], models_dir: str | Path | None) -> _Read | 
         return "another row of this configuration states its speed"
     try:
         question = read_training_question(row, models_dir)
-        if metric == MEMORY:
-            question = with_room(row, question)
+        question = with_room(row, question)
         return _Read(row=row, question=question, speed=measured_speed(row, question) if metric != MEMORY else None)
     except (UnusableRow, InputError) as error:
         return str(error)

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trilemma.measured.tables import Row
+from trilemma.measured.training.figures import MEMORY
 from trilemma.measured.training.question import TrainingQuestion
 from trilemma.memory.training import training_memory
-from trilemma.plans.training import Recompute
+from trilemma.plans.training import CUTTING, Recompute
 
 
 def with_room(row: Row, question: TrainingQuestion) -> TrainingQuestion:
     """The question with every layer recomputed where the row does not say, nothing recomputed does not fit the card, and
-    full recompute needs less; a measured peak proves that the run fitted."""
+    full recompute needs less; a measured peak proves that the run fitted. Who recomputes by parts may have found room
+    otherwise: of those only rows of memory are read so."""
     if row.text("recompute") or question.plan.recompute.mode != "none":
+        return question
+    if row.text("measured_metric") != MEMORY and question.plan.implementation in CUTTING:
         return question
     room = question.cluster.accelerator.runtime_total().value
     plain = training_memory(question.model, question.cluster, question.plan, question.workload)
