@@ -14,8 +14,9 @@ from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import optimizer, recipe
-from trilemma.plans.training import CUTTING, Attention, Implementation, Loss, Offload, Recompute, Schedule, TrainingPlan
+from trilemma.plans.training import CUTTING, Implementation, Offload, Recompute, Schedule, TrainingPlan
 from trilemma.quantities import counted
+from trilemma.search.training_habits import Habits, habits_of
 from trilemma.search.training_rules import training_violations
 from trilemma.workloads import TrainingWorkload
 
@@ -32,22 +33,6 @@ _FINE_MICRO_BATCH, _MICRO_BATCH_STEP = 8, 1.3
 THINNED = (
     "left unpriced in a table of this size: next to a plan that was priced, or cut finer than any hardware favours"
 )
-#: Modes of recompute from the leanest in memory to the fastest: what fits with one need not be tried with a leaner one.
-RECOMPUTE_LADDER = (
-    Recompute(mode="full"),
-    Recompute(mode="selective", parts=("layernorm", "mlp")),
-    Recompute(mode="selective", parts=("core_attn",)),
-    Recompute(),
-)
-#: Of mixtures the activation between an expert's matrices is computed again, not the exchange of tokens.
-_MIXTURE_LADDER = (
-    Recompute(mode="full"),
-    Recompute(mode="selective", parts=("layernorm", "moe_act")),
-    Recompute(mode="selective", parts=("core_attn",)),
-    Recompute(),
-)
-#: torchtitan recomputes by operator.
-_OPERATOR_LADDER = (Recompute(mode="full"), Recompute(mode="op"), Recompute())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -239,47 +224,9 @@ def _telling_sizes(sizes: Sequence[int]) -> list[int]:
     return kept
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Habits:
-    """What an implementation is searched with where nothing is settled."""
-
-    ladder: tuple[Recompute, ...]
-    stages: tuple[int, ...]
-    recipes: tuple[str, ...]
-    narrow_recipes: tuple[str, ...] = ()
-    optimizer: str = "adamw-like-weights"
-    attention: Attention = "sdpa"
-    compiled: bool = False
-    loss: Loss = "full"
-    overlap: bool | None = None
-
-
-def _habits(implementation: Implementation, *, mixture: bool, adapters: bool) -> _Habits:
-    """Megatron-LM: BF16 and low precision with ZeRO-1 beside everything; torchtitan: FSDP2, compiled, chunked loss; DeepSpeed
-    ZeRO; the others replicas, or FSDP under Accelerate; adapters in BF16, as torchtune, NeMo and TRL's QLoRA hold them. Narrow
-    recipes are those of cards with such matrix units."""
-    if implementation == "megatron":
-        return _Habits(
-            ladder=_MIXTURE_LADDER if mixture else RECOMPUTE_LADDER, stages=(1, 2, 3), recipes=("bf16",),
-            narrow_recipes=("fp8-bf16-grads", "mxfp8-bf16-grads"), optimizer="adamw", attention="flash", overlap=True,
-        )  # fmt: skip
-    if implementation == "torchtitan":
-        return _Habits(
-            ladder=_OPERATOR_LADDER, stages=(3,), recipes=("fsdp",), narrow_recipes=("fsdp-fp8", "fsdp-fp8"), compiled=True,
-            loss="chunked",
-        )  # fmt: skip
-    plain = (Recompute(mode="full"), Recompute())
-    if implementation == "deepspeed":
-        return _Habits(ladder=plain, stages=(1, 2, 3), recipes=("zero-bf16",), optimizer="adamw")
-    if implementation in ("accelerate", "llm-foundry", "litgpt") and not adapters:
-        return _Habits(ladder=plain, stages=(3,), recipes=("fsdp",))
-    # Adapters over ranks: replicas, or the frozen weights sharded too where they do not fit.
-    return _Habits(ladder=plain, stages=(0, 3), recipes=("pure-bf16",))
-
-
 def _families(model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: Settled) -> Iterator[Family]:
     """Templates: recipe × ZeRO stage × schedule, each with its ladder of recompute; offload as a rescue."""
-    habits = _habits(settled.implementation, mixture=_experts(model) > 1, adapters=workload.trains_adapters)
+    habits = habits_of(settled.implementation, mixture=_experts(model) > 1, adapters=workload.trains_adapters)
     ladder = habits.ladder if settled.recompute is None else (settled.recompute,)
     stages = habits.stages if settled.zero is None else (settled.zero,)
     schedules: tuple[Schedule, ...] = (settled.schedule,) if settled.schedule else ("1f1b", "interleaved")
@@ -298,7 +245,7 @@ def _families(model: Model, accelerator: Accelerator, workload: TrainingWorkload
                     yield Family(template=moved, ladder=ladder[:1], rescue=True, name=f"{label}, optimizer on the host")
 
 
-def _template(habits: _Habits, settled: Settled, name: str, *, mtp: bool) -> TrainingPlan:
+def _template(habits: Habits, settled: Settled, name: str, *, mtp: bool) -> TrainingPlan:
     return TrainingPlan(
         implementation=settled.implementation,
         version=settled.version,
@@ -321,7 +268,7 @@ def _trains_mtp(model: Model, workload: TrainingWorkload, settled: Settled) -> b
 
 def usual_plan(model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: Settled) -> TrainingPlan:
     """The implementation's plainest plan, on one GPU, with what is settled beside layout: ``fit`` starts from it."""
-    habits = _habits(settled.implementation, mixture=_experts(model) > 1, adapters=workload.trains_adapters)
+    habits = habits_of(settled.implementation, mixture=_experts(model) > 1, adapters=workload.trains_adapters)
     names = settled.recipes or recipes_of(accelerator, habits.recipes, ())
     if len(names) > 1 and settled.recipes:
         raise InputError(f"--precision {','.join(names)} names {len(names)} recipes; one plan has one")

@@ -149,7 +149,8 @@ def rate_terms(setting: Setting) -> dict[str, Terms]:
 
 
 def host_update() -> Mapping[str, Any]:
-    """Share of a host's memory bandwidth at which its processor updates weights, with the range of it."""
+    """Share of a host's memory bandwidth at which its processor updates weights, as numbers with their source
+    (data/coefficients/host_memory.toml)."""
     row: Mapping[str, Any] = read_data("coefficients/host_memory.toml")["optimizer"]
     return row
 

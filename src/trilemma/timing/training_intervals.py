@@ -12,7 +12,8 @@ SPARSE = 20.0
 
 
 def with_host(step: StepTime, low: float, high: float) -> tuple[float, float]:
-    """``low`` and ``high`` of a whole step with what is known of the host's part of it: a wide range of machines."""
+    """Factors ``low`` and ``high`` (numbers) of a whole step with what is known of the host's part of it: a wide range of
+    machines (data/coefficients/host_memory.toml)."""
     share = float(step.lines["host_optimizer"] / step.step_s)
     row = host_update()
     return (

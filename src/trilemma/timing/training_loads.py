@@ -12,20 +12,19 @@ from typing import Any
 import numpy as np
 
 from trilemma.formats import catalogue
-from trilemma.plans.pipeline import V_SHAPED, stage_layers
 from trilemma.plans.training import TrainingPlan
 from trilemma.quantities import Numbers, ceil_div
 from trilemma.timing.attention import Work, prefill_work
 from trilemma.timing.operators import Products
+from trilemma.timing.stage_shares import stage_shares
 from trilemma.timing.training_collectives import Fabric, Volume, exchanged, gathered, members_near, passed_on
 from trilemma.timing.training_operators import TrainingWork
+from trilemma.timing.training_state_loads import state_loads
 from trilemma.workloads import TrainingWorkload
 
 _HALF_BYTES = 2
 #: Schedules that run one micro-batch's forward beside another's backward (DeepSeek-V3 report, section 3.2.1).
 _DUAL = ("dualpipe", "dualpipev")
-#: Schedules that put the first and the last stage on one rank, so that the logits are shared with a stage without them.
-BOTH_ENDS = (*V_SHAPED, "dualpipe")
 #: Bytes that unfused attention moves per score in one forward pass: written, scaled and masked, soft-maxed, dropped out, read.
 _SCORE_BYTES = 14
 #: Backward of attention over its forward: fused kernels compute the scores again (Dao 2023: 2.5); unfused ones keep them.
@@ -121,17 +120,6 @@ class Loads:
     tensor_volumes: tuple[float, float, float]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StageShares:
-    """``fullest``: layers of the fullest stage that is not the last over all layers; ``last`` and ``others``: layers of the last
-    stage and of all others together over those of the fullest; ``layers`` of a stage on average over plans."""
-
-    fullest: Any
-    last: Any
-    others: Any
-    layers: float
-
-
 def training_loads(
     work: TrainingWork,
     plan: TrainingPlan,
@@ -160,7 +148,7 @@ def training_loads(
     inside = (work.pointwise.inner + work.pointwise.routed * plan.imbalance) / tp
     tensor, joins = _tensor(work, plan, rows, etp, fabric)
     exchange = _exchange(work, rows, tp, plan, fabric)
-    once = _state(work, plan, workload, share, etp, fabric)
+    once = state_loads(work, plan, workload, share, etp, fabric)
     return Loads(
         linear=linear,
         feed_forward=feed_forward,
@@ -189,26 +177,6 @@ def training_loads(
         passes=passes_of(plan, workload, placed.layers),
         tensor_volumes=(2.0, 3.0 if plan.sp else 2.0, 2.0),
         **once,
-    )
-
-
-def stage_shares(layers: int, plan: TrainingPlan, *, mtp: int = 0) -> StageShares:
-    """How layers lie on stages, as `plans.pipeline` places them; of ``layers`` the last ``mtp`` are prediction layers.
-
-    Schedules that put both ends on one rank share the layers evenly.
-    """
-    pp, vpp = np.asarray(plan.layout.pp), np.asarray(plan.layout.vpp)
-    pairs, where = np.unique(np.stack(np.broadcast_arrays(pp, vpp)).reshape(2, -1), axis=1, return_inverse=True)
-    rows = []
-    for stages, chunks in pairs.T.tolist():
-        counts = stage_layers(layers - mtp, stages, chunks, plan.schedule, mtp=mtp, sizes=plan.pipeline_layers)
-        fullest = max(counts[:-1], default=counts[-1])
-        last = fullest if plan.schedule in BOTH_ENDS else counts[-1]
-        rows.append((fullest / layers, last / fullest, (sum(counts) - counts[-1]) / fullest, fullest))
-    shape = np.broadcast_shapes(pp.shape, vpp.shape)
-    table = np.asarray(rows, dtype=float)[where.reshape(shape)]
-    return StageShares(
-        fullest=table[..., 0], last=table[..., 1], others=table[..., 2], layers=float(np.mean(table[..., 3]))
     )
 
 
@@ -325,85 +293,6 @@ def _pipeline(work: TrainingWork, plan: TrainingPlan, rows: Any, tp: Any, fabric
     pp, gpus = _float(layout.pp), _float(layout.gpus)
     sent = np.where(pp > 1, 2.0 * _float(layout.vpp) * rows * work.hidden * _HALF_BYTES, 0.0)
     return passed_on(sent / np.where(plan.sp, tp, 1.0), gpus / pp, gpus, fabric.near_ranks)
-
-
-def _state(
-    work: TrainingWork, plan: TrainingPlan, workload: TrainingWorkload, share: Any, etp: Any, fabric: Fabric
-) -> dict[str, Any]:
-    """Gradients and weights exchanged between replicas, and what the optimizer touches, on the rank that holds most."""
-    layout = plan.layout
-    tp, pp, ep = _float(layout.tp), _float(layout.pp), _float(layout.ep)
-    dense = sum((p.elements * p.share(tp) for p in (*work.linears, *work.feed_forward, *work.plain)), start=0.0 * tp)
-    both_ends = work.head_elements + (0 if work.tied else work.embedding_elements)
-    dense = dense * share + np.where(pp > 1, work.head_elements, both_ends) / tp
-    routed = work.expert_elements / (ep * etp) * share
-    replicas = _float(layout.dp) * layout.cp
-    expert_replicas = np.maximum(tp * replicas / (ep * etp), 1.0)
-    trained = _trained_share(work, workload)
-    grads = _bytes(plan.recipe.gradients)
-    exchanges = [
-        _replicas(plan, elements, trained, count, stride, fabric, gathered_bytes=_gathered_bytes(work, plan, workload))
-        for elements, count, stride in ((dense, replicas, tp), (routed, expert_replicas, ep * etp))
-    ]
-    shared = plan.zero > 0
-    updated = trained * (dense / (replicas if shared else 1.0) + routed / (expert_replicas if shared else 1.0))
-    weights = _bytes(plan.recipe.weights)
-    moments = sum(weights if one == "weights" else _bytes(one) for one in plan.optimizer.moments)
-    master = _bytes(plan.recipe.master) if plan.recipe.master else 0.0
-    once = (pp > 1) | (plan.zero != 3)
-    return {
-        "shard": _sum(*(shard for shard, _ in exchanges)),
-        "shard_times": np.where(once, 1.0, _float(plan.micro_batches(workload))),
-        "data": _sum(*(data for _, data in exchanges)),
-        "data_calls": 2.0 * (replicas > 1),
-        "optimizer": (1 - plan.offload.optimizer) * updated * (2 * (moments + master) + grads + 2 * weights),
-        "host_optimizer": plan.offload.optimizer * updated * (2 * (moments + master) + grads + 2 * weights),
-        "offload": plan.offload.optimizer * updated * (grads + weights),
-    }
-
-
-def _trained_share(work: TrainingWork, workload: TrainingWorkload) -> float:
-    """Trained parameters over all of them: low-rank pairs are ``rank · (inputs + outputs)`` of each matrix (Hu et al. 2021)."""
-    if not workload.trains_adapters:
-        return 1.0
-    widths = sum(p.inputs + p.outputs for p in (*work.linears, *work.feed_forward))
-    return min(workload.rank * widths / max(work.dense_elements + work.expert_elements, 1), 1.0)
-
-
-def _gathered_bytes(work: TrainingWork, plan: TrainingPlan, workload: TrainingWorkload) -> float:
-    """Bytes of one weight that ZeRO-3 and FSDP gather: as computed in where it trains, as stored where it is frozen
-    (torch/distributed/fsdp gathers flat parameters as they are held; bitsandbytes' 4-bit weights are such a storage)."""
-    if not workload.trains_adapters:
-        return _bytes(plan.recipe.gathered)
-    stored = workload.base_format or ("nf4_double_quant" if workload.method == "qlora" else None)
-    return work.stored_bytes if stored in (None, "stored") else catalogue.get(stored).effective_bits / 8
-
-
-def _replicas(
-    plan: TrainingPlan, elements: Any, trained: float, count: Any, stride: Any, fabric: Fabric, *, gathered_bytes: float
-) -> tuple[Volume, Volume]:
-    """(near, far) bytes per gather-and-scatter of sharded weights, and per step between replicas, of ``elements`` weights held
-    by ``count`` ranks, one every ``stride``.
-
-    Without sharding gradients are summed and spread; ZeRO-1 and -2 scatter sums of gradients and gather weights back; ZeRO-3
-    gathers weights for forward and, unless kept, for backward, and scatters sums (Rajbhandari et al. 2020, section 7). Groups
-    smaller than all ranks (HSDP) sum their shards with the other groups once a step.
-    """
-    near = fabric.near_ranks
-    summed = elements * _bytes(plan.recipe.gradients) * trained
-    nothing = (0.0 * elements, 0.0 * elements)
-    if plan.zero < 3:
-        back = elements * trained * _bytes(plan.recipe.gathered if plan.zero else plan.recipe.gradients)
-        return nothing, _sum(gathered(summed, count, stride, near), gathered(back, count, stride, near))
-    members = count if plan.shard_group is None else np.minimum(_float(plan.shard_group), count)
-    weights = gathered(elements * gathered_bytes, members, stride, near)
-    shard = _sum(_scaled(weights, 2.0 if plan.reshard else 1.0), gathered(summed, members, stride, near))
-    groups = np.maximum(count / members, 1.0)
-    return shard, _scaled(gathered(summed / members, groups, stride * members, near), 2.0)
-
-
-def _bytes(name: str) -> float:
-    return catalogue.get(name).bits / 8
 
 
 def _scaled(volume: Volume, factor: Any) -> Volume:

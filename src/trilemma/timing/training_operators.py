@@ -134,11 +134,16 @@ def _training_work(same: ByIdentity, mtp: bool) -> TrainingWork:
             layer.ffn.top_k * (layer.ffn.hidden or model.hidden) for layer in layers if isinstance(layer.ffn, ExpertFfn)
         ),
         kv_width=sum(layer.mixer.exchanged_width for layer in layers if layer.mixer is not None),
-        stored_bytes=sum(tensor.bytes for tensor in tensors) / max(sum(tensor.elements for tensor in tensors), 1),
+        stored_bytes=_bytes_each(tensors),
         router_groups=next(
             ((layer.ffn.groups, layer.ffn.top_groups) for layer in layers if isinstance(layer.ffn, ExpertFfn)), (1, 1)
         ),
     )
+
+
+def _bytes_each(tensors: list[Tensor]) -> float:
+    """Bytes of one weight as the checkpoint holds it, on average."""
+    return sum(tensor.bytes for tensor in tensors) / max(sum(tensor.elements for tensor in tensors), 1)
 
 
 class _SixteenBits:

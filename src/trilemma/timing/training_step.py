@@ -16,9 +16,10 @@ from trilemma.timing.attention import Work
 from trilemma.timing.flops_conventions import model_flops_per_token
 from trilemma.timing.roofline import operator_time_s, peak_flops
 from trilemma.timing.schedules import bubble_s
+from trilemma.timing.stage_shares import BOTH_ENDS
 from trilemma.timing.training_coefficients import Framework, Setting, rates
 from trilemma.timing.training_collectives import Fabric, Volume
-from trilemma.timing.training_loads import BOTH_ENDS, Loads, Passes, training_loads
+from trilemma.timing.training_loads import Loads, Passes, training_loads
 from trilemma.timing.training_operators import TrainingWork, training_work
 from trilemma.workloads import TrainingWorkload
 
