@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from timing_cases import BF16, FP8, INT4, MXFP4, NVFP4, card, figure
 
 from trilemma.errors import InputError
-from trilemma.formats.formats import Format
-from trilemma.timing import compute_format, operator_time_s, peak_flops, ridge_flops_per_byte
+from trilemma.formats import catalogue
+from trilemma.timing import operator_time_s, peak_flops, ridge_flops_per_byte
 
+MXFP6 = catalogue.get("mxfp6")
 positive = st.floats(1e3, 1e15)
 
 
@@ -72,14 +73,19 @@ def test_arrays_equal_scalars():
         (MXFP4, ("bf16", "fp8"), None, "bf16"),
         (MXFP4, ("bf16", "fp8", "mxfp4"), None, "fp8"),
         (MXFP4, ("bf16", "fp8", "mxfp4"), 4, "mxfp4"),
-        (Format(name="int8_channel", bits=8, kind="int"), ("bf16", "int8"), 8, "int8"),
-        (Format(name="int8_g128", bits=8, kind="int"), ("bf16", "int8"), None, "bf16"),
-        (Format(name="nf4", bits=4, kind="codebook"), ("bf16", "int4"), None, "bf16"),
+        (MXFP6, ("bf16", "fp8"), None, "bf16"),
+        (MXFP6, ("bf16", "fp8", "mxfp8", "mxfp6"), None, "mxfp6"),
+        (MXFP6, ("bf16", "fp8", "mxfp8", "mxfp6"), 8, "fp8"),
+        (MXFP6, ("bf16", "fp8", "mxfp8"), None, "fp8"),  # the next wider units of its kind
+        (MXFP6, ("bf16", "fp8", "mxfp8", "mxfp6"), 16, "bf16"),
+        (catalogue.get("int8_channel"), ("bf16", "int8"), 8, "int8"),
+        (catalogue.get("int8_g128"), ("bf16", "int8"), None, "bf16"),
+        (catalogue.get("nf4"), ("bf16", "int4"), None, "bf16"),
     ],
 )  # fmt: skip
 def test_units_that_multiply(stored, units, bits, computed_in):
     accelerator = replace(card(), hardware_formats=units)
-    assert compute_format(stored, accelerator, activation_bits=bits) == computed_in
+    assert stored.computes_in(accelerator, activation_bits=bits) == computed_in
 
 
 def test_missing_peaks_fall_back_and_say_so_when_they_cannot():

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from trilemma.formats import catalogue
+from trilemma.formats.computing import kernel_name
 from trilemma.hardware import find
 from trilemma.models.resolve import load_model
 from trilemma.plans import Layout
 from trilemma.timing.kernels import kernel_formats
-from trilemma.timing.step_kernels import kernel_dtype, step_kernels
+from trilemma.timing.step_kernels import step_kernels
 
 H200 = find("nvidia-h200-sxm")
 
@@ -79,5 +80,5 @@ def test_windows_and_sparse_attention_bound_what_is_read():
     ],
 )
 def test_formats_are_named_as_tables_name_them(stored, computed_in, expected):
-    assert kernel_dtype(catalogue.get(stored), computed_in) == expected
+    assert kernel_name(catalogue.get(stored), computed_in) == expected
     assert expected in kernel_formats()

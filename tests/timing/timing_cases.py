@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.hardware.accelerator import Accelerator, Figure, Link
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import DenseFfn, ExpertFfn, Layer, Model, Quantization, Shard, Tensor
 from trilemma.models.attention import SoftmaxAttention
 
-BF16 = Format(name="bf16", bits=16)
-FP8 = Format(name="fp8_tensor", bits=8, granularity="tensor", scale_bits=32)
-INT4 = Format(name="int4_g128", bits=4, kind="int", granularity="group", group=128, scale_bits=16)
-NVFP4 = Format(name="nvfp4", bits=4, granularity="group", group=16, scale_bits=8)
-MXFP4 = Format(name="mxfp4", bits=4, granularity="group", group=32, scale_bits=8)
+BF16 = catalogue.get("bf16")
+FP8 = catalogue.get("fp8_tensor")
+INT4 = catalogue.get("int4_g128")
+NVFP4 = catalogue.get("nvfp4")
+MXFP4 = catalogue.get("mxfp4")
 
 
 def figure(value: float) -> Figure:

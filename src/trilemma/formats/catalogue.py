@@ -40,7 +40,7 @@ def names() -> tuple[str, ...]:
 
 def sources() -> Mapping[str, str]:
     """Source key → where the fact is published."""
-    return dict(_document()["sources"])
+    return dict(document()["sources"])
 
 
 def int_group(bits: int, group: int, *, zero_point_bits: int = 0, scale_bits: int = 16) -> Format:
@@ -53,7 +53,7 @@ def int_group(bits: int, group: int, *, zero_point_bits: int = 0, scale_bits: in
         raise InputError(f"integer groups of {bits} bits are not known; use 1 to 8")
     if not 0 <= zero_point_bits <= 32:
         raise InputError(f"zero points of {zero_point_bits} bits are not known; use 0 (none) to 32")
-    facts = _document()["grouped"]["asymmetric" if zero_point_bits else "symmetric"]
+    facts = document()["grouped"]["asymmetric" if zero_point_bits else "symmetric"]
     zeros = f"_zp{zero_point_bits}" if zero_point_bits else ""
     wide = f"_s{scale_bits}" if scale_bits != 16 else ""
     return Format(
@@ -77,28 +77,29 @@ def _normal(name: str) -> str:
 
 
 @cache
-def _document() -> dict[str, Any]:
+def document() -> dict[str, Any]:
+    """The data file as it is read."""
     return read_data("formats.toml")
 
 
 @cache
 def _rows() -> dict[str, Format]:
-    document = _document()
+    data = document()
     rows: dict[str, Format] = {}
-    for name, row in document["rows"].items():
-        base = document["rows"][row["element"]] if "element" in row else row
+    for name, row in data["rows"].items():
+        base = data["rows"][row["element"]] if "element" in row else row
         if row.get("kind") == "codebook":
             rows |= _listed_groups()
         rows[name] = _row(name, row, base)
-    for row in document["gguf"]["rows"]:
-        rows[row["name"]] = _packed(row, document["gguf"]["source"])
+    for row in data["gguf"]["rows"]:
+        rows[row["name"]] = _packed(row, data["gguf"]["source"])
     return rows
 
 
 @cache
 def _listed_groups() -> dict[str, Format]:
     listed: dict[str, Format] = {}
-    for name in _document()["grouped"]["listed"]:
+    for name in document()["grouped"]["listed"]:
         rule = _GROUPED.fullmatch(name)
         assert rule is not None, name
         listed[name] = int_group(int(rule[1]), int(rule[2]), zero_point_bits=int(rule[3] or 0))
@@ -107,7 +108,7 @@ def _listed_groups() -> dict[str, Format]:
 
 def _row(name: str, row: dict[str, Any], base: dict[str, Any]) -> Format:
     scale = row.get("scale", "")
-    scale_bits = row.get("scale_bits", _document()["rows"][scale]["bits"] if scale else 0)
+    scale_bits = row.get("scale_bits", document()["rows"][scale]["bits"] if scale else 0)
     return Format(
         name=name,
         bits=row["bits"],
@@ -154,6 +155,6 @@ def _by_alias() -> dict[str, Format]:
         for alias in (name, *found.aliases):
             if known.setdefault(alias, found) is not found:
                 raise ValueError(f"two number formats are called {alias!r} in formats.toml")
-    for alias, name in _document()["grouped"]["aliases"].items():
+    for alias, name in document()["grouped"]["aliases"].items():
         known[alias] = known[name]
     return known

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from trilemma.errors import InputError
 from trilemma.quantities import Numbers, ceil_div
+
+if TYPE_CHECKING:
+    from trilemma.formats.computing import Card
 
 #: What shares one scale: the tensor, an output row, ``group`` neighbours of a row, a block of rows × columns, or ``group``
 #: neighbours of the flattened tensor.
@@ -26,7 +29,7 @@ class Format:
     ``superblock`` units (NF4's double quantisation), ``tensor_bits`` once per matrix (NVFP4's second level). A packed
     format (GGUF) stores whole blocks of ``group`` elements in ``block_bytes``, everything included.
 
-    ``hardware`` is the matrix-unit format that multiplies it as it is ("" where it is expanded to 16 bits or FP32 first).
+    ``hardware`` is the kind of matrix units that multiply it as it is ("" where it is expanded to 16 bits or FP32 first).
     ``element`` names the format whose coding one element has, ``scale_format`` that of a scale. Range facts are those of
     one element before scaling; they are None where they mean nothing (codebooks, packed blocks).
     """
@@ -100,6 +103,18 @@ class Format:
             bits = bits + ceil_div(units, self.superblock) * self.superblock_bits
         n_bytes = ceil_div(bits, 8)
         return int(n_bytes) if isinstance(n_bytes, float) else n_bytes
+
+    def computes_in(self, card: Card, *, activation_bits: int | None = None) -> str:
+        """The format of the matrix units of ``card`` that multiply weights stored so: its own, a stand-in, or "bf16".
+
+        Weight-only formats (integer groups, NF4, GGUF, and any whose ``activation_bits`` are 16) are expanded inside the
+        product; FP8 needs FP8 units, else it is expanded too (Ampere), and so are MXFP4 and NVFP4 on cards before Blackwell
+        and CDNA4. MXFP4 weights meet MXFP8 activations, whose rate is FP8's, unless ``activation_bits`` say 4.
+        The rules are data: ``[units]`` of ``data/formats.toml``.
+        """
+        from trilemma.formats.computing import computes_in
+
+        return computes_in(self, card, activation_bits)
 
     @property
     def effective_bits(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trilemma.formats.computing import units
 from trilemma.intervals import Interval
 
 
@@ -94,10 +95,10 @@ class Accelerator:
         Block-scaled 8-bit floats run at the FP8 rate and the two 4-bit floats at one another's rate where only one is
         listed; nothing else is inferred, and no format is answered with the rate of a wider one.
         """
-        twins = {"mxfp8": "fp8", "mxfp4": "nvfp4", "nvfp4": "mxfp4"}
         if fmt not in self.hardware_formats:
             return None
-        return self.peak_flops.get(fmt) or self.peak_flops.get(twins.get(fmt, ""))
+        found = units(fmt)
+        return self.peak_flops.get(fmt) or (self.peak_flops.get(found.twin) if found is not None else None)
 
     def runtime_total(self) -> Interval:
         """Bytes that cudaMemGetInfo or hipMemGetInfo reports: known, or inferred with its interval."""

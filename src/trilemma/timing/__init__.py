@@ -4,7 +4,7 @@ from trilemma.timing.coefficients import Coefficients, coefficients_for
 from trilemma.timing.explain import speed_explanation
 from trilemma.timing.forward_pass import Machine, PassTime, decode_step, prefill_pass
 from trilemma.timing.operators import ModelWork, model_work
-from trilemma.timing.roofline import compute_format, operator_time_s, peak_flops, ridge_flops_per_byte
+from trilemma.timing.roofline import operator_time_s, peak_flops, ridge_flops_per_byte
 from trilemma.timing.serving_step import ServingSpeed, concurrency_for_rate, serving_speed
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "PassTime",
     "ServingSpeed",
     "coefficients_for",
-    "compute_format",
     "concurrency_for_rate",
     "decode_step",
     "model_work",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from trilemma.data.plain_toml import read_data
+from trilemma.formats.computing import stands_for
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.quantities import Numbers
 
@@ -62,7 +63,7 @@ class Coefficients:
 
     def matmul_share(self, compute_format: str) -> Any:
         """Share of the dense peak of ``compute_format`` that large matrix products reach."""
-        return self.matmul.get(compute_format, self.matmul["bf16"])
+        return next(self.matmul[name] for name in stands_for(compute_format) if name in self.matmul)
 
     def stream_share(self, bits: float) -> Any:
         """Share of bandwidth at which weights of ``bits`` per element are read."""

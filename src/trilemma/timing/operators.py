@@ -18,7 +18,6 @@ from trilemma.models.architecture import ExpertFfn, Layer, Model, Shard, Tensor
 from trilemma.models.attention import Mixer
 from trilemma.quantities import Numbers, ceil_div
 from trilemma.timing.attention import Work
-from trilemma.timing.roofline import compute_format
 
 if TYPE_CHECKING:
     from trilemma.timing.forward_pass import Machine
@@ -203,7 +202,7 @@ class Units:
 
     def of(self, stored: Format) -> str:
         if stored not in self.met:
-            self.met[stored] = compute_format(stored, self.accelerator, activation_bits=self.activation_bits)
+            self.met[stored] = stored.computes_in(self.accelerator, activation_bits=self.activation_bits)
         return self.met[stored]
 
     def bytes(self, tensor: Tensor) -> int:

@@ -7,12 +7,9 @@ from typing import Any
 import numpy as np
 
 from trilemma.errors import InputError
-from trilemma.formats.formats import Format
+from trilemma.formats.computing import stands_for
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.quantities import Numbers
-
-#: Where a format has no peak of its own on a card, the next that can stand for it (wider, never narrower).
-_STAND_IN = {"nvfp4": "fp8", "mxfp4": "fp8", "fp8": "bf16", "int8": "bf16", "bf16": "fp16", "fp16": "fp32"}
 
 
 def operator_time_s(
@@ -48,30 +45,6 @@ def ridge_flops_per_byte(accelerator: Accelerator, compute_format: str) -> float
     return peak_flops(accelerator, compute_format) / accelerator.bandwidth_bytes_per_s.value
 
 
-def compute_format(weights: Format, accelerator: Accelerator, *, activation_bits: int | None = None) -> str:
-    """The format in which matrix units multiply weights stored as ``weights``.
-
-    Weight-only formats (INT4 and INT3 groups, NF4, GGUF, and any whose ``activation_bits`` are 16) are widened first and
-    compute in BF16. FP8 needs FP8 units, else it is widened too (Ampere). NVFP4 needs FP4 units (Hopper widens it to
-    BF16); MXFP4 weights meet MXFP8 activations where the card has MX units (FP8's peak bounds them), or 4-bit ones when
-    the checkpoint says so.
-    """
-    stored = weights.name.lower()
-    if weights.bits >= 16 or weights.kind in ("codebook", "packed") or (activation_bits or 0) >= 16:
-        wanted = "bf16"
-    elif stored.startswith("nvfp4"):
-        wanted = "nvfp4"
-    elif stored.startswith("mxfp4"):
-        wanted = "bf16" if not _has_units(accelerator, "mxfp4") else "mxfp4" if activation_bits == 4 else "fp8"
-    elif weights.kind == "float" and weights.bits == 8:
-        wanted = "fp8"
-    elif weights.kind == "int" and weights.bits == 8 and activation_bits == 8:
-        wanted = "int8"
-    else:
-        wanted = "bf16"
-    return wanted if wanted == "bf16" or _has_units(accelerator, wanted) else "bf16"
-
-
 def peak_flops(accelerator: Accelerator, wanted: str) -> float:
     """Dense peak of ``accelerator`` in format ``wanted``, or of the nearest format that can stand for it.
 
@@ -79,18 +52,10 @@ def peak_flops(accelerator: Accelerator, wanted: str) -> float:
 
     FLOPs a second, a number. Source: the datasheet named in the accelerator's data file.
     """
-    name: str | None = wanted
-    while name is not None:
+    for name in stands_for(wanted):
         if name in accelerator.peak_flops:
             return accelerator.peak_flops[name].value
-        name = _STAND_IN.get(name)
     raise InputError(
         f"the data file of {accelerator.id} states no peak for {wanted} or anything that stands for it;"
         " add peak_flops.bf16 (or fp16, fp32) to time plans on it"
-    )
-
-
-def _has_units(accelerator: Accelerator, name: str) -> bool:
-    return any(known == name or known.startswith(f"{name}_") for known in accelerator.hardware_formats) or (
-        name in accelerator.peak_flops and not accelerator.hardware_formats
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trilemma.formats.computing import kernel_name
 from trilemma.formats.formats import Format
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import ExpertFfn, Model, Tensor
@@ -60,19 +61,6 @@ def step_kernels(
     return tuple(calls)
 
 
-def kernel_dtype(stored: Format, computed_in: str) -> str:
-    """What tables of kernels call weights stored as ``stored`` that are multiplied as ``computed_in``."""
-    if stored.bits > 8.5:
-        return "bf16"
-    if stored.bits > 6.5:
-        if computed_in == "fp8":
-            return "fp8_block" if stored.name == "fp8_block" else "fp8"
-        return "w8a8" if computed_in == "int8" else "w8a16"
-    if stored.name.startswith("mxfp4"):
-        return {"mxfp4": "mxfp4", "fp8": "mxfp4_a8"}.get(computed_in, "mxfp4_a16")
-    return "nvfp4" if computed_in == "nvfp4" else "w4a16"
-
-
 def _products(tensors: Iterable[Tensor], units: Units, tp: int, rows: float) -> Iterator[KernelCall]:
     fused: dict[tuple[object, ...], list[Tensor]] = {}
     for tensor in tensors:
@@ -84,7 +72,7 @@ def _products(tensors: Iterable[Tensor], units: Units, tp: int, rows: float) -> 
     for members in fused.values():
         first = members[0]
         what = " + ".join(dict.fromkeys(tensor.role for tensor in members))
-        dtype = kernel_dtype(first.format, units.of(first.format))
+        dtype = kernel_name(first.format, units.of(first.format))
         columns = float(sum(_cut(tensor, tp, ("column", "vocab")) * _outputs(tensor) for tensor in members))
         depth = first.shape[-1] * _cut(first, tp, ("row",))
         alike = (what, dtype, columns, depth)
@@ -133,7 +121,7 @@ def _experts(model: Model, units: Units, rows: float, *, tp: int, dp: int, ep: i
     for layer in model.layers:
         if isinstance(layer.ffn, ExpertFfn):
             counts[layer.ffn] = counts.get(layer.ffn, 0) + 1
-    dtype = kernel_dtype(stacks[0].format, units.of(stacks[0].format))
+    dtype = kernel_name(stacks[0].format, units.of(stacks[0].format))
     for ffn, count in counts.items():
         shapes = {
             "tokens": rows * dp, "hidden": float(ffn.hidden or model.hidden), "inter": float(ffn.intermediate),

@@ -11,6 +11,7 @@ from typing import Any
 from trilemma.data.plain_toml import read_data
 from trilemma.errors import InputError, UnknownName
 from trilemma.formats import catalogue
+from trilemma.formats.computing import units
 from trilemma.formats.formats import Format
 from trilemma.models.architecture import Model, Quantization, Tensor
 from trilemma.models.quantized import gguf_mixes
@@ -220,6 +221,7 @@ def _schemes() -> tuple[Scheme, ...]:
         )
         for name, row in document["schemes"].items()
     ]
+    schemes += _of_formats({scheme.format.name for scheme in schemes}, {n for s in schemes for n in (s.name, *s.names)})
     schemes += [
         Scheme(
             name=f"gguf-{mix.name}",
@@ -239,6 +241,31 @@ def _schemes() -> tuple[Scheme, ...]:
     return tuple(replace(scheme, order=order) for order, scheme in enumerate(schemes))
 
 
+def _of_formats(listed: set[str], taken: set[str]) -> list[Scheme]:
+    """A scheme for every scaled format of the catalogue that none of the file's stores: all linear layers, nothing else.
+
+    Activations are what its matrix units meet it with; formats without units are weight-only.
+    """
+    found = []
+    for name in catalogue.names():
+        fmt = catalogue.get(name)
+        if fmt.granularity == "none" or fmt.kind == "packed" or name in listed:
+            continue
+        own = units(fmt.hardware)
+        met = own.activations if own is not None else 16
+        found.append(
+            Scheme(
+                name=name,
+                method=_document()["of_formats"]["methods"].get(fmt.hardware, "compressed-tensors"),
+                format=fmt,
+                activation_bits=met if met < 16 else None,
+                names=tuple(alias for alias in fmt.aliases if alias not in taken),
+                source=_document()["of_formats"]["source"],
+            )
+        )
+    return found
+
+
 @cache
 def _by_name() -> dict[str, Scheme]:
     known: dict[str, Scheme] = {}
@@ -246,6 +273,9 @@ def _by_name() -> dict[str, Scheme]:
         for name in (scheme.name, *scheme.names):
             if known.setdefault(name.lower(), scheme) is not scheme:
                 raise InputError(f"two quantization schemes are called {name!r} in schemes.toml")
+    for scheme in _schemes():  # a scheme is also known by its format, the first where several store it
+        if scheme.quantises and scheme.mix is None:
+            known.setdefault(scheme.format.name, scheme)
     return known
 
 
