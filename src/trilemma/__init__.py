@@ -1,18 +1,82 @@
-"""Trilemma: memory capacity, memory bandwidth and precision of language models on GPUs."""
+"""Trilemma: memory capacity, memory bandwidth and precision of language models on GPUs.
 
-from typing import Any
+Six questions, ``fit``, ``check``, ``plan``, ``train``, ``compare`` and ``upgrade``, and the nouns that they are asked with and
+answered in. Names are looked up where they live when they are asked for, so that importing the package costs nothing.
+"""
 
-__all__ = ["__version__", "watch_numerics"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trilemma.ask.answers import Answer
+    from trilemma.ask.questions import check, compare, fit, plan, train, upgrade
+    from trilemma.errors import InputError, TrilemmaError
+    from trilemma.estimate.estimate import Estimate
+    from trilemma.hardware.accelerator import Accelerator
+    from trilemma.hardware.catalogue import find as gpu
+    from trilemma.hardware.cluster import Cluster
+    from trilemma.intervals import Interval
+    from trilemma.models.architecture import Model
+    from trilemma.models.resolve import load_model
+    from trilemma.plans.plan import Draft, EngineRef, Layout, Plan, Pool, ServeOptions
+    from trilemma.plans.training import TrainingPlan
+    from trilemma.precision.watch import watch_numerics
+    from trilemma.question import Question
+    from trilemma.workloads import Serving, TrainingWorkload
+
+__all__ = [
+    "Accelerator", "Answer", "Cluster", "Draft", "EngineRef", "Estimate", "InputError", "Interval", "Layout", "Model", "Plan",
+    "Pool", "Question", "ServeOptions", "Serving", "TrainingPlan", "TrainingWorkload", "TrilemmaError", "__version__", "check",
+    "compare", "fit", "gpu", "load_model", "plan", "train", "upgrade", "watch_numerics",
+]  # fmt: skip
+
+#: Name → where it lives, and what it is called there.
+_HOMES = {
+    "Accelerator": "hardware.accelerator",
+    "Answer": "ask.answers",
+    "Cluster": "hardware.cluster",
+    "Draft": "plans.plan",
+    "EngineRef": "plans.plan",
+    "Estimate": "estimate.estimate",
+    "InputError": "errors",
+    "Interval": "intervals",
+    "Layout": "plans.plan",
+    "Model": "models.architecture",
+    "Plan": "plans.plan",
+    "Pool": "plans.plan",
+    "Question": "question",
+    "ServeOptions": "plans.plan",
+    "Serving": "workloads",
+    "TrainingPlan": "plans.training",
+    "TrainingWorkload": "workloads",
+    "TrilemmaError": "errors",
+    "check": "ask.questions",
+    "compare": "ask.questions",
+    "fit": "ask.questions",
+    "gpu": "hardware.catalogue:find",
+    "load_model": "models.resolve",
+    "plan": "ask.questions",
+    "train": "ask.questions",
+    "upgrade": "ask.questions",
+    "watch_numerics": "precision.watch",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """What is looked up when asked for: the version (package metadata is slow to read), and what needs PyTorch."""
-    if name == "watch_numerics":
-        from trilemma.precision.watch import watch_numerics
-
-        return watch_numerics
-    if name != "__version__":
+    if name == "__version__":
+        return _version()
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home, _, original = _HOMES[name].partition(":")
+    return getattr(import_module(f"{__name__}.{home}"), original or name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _version() -> str:
+    """Package metadata is slow to read."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

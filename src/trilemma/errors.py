@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+#: An option in a message, and options whose flag is another word.
+_FIELD = re.compile(r"`([a-z][a-z_]*)`")
+_FLAGS = {"ttft_ms": "ttft", "tpot_ms": "tpot", "old": "from", "new": "to"}
 
 
 class TrilemmaError(Exception):
@@ -12,7 +17,20 @@ class TrilemmaError(Exception):
 
 
 class InputError(TrilemmaError):
-    """Something given from outside (a flag, a file, a name, a number) cannot be used; the command line exits with 2."""
+    """Something given from outside (an option, a file, a name, a number) cannot be used; the command line exits with 2.
+
+    Options stand in backticks by their names in Python (`` `max_seqs` ``); `flags` says them as the command line does.
+    """
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The options that the message names."""
+        return tuple(dict.fromkeys(_FIELD.findall(str(self))))
+
+    @property
+    def flags(self) -> str:
+        """The message with every option as a flag: ``--max-seqs``."""
+        return _FIELD.sub(lambda found: f"--{_FLAGS.get(found[1], found[1]).replace('_', '-')}", str(self))
 
 
 class UnknownName(InputError):

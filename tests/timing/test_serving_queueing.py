@@ -131,10 +131,10 @@ def test_a_table_equals_its_plans_one_by_one():
 
 
 def test_drafts_as_written_on_the_command_line():
-    from trilemma.cli.arguments import read_draft
+    from trilemma.ask.nouns import draft_of as read_draft
 
     assert (read_draft("mtp").tokens, read_draft("mtp").acceptance) == (1, None)
     assert (read_draft("mtp:3:0.8").tokens, read_draft("mtp:3:0.8").acceptance) == (3, 0.8)
     for wrong in ("mtp:3:x", "mtp:3:1.5", "mtp:x"):
-        with pytest.raises(InputError, match="--draft"):
+        with pytest.raises(InputError, match="draft"):
             read_draft(wrong)

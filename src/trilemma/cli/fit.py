@@ -1,56 +1,46 @@
-"""``trilemma fit``: one plan in full."""
+"""``trilemma fit``: one plan in full, of serving or, with ``--train``, of training."""
 
 from __future__ import annotations
 
 import argparse
 
+from trilemma.ask.options import FIT
+from trilemma.ask.training_options import TRAINING
 from trilemma.cli.arguments import (
     add_cluster_arguments,
-    add_engine_arguments,
-    add_free_argument,
-    add_layout_arguments,
     add_model_arguments,
+    add_named,
+    add_options,
     add_output_arguments,
-    add_profile_argument,
-    add_workload_arguments,
-    read_cluster,
-    read_weights,
-    read_workload,
+    given,
 )
-from trilemma.cli.charts import add_chart_argument, draw, read_chart
-from trilemma.cli.output import show_estimate
-from trilemma.cli.pools_arguments import add_pools_arguments, read_engines
+from trilemma.cli.charts import add_chart_argument, read_chart
+from trilemma.cli.output import tell
+from trilemma.cli.training_arguments import add_plan_arguments, add_training_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     add_cluster_arguments(parser, host=True)
-    add_layout_arguments(parser)
-    add_pools_arguments(parser)
-    add_workload_arguments(parser)
-    add_engine_arguments(parser)
-    add_free_argument(parser)
-    add_profile_argument(parser)
+    for group in ("layout", "several engines", "workload", "engine"):
+        add_options(parser, FIT, group)
+    add_named(parser, FIT, "free_gib", "profile")
     add_chart_argument(parser, "roofline, time per token and memory")
     add_output_arguments(parser)
 
 
+def add_training(parser: argparse.ArgumentParser) -> None:
+    add_model_arguments(parser)
+    add_cluster_arguments(parser)
+    add_training_arguments(parser)
+    add_plan_arguments(parser, settled=False)
+    add_chart_argument(parser, "time of a step and memory")
+    add_output_arguments(parser)
+
+
 def run(arguments: argparse.Namespace) -> int:
-    from trilemma.estimate.serving import estimate
-    from trilemma.quantities import GIB
-    from trilemma.search.answer import with_remedies
+    from trilemma.ask.questions import fit
 
     chart = read_chart(arguments)
-    cluster = read_cluster(arguments, mixed=True)
-    weights = read_weights(arguments, cluster.accelerator)
-    workload = read_workload(arguments)
-    plan, cluster = read_engines(arguments, cluster, context=workload.longest_request, quantization=weights.on_load)
-    free_bytes = None if arguments.free_gib is None else arguments.free_gib * GIB
-    answer = with_remedies(
-        estimate(weights.asked(cluster=cluster, workload=workload, plan=plan, free_bytes=free_bytes))
-    )
-    if chart is not None:
-        from trilemma.report.charts import estimate_chart
-
-        draw(estimate_chart(answer, cluster.accelerator), chart)
-    return show_estimate(answer, as_json=arguments.json, explain=arguments.explain)
+    options = given(arguments, FIT, TRAINING) if hasattr(arguments, "seq") else given(arguments, FIT)
+    return tell(fit(arguments.model, arguments.gpu, **options), arguments, chart=chart)

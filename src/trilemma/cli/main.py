@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
 import os
 import sys
@@ -32,8 +31,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "formats": ("trilemma.cli.formats", "number formats: bits, range, step, cost of scales"),
     "kernels": ("trilemma.cli.kernels", "single kernels of a decode step, fitted or measured, beside the estimate"),
 }
-#: Commands that answer for training too, in words of their own, where ``--train`` is given.
-TRAINING = {"fit": "trilemma.cli.fit_training", "plan": "trilemma.cli.plan_training"}
+#: Commands that answer for training too, in words of their own (``add_training``), where ``--train`` is given.
+TRAINING = ("fit", "plan")
 
 
 class Parser(argparse.ArgumentParser):
@@ -55,11 +54,11 @@ def build_parser(command: str | None, *, training: bool = False) -> Parser:
         sub = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
         if name == command:
             if name in TRAINING:
-                module = TRAINING[name] if training else module
                 sub.epilog = (
                     None if training else f"For training: trilemma {name} MODEL --train SEQ; see --train 4096 --help."
                 )
-            importlib.import_module(module).add_arguments(sub)
+            asked = importlib.import_module(module)
+            (asked.add_training if training and name in TRAINING else asked.add_arguments)(sub)
             sub.set_defaults(module=module)
     return parser
 
@@ -74,7 +73,7 @@ def _answered(arguments: list[str]) -> int:
     try:
         return _run(arguments)
     except InputError as error:
-        print(f"trilemma: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"trilemma: {' '.join(error.flags.split())}", file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -110,18 +109,10 @@ def _run(arguments: list[str]) -> int:
     if command is None:
         parser.print_help()
         return YES
-    with _profile(getattr(parsed, "profile", None)):
+    from trilemma.ask.profiles import using
+
+    with using(getattr(parsed, "profile", None)):  # what is drawn and told of an answer too
         return int(importlib.import_module(parsed.module).run(parsed))
-
-
-def _profile(name: str | None) -> contextlib.AbstractContextManager[None]:
-    """Answers inside come with the terms of the profile called ``name``, where one is named."""
-    if name is None:
-        return contextlib.nullcontext()
-    from trilemma.measured.serving.deployment.profile import load
-    from trilemma.timing import serving_terms
-
-    return serving_terms.using(load(name).applied(serving_terms.shipped()))
 
 
 if __name__ == "__main__":

@@ -1,29 +1,28 @@
-"""How answers leave the program: a screen for people or one JSON document, and the exit code."""
+"""How answers leave the program: a screen for people or one JSON document, a chart, and the exit code."""
 
 from __future__ import annotations
 
-import shutil
+import argparse
 from typing import TYPE_CHECKING
 
+from trilemma.ask.screen import screen_width
+
 if TYPE_CHECKING:
-    from trilemma.estimate.estimate import Estimate
+    from pathlib import Path
+
+    from trilemma.ask.answers import Shown
+
+__all__ = ["BAD_INPUT", "NO", "OUR_BUG", "YES", "screen_width", "tell"]
 
 YES, NO, BAD_INPUT, OUR_BUG = 0, 1, 2, 3
 
 
-def screen_width() -> int:
-    """Columns to fill: the terminal's, within what reads well."""
-    return max(60, min(shutil.get_terminal_size((100, 40)).columns, 140))
+def tell(answer: Shown, arguments: argparse.Namespace, *, chart: Path | None = None) -> int:
+    """Print an answer, and draw it where a file is named; 0 when it is yes, else 1."""
+    if chart is not None and (spec := answer.chart()) is not None:
+        from trilemma.cli.charts import draw
 
-
-def show_estimate(estimate: Estimate, *, as_json: bool, explain: bool) -> int:
-    """Print one estimate; 0 when the plan fits, else 1."""
-    if as_json:
-        from trilemma.report.document import dumps, estimate_document
-
-        print(dumps(estimate_document(estimate, explain=explain)))
-    else:
-        from trilemma.report.text import render_estimate
-
-        print(render_estimate(estimate, explain=explain, width=screen_width()))
-    return YES if estimate.fits else NO
+        draw(spec, chart)
+    explain = getattr(arguments, "explain", False)
+    print(answer.to_json(explain=explain) if arguments.json else answer.show(explain=explain))
+    return YES if answer.fits else NO

@@ -48,8 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     cluster = read_cluster(arguments)
     recipe = choose(cluster.accelerator, arguments.framework, arguments.recipe)
     arguments.engine = arguments.engine or _ENGINES[arguments.framework]
-    assumed = arguments.train is None or arguments.global_batch is None
-    arguments.train = arguments.train or min(_SEQUENCE, model.max_positions or _SEQUENCE)
+    assumed = arguments.seq is None or arguments.global_batch is None
+    arguments.seq = arguments.seq or min(_SEQUENCE, model.max_positions or _SEQUENCE)
     arguments.global_batch = arguments.global_batch or max(_BATCH, cluster.gpus)
     saved = _savings(arguments, model, cluster, recipe)
     sides = misaligned(model, recipe, tp=arguments.tp or 1)
@@ -101,7 +101,7 @@ def _document(
             "bf16_fits": saved.bf16_fits,
             "fits": saved.fits,
         },
-        "workload": {"seq": arguments.train, "global_batch": arguments.global_batch, "assumed": assumed},
+        "workload": {"seq": arguments.seq, "global_batch": arguments.global_batch, "assumed": assumed},
     }
     if arguments.rlhf:
         facts = reinforcement_facts()

@@ -11,6 +11,7 @@ from trilemma.errors import Caution
 from trilemma.intervals import Interval
 from trilemma.memory.ledger import Ledger
 from trilemma.plans.words import plan_words
+from trilemma.quantities import GIB
 from trilemma.question import Question
 
 Resource = Literal["compute", "memory_bandwidth", "interconnect", "capacity", "host"]
@@ -138,7 +139,7 @@ class Remedy:
     cost_rank: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Estimate:
     """The answer to one question, as it was settled: options that it left open stand in its plan.
 
@@ -163,6 +164,16 @@ class Estimate:
     warnings: tuple[Caution, ...] = ()
     ranks: tuple[Mapping[str, Any], ...] = ()
     extras: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        speed = self.speed
+        told = ["fits" if self.verdict.stage == "ok" else str(self.verdict.stage)]
+        told.append(f"{self.memory.total.value / GIB:,.1f} of {self.memory.capacity_bytes / GIB:,.1f} GiB a GPU")
+        if speed is not None and speed.tpot_s is not None:
+            told.append(f"TPOT {speed.tpot_s.interval.value * 1e3:.3g} ms")
+        if speed is not None and speed.step_s is not None and speed.tpot_s is None:
+            told.append(f"step {speed.step_s.interval.value:.3g} s")
+        return f"<{type(self).__name__}: {repr(self.question)[11:-1]}, {self.summary[:60]}: {', '.join(told)}>"
 
     @property
     def inputs(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Path:
     latency_s: Figure
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Cluster:
     """``gpus`` accelerators of one kind, ``gpus_per_node`` to a node; ``network_bytes_per_s`` is what one node has of
     the network, one way, all its ports together.
@@ -64,6 +64,9 @@ class Cluster:
             raise InputError(f"{self.network_bytes_per_s} bytes/s between nodes is out of range; give a number above 0")
         if not 1 <= self.oversubscription <= 1000:
             raise InputError(f"oversubscription {self.oversubscription} is out of range; give a number of at least 1")
+
+    def __repr__(self) -> str:
+        return f"<Cluster: {self.gpus} x {self.name[:120]}, {self.gpus_per_node} to a node>"
 
     @classmethod
     def of(

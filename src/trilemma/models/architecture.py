@@ -137,7 +137,7 @@ class Parameters:
     mtp: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Model:
     """A language model as its files describe it.
 
@@ -162,6 +162,9 @@ class Model:
     unknown_fields: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     source: str = ""
+
+    def __repr__(self) -> str:
+        return f"<Model {self.name[:80]}: {len(self.layers)} layers, {len(self.tensors)} tensors in {self.dtype.name}>"
 
     def of_part(self, *parts: Part) -> Iterable[Tensor]:
         return (tensor for tensor in self.tensors if tensor.part in parts)

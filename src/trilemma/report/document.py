@@ -8,13 +8,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trilemma.estimate.estimate import Estimate, Latency, MemoryEstimate, OperatorTime, SpeedEstimate
 from trilemma.intervals import Interval
 from trilemma.memory.ledger import Line
+
+if TYPE_CHECKING:
+    from trilemma.search.search import SearchResult
 
 ESTIMATE_SCHEMA = "trilemma/estimate@1"
 PLANS_SCHEMA = "trilemma/plans@1"
@@ -85,6 +88,25 @@ def plans_document(
     return document
 
 
+def serving_plans_document(result: SearchResult, *, nearest: Estimate | None, explain: bool = False) -> dict[str, Any]:
+    """A search of serving plans; ``nearest`` stands for a search without any, where it does not fit."""
+    document = plans_document(
+        [found.estimate for found in result.plans],
+        least_gpus=result.least_gpus,
+        cheapest=result.cheapest,
+        pareto=result.pareto,
+        searched=result.searched,
+        legal=result.legal,
+        fitting=result.fitting,
+        seconds=result.seconds,
+        rejected=result.rejected,
+        explain=explain,
+    )
+    if nearest is not None and not nearest.fits:
+        document["nearest"] = estimate_document(nearest, explain=explain)
+    return document
+
+
 def _dollars(estimate: Estimate) -> dict[str, float]:
     token = estimate.usd_per_million_tokens
     return {} if token is None else {"usd_per_million_tokens": _rounded(token.value)}
@@ -100,7 +122,7 @@ def made_by() -> dict[str, str]:
 
 def dumps(document: Mapping[str, Any]) -> str:
     """``document`` as strict JSON text (no NaN, no Infinity), numpy numbers as plain ones."""
-    return json.dumps(_plain(document), indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def _memory(memory: MemoryEstimate, explain: bool) -> dict[str, Any]:
@@ -241,15 +263,16 @@ def _without_absent(document: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in document.items() if value is not None}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """``value`` as JSON has it: numpy numbers as plain ones, tuples as lists, what is not finite as text."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return plain(value.item())
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

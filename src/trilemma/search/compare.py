@@ -39,6 +39,7 @@ class Candidate:
 class Comparison:
     """Candidates in the order given, for one load; ``assumed`` lists what was filled in."""
 
+    model: Model
     workload: Serving
     candidates: tuple[Candidate, ...]
     assumed: tuple[str, ...]
@@ -68,7 +69,7 @@ def compare(
                 model, cluster, workload, top=1, precision=precision, kv_dtype=kv_dtype, engine=engine
             )
         except InputError as error:
-            candidates.append(Candidate(cluster=cluster, published=None, best=None, refused=str(error)))
+            candidates.append(Candidate(cluster=cluster, published=None, best=None, refused=error.flags))
             continue
         assumed, workload = assumed or asked.assumed, asked.workload
         candidates.append(
@@ -81,7 +82,7 @@ def compare(
                 least_gpus=None if asked.plans else _least_gpus(model, cluster, workload, engine),
             )
         )
-    return Comparison(workload=workload, candidates=tuple(candidates), assumed=assumed)
+    return Comparison(model=model, workload=workload, candidates=tuple(candidates), assumed=assumed)
 
 
 def _least_gpus(model: Model, cluster: Cluster, workload: Serving, engine: EngineRef | None) -> int | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trilemma.engines import canonical
 from trilemma.errors import InputError
 from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.serving import estimate
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
-from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
+from trilemma.plans import EngineRef, Layout, Plan, Pool
 from trilemma.quantities import counted
 from trilemma.question import Question
 from trilemma.search.answer import with_remedies
@@ -33,10 +35,7 @@ def nearest_miss(model: Model, cluster: Cluster, workload: Serving, *, fixed: Fi
     table = space.layout
     at = max(range(space.legal), key=lambda row: (int(table.tp[row]), int(table.pp[row])))  # type: ignore[index]
     layout = Layout(tp=int(table.tp[at]), pp=int(table.pp[at]), dp=int(table.dp[at]), ep=int(table.ep[at]))  # type: ignore[index]
-    options = ServeOptions(
-        context=workload.longest_request, memory_fraction=fixed.memory_fraction, max_seqs=fixed.max_seqs,
-        max_batched_tokens=fixed.max_batched_tokens, eager=fixed.eager,
-    )  # fmt: skip
+    options = replace(fixed.options, context=workload.longest_request)
     plan = Plan(engine=engine, pools=(Pool(layout=layout, options=options, replicas=int(space.replicas[at])),))
 
     return with_remedies(estimate(Question(model=model, cluster=cluster, workload=workload, plan=plan)))

@@ -147,12 +147,14 @@ class Started:
 def options_for(choice: Choice, *, context: int, fixed: Fixed) -> ServeOptions:
     """The engine options of every plan of ``choice``. With slots all layers are asked onto the card: no spill to the host."""
     extra = {} if choice.slots is None else {"n-gpu-layers": _ALL_LAYERS}
-    return ServeOptions(
+    return replace(
+        fixed.options,
         extra=extra,
-        context=context, kv_dtype=None if choice.kv_dtype == "auto" else choice.kv_dtype,
-        quantization=choice.precision.on_load, memory_fraction=fixed.memory_fraction, max_seqs=choice.slots or fixed.max_seqs,
-        max_batched_tokens=fixed.max_batched_tokens, eager=fixed.eager,
-    )  # fmt: skip
+        context=context,
+        kv_dtype=None if choice.kv_dtype == "auto" else choice.kv_dtype,
+        quantization=choice.precision.on_load,
+        max_seqs=choice.slots or fixed.options.max_seqs,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

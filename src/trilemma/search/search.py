@@ -54,6 +54,20 @@ class SearchResult:
     confidence: float | None = None
     cheapest: int | None = None
 
+    def without_front(self) -> SearchResult:
+        """The result without the plans of the front that are not among the best: they count among those that lost."""
+        more = len(self.plans) - self.best
+        if not more:
+            return self
+        rejected = Counter(self.rejected)
+        rejected[_worse(self.workload, free=self.free)] += more if self.meets_targets else 0
+        return replace(
+            self,
+            plans=self.plans[: self.best],
+            pareto=tuple(at for at in self.pareto if at < self.best),
+            rejected={why: count for why, count in rejected.most_common() if count > 0},
+        )
+
     @property
     def least_gpus(self) -> int | None:
         """The fewest GPUs that carry a stated load within the targets, where their number was searched."""
@@ -104,11 +118,8 @@ def search_serving(
     front_rows = [int(row) for row in np.flatnonzero(on_front)]
     extra = _spread(table, [row for row in front_rows if row not in chosen], front)
     plans = tuple(found_of(table, row, question) for row in (*chosen, *extra))
-    worse = "fewer tokens per second and GPU" if workload.rate is None else "slower answers"
-    if free and question.stated:
-        worse = "more GPUs"
     left = tally.worse + int(meets.sum() if meets.any() else 0) - sum(bool(meets[found.row]) for found in plans)
-    rejected[f"{worse} than a plan shown"] += left
+    rejected[_worse(workload, free=free)] += left
     per_gpu = np.array([table.per_gpu[row] for row in chosen])
     return SearchResult(
         workload=workload,
@@ -127,6 +138,13 @@ def search_serving(
         confidence=confidence,
         cheapest=int(np.argmax(per_gpu > per_gpu.max() * (1 - 1e-9))) if free and meets.any() else None,
     )
+
+
+def _worse(workload: Serving, *, free: bool) -> str:
+    """Why plans that meet the targets are not shown."""
+    if free and (workload.concurrency is not None or workload.rate is not None):
+        return "more GPUs than a plan shown"
+    return f"{'fewer tokens per second and GPU' if workload.rate is None else 'slower answers'} than a plan shown"
 
 
 def choices_of(

@@ -18,7 +18,7 @@ from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.models.catalogue import hub_id
 from trilemma.models.parameters import weight_bytes
 from trilemma.models.quantized import find_scheme, requantize
-from trilemma.plans import Layout, Plan
+from trilemma.plans import Layout, Plan, ServeOptions
 from trilemma.quantities import counted
 from trilemma.question import Question, ServingQuestion
 from trilemma.search.quality import weight_quality
@@ -44,16 +44,14 @@ _AS_PUBLISHED_WORDS = {"as-is", "asis", "as_is", "published", "auto", AS_PUBLISH
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fixed:
-    """Degrees that the user has settled; None is searched. ``expert_parallel`` True spreads experts whole, False never."""
+    """What the user has settled; None is searched. ``expert_parallel`` True spreads experts whole, False never. ``options`` of
+    the engine are those of every plan."""
 
     tp: int | None = None
     pp: int | None = None
     dp: int | None = None
     expert_parallel: bool | None = None
-    memory_fraction: float | None = None
-    max_seqs: int | None = None
-    max_batched_tokens: int | None = None
-    eager: bool = False
+    options: ServeOptions = field(default_factory=ServeOptions)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -236,7 +234,7 @@ def kv_dtypes(
 def slots_tried(engine: str, *, gpus: int, concurrency: int | None, fixed: Fixed) -> tuple[int | None, ...]:
     """Slots of an engine whose cache is cut into them (llama.cpp ``--parallel``): powers of two up to the load, and what
     engines side by side are left of it. (None,) for engines that admit what their cache holds."""
-    if not traits_of(engine).cache_in_slots or fixed.max_seqs is not None:
+    if not traits_of(engine).cache_in_slots or fixed.options.max_seqs is not None:
         return (None,)
     if concurrency is None:
         return _SLOTS

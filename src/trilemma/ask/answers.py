@@ -1,0 +1,84 @@
+"""Answers as a notebook or script wants them: the documents and screens of the command line, and the parts by name."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from trilemma.ask.screen import screen_width
+from trilemma.estimate.estimate import Estimate
+
+#: Columns of a notebook's cell.
+_PAGE_WIDTH = 120
+
+
+class Shown:
+    """What every answer can do: ``str`` is the screen of its command, ``to_dict`` and ``to_json`` its document."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def fits(self) -> bool: ...
+
+    def document(self, *, explain: bool) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def show(self, *, explain: bool = False, width: int | None = None) -> str:
+        """The screen of the command, ``width`` columns wide (default: the terminal's)."""
+        raise NotImplementedError
+
+    def chart(self) -> dict[str, Any] | None:
+        """What the command draws, as a Vega-Lite specification; None where it draws nothing."""
+        return None
+
+    def to_dict(self, *, explain: bool = False) -> dict[str, Any]:
+        """The document that the command prints with ``--json``; ``explain`` adds inputs and source of each line."""
+        from trilemma.report.document import plain
+
+        return dict(plain(self.document(explain=explain)))
+
+    def to_json(self, *, explain: bool = False) -> str:
+        """The document as the text that the command prints."""
+        from trilemma.report.document import dumps
+
+        return dumps(self.to_dict(explain=explain))
+
+    def __str__(self) -> str:
+        return self.show()
+
+    def _repr_html_(self) -> str:
+        head, _, rest = html.escape(self.show(width=_PAGE_WIDTH)).partition("\n\n")
+        title = head.replace("\n", "<br>")
+        return f"<div><strong>{title}</strong><pre>{rest}</pre></div>"
+
+
+class Answer(Shown, Estimate):
+    """An `Estimate` that can show itself: what `fit` and `check` answer, and each plan of `plan`, `train` and `compare`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, estimate: Estimate) -> Answer:
+        return cls(**{one.name: getattr(estimate, one.name) for one in fields(Estimate)})
+
+    def document(self, *, explain: bool) -> dict[str, Any]:
+        from trilemma.report.document import estimate_document
+
+        return estimate_document(self, explain=explain)
+
+    def show(self, *, explain: bool = False, width: int | None = None) -> str:
+        from trilemma.report.text import render_estimate
+
+        return render_estimate(self, explain=explain, width=width or screen_width())
+
+    def chart(self) -> dict[str, Any] | None:
+        """A Vega-Lite specification: roofline, time and memory."""
+        from trilemma.report.charts import estimate_chart
+
+        return estimate_chart(self, self.question.cluster.accelerator)
+
+    __repr__ = Estimate.__repr__
+    __str__ = Shown.__str__

@@ -1,0 +1,180 @@
+"""A pasted command judged: which engine, which model, which cards and which load it means, and whether it will start."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from trilemma import engines
+from trilemma.ask.answers import Answer
+from trilemma.ask.exported import expected_load, exported_weights, prediction_beside
+from trilemma.ask.nouns import counts, surrounded
+from trilemma.errors import Caution, InputError, UnknownName, shorten
+from trilemma.hardware.accelerator import Accelerator
+from trilemma.hardware.cluster import Cluster
+from trilemma.hardware.mixed import parse_gpus
+from trilemma.quantities import GIB
+from trilemma.question import Question
+
+if TYPE_CHECKING:
+    from trilemma.ask.compared import VersionsCompared
+    from trilemma.engines.base import EngineCommand
+    from trilemma.models.architecture import Model
+
+#: The ending of a GGUF file, and the number of a part of one.
+_GGUF = re.compile(r"(-\d{5}-of-\d{5})?\.gguf$")
+NO_CARDS = "the command does not say which cards it runs on; name them, such as `gpu` h100-sxm:8"
+
+
+def words_of(command: str | Sequence[str]) -> list[str]:
+    """A command as words; text is split as a shell would, after lines joined by backslashes."""
+    if not isinstance(command, str):
+        return [str(word) for word in command]
+    try:
+        return shlex.split(command.replace("\\\n", " "))
+    except ValueError as error:
+        raise InputError(f"{shorten(command)!r} is no command line: {error}; give a list of its words") from None
+
+
+def checked(words: Sequence[str], gpu: Any, options: SimpleNamespace) -> Answer:
+    """Will the command start, and if not, at which stage does it die and what would make it?"""
+    from trilemma.engines.extract import extract
+    from trilemma.engines.loading import while_loading
+    from trilemma.engines.training import trainable
+    from trilemma.estimate.checking import check_command
+    from trilemma.search.answer import with_remedies
+
+    engine, own_words = extract(words, pool=options.pool)
+    if engine in trainable():
+        from trilemma.ask.checking_training import checked_training
+
+        return checked_training(engine, own_words, gpu, options)
+    command = engines.get(engine).read(own_words)
+    beside = prediction_beside(words)
+    model, elsewhere = exported_weights(beside, command, options.models) or model_of_command(command, options.models)
+    command = on_cards(gpu, command)
+    cluster, named, cautions = cluster_of_command(gpu, command)
+    cluster = surrounded(cluster, options)
+    workload, expected = expected_load(beside, command.plan)
+    question = Question(
+        model=while_loading(model, command.plan.pool.options),
+        cluster=cluster,
+        workload=workload,
+        plan=command.plan,
+        free_bytes=None if options.free_gib is None else options.free_gib * GIB,
+    )
+    answer = check_command(command, question, log=options.log)
+    if options.log is None:
+        answer = with_remedies(answer, gpus=named)
+    return Answer.of(replace(answer, warnings=(*elsewhere, *expected, *cautions, *answer.warnings)))
+
+
+def upgraded(words: Sequence[str], gpu: Any, options: SimpleNamespace) -> VersionsCompared:
+    """What version ``options.new`` of the engine changes for a command that runs under ``options.old``."""
+    from trilemma.ask.compared import VersionsCompared
+    from trilemma.engines.extract import extract
+    from trilemma.engines.loading import while_loading
+    from trilemma.estimate.upgrade import upgrade
+
+    engine, own = extract(words)
+    if engine not in engines.readable():
+        raise InputError(f"{engine} trains models; upgrade compares versions of {', '.join(engines.readable())}")
+    command = on_cards(gpu, engines.get(engine).read(own))
+    model, _ = exported_weights(prediction_beside(words), command, options.models) or model_of_command(
+        command, options.models
+    )
+    cluster, _, _ = cluster_of_command(gpu, command)
+    if cluster.cards:
+        raise InputError(
+            f"upgrade compares versions on cards of one kind, and `gpu` names {cluster.name}; name one kind"
+        )
+    return VersionsCompared.of(
+        upgrade(
+            own,
+            engine=engine,
+            old=options.old,
+            new=options.new,
+            model=while_loading(model, command.plan.pool.options),
+            cluster=cluster,
+            free_bytes=None if options.free_gib is None else options.free_gib * GIB,
+        )
+    )
+
+
+def model_of_command(command: EngineCommand, models: str | None) -> tuple[Model, tuple[Caution, ...]]:
+    """The model that a command names, its configuration as the command overrides it.
+
+    A folder of the machine where it will run is known here by its name alone.
+    """
+    from trilemma.engines.launch import config_overrides
+    from trilemma.models.resolve import load_model
+
+    name, overrides = command.model, config_overrides(command.plan.pool.options.extra)
+    known = _GGUF.sub("", PurePosixPath(name).name)
+    if not name.startswith(("/", "./", "../", "~")) or Path(name).expanduser().exists():
+        return load_model(name, models_dir=models, overrides=overrides), ()
+    try:
+        model = load_model(known, models_dir=models, overrides=overrides)
+    except UnknownName:
+        raise InputError(
+            f"{name} is not here, and {known!r} is no known model; give a path that exists or a hub id"
+        ) from None
+    message = f"{name} is not on this machine; taken by its name as {model.name}"
+    return model, (Caution(code="model-elsewhere", message=message),)
+
+
+def on_cards(gpu: Any, command: EngineCommand) -> EngineCommand:
+    """A command that takes every card it finds, on the cards that ``gpu`` counts."""
+    from trilemma.engines.launch import on_every_card
+
+    if isinstance(gpu, Cluster):
+        return on_every_card(command, gpu.gpus)
+    if not isinstance(gpu, str):
+        return command
+    if "+" in gpu:
+        return on_every_card(command, parse_gpus(gpu)[1])
+    number = gpu.rpartition(":")[2] if ":" in gpu else ""
+    return on_every_card(command, int(number)) if number.isdigit() and len(number) < 7 else command
+
+
+def cluster_of_command(gpu: Any, command: EngineCommand) -> tuple[Cluster, int, tuple[Caution, ...]]:
+    """The cards that the command occupies: as many as its layout takes, of those named; and how many are named."""
+    accelerator, named, cards, counted = cards_of(gpu)
+    needed = int(command.plan.pool.layout.gpus)
+    if counted and needed > named:
+        raise InputError(
+            f"the command takes {needed} GPUs, but `gpu` names {named}; lower its parallel sizes or name more"
+        )
+    main = command.plan.pool.options.extra.get("main-gpu")
+    if counted and isinstance(main, int) and main >= named:
+        raise InputError(f"--main-gpu {main} is none of the {named} card(s) that `gpu` names; count from 0")
+    used = cards[:needed] if len({card.id for card in cards[:needed]}) > 1 else ()
+    shape = replace(gpu, cards=()) if isinstance(gpu, Cluster) else Cluster(accelerator=accelerator)
+    cluster = replace(shape, gpus=needed, gpus_per_node=min(accelerator.gpus_per_node, needed), cards=used)
+    return cluster, max(named, needed), idle_cautions(needed, named, counted=counted)
+
+
+def cards_of(gpu: Any) -> tuple[Accelerator, int, tuple[Accelerator, ...], bool]:
+    """(first accelerator, how many, each one where kinds differ, whether they are counted) of what ``gpu`` names or is."""
+    if gpu is None:
+        raise InputError(NO_CARDS)
+    if isinstance(gpu, Cluster):
+        return gpu.accelerator, gpu.gpus, gpu.cards, True
+    if isinstance(gpu, Accelerator):
+        return gpu, 1, (), False
+    text = str(gpu)
+    accelerator, named, cards = parse_gpus(text)
+    return accelerator, named, cards, "+" in text or (counts(text) and text.rpartition(":")[2].isdigit())
+
+
+def idle_cautions(needed: int, named: int, *, counted: bool) -> tuple[Caution, ...]:
+    """Cards that are named and that the command leaves idle."""
+    if not counted or needed >= named:
+        return ()
+    message = f"the command uses {needed} of the {named} GPUs; the others stay idle"
+    return (Caution(code="idle-gpus", message=message),)

@@ -1,0 +1,50 @@
+"""A training command judged: its plan, its cards, and whether it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from trilemma.ask.answers import Answer
+from trilemma.ask.checking import cards_of, idle_cautions
+from trilemma.ask.nouns import surrounded
+from trilemma.errors import InputError
+from trilemma.hardware.cluster import Cluster
+from trilemma.question import Question
+
+#: Cautions of a reader that name what the command asks for and no line counts.
+_UNCOUNTED = ("not-counted", "unknown-flag")
+
+
+def checked_training(framework: str, words: Sequence[str], gpu: Any, options: SimpleNamespace) -> Answer:
+    """Read the command, check its layout, judge its plan."""
+    from trilemma.engines.training import read_training
+    from trilemma.estimate.training import estimate_training
+    from trilemma.models.resolve import load_model
+    from trilemma.search.training_remedies import with_training_remedies
+    from trilemma.search.training_rules import check_training_plan
+
+    accelerator, named, cards, counted = cards_of(gpu)
+    if options.log is not None:
+        raise InputError("`log` compares serving engines with their start-up logs; leave it out for training")
+    if cards:
+        raise InputError(f"training gives every card the same part of a model, and `gpu` names {gpu}; name one kind")
+    command = read_training(framework, words, gpus=named if counted else None)
+    needed = command.gpus
+    if counted and needed > named:
+        raise InputError(
+            f"the command starts {needed} processes, but `gpu` names {named} GPUs; start fewer or name more"
+        )
+    per_node = min(command.gpus_per_node or accelerator.gpus_per_node, needed)
+    cluster = surrounded(Cluster(accelerator=accelerator, gpus=needed, gpus_per_node=per_node), options)
+    model = command.architecture or load_model(command.model, models_dir=options.models)
+    check_training_plan(model, command.plan, command.workload, gpus=cluster.gpus)
+    answer = estimate_training(
+        Question(model=model, cluster=cluster, workload=command.workload, plan=command.plan),
+        uncounted=tuple(one for one in command.cautions if one.code in _UNCOUNTED),
+    )  # fmt: skip
+    answer = with_training_remedies(answer, model=model, cluster=cluster, workload=command.workload, plan=command.plan)
+    idle = idle_cautions(needed, named, counted=counted)
+    return Answer.of(replace(answer, warnings=(*idle, *command.cautions, *answer.warnings)))

@@ -1,0 +1,79 @@
+"""Answers that set two things side by side: cards for one job, versions of an engine for one command."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from trilemma.ask.answers import Shown
+from trilemma.ask.screen import TABLE_WIDTH, screen_width
+from trilemma.estimate.upgrade import Upgrade
+from trilemma.search.compare import Comparison
+
+
+class CardsCompared(Shown, Comparison):
+    """GPUs side by side for one job, each with its best plan."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, comparison: Comparison) -> CardsCompared:
+        return cls(**{one.name: getattr(comparison, one.name) for one in fields(Comparison)})
+
+    @property
+    def fits(self) -> bool:
+        """Whether any of the GPUs has a plan that meets the targets."""
+        return any(candidate.best_meets for candidate in self.candidates)
+
+    def document(self, *, explain: bool) -> dict[str, Any]:
+        from trilemma.report.comparison import comparison_document
+
+        return comparison_document(self, model=self.model.name, explain=explain)
+
+    def show(self, *, explain: bool = False, width: int | None = None) -> str:  # noqa: ARG002 - nothing is left to explain
+        from trilemma.report.comparison import render_comparison
+
+        return render_comparison(self, model=self.model.name, width=width or screen_width())
+
+    def chart(self) -> dict[str, Any] | None:
+        """A Vega-Lite specification: throughput, price and latency of each."""
+        from trilemma.report.charts import comparison_chart
+
+        return comparison_chart(self, model=self.model.name)
+
+    def __repr__(self) -> str:
+        cards = ", ".join(one.cluster.accelerator.name[:40] for one in self.candidates[:4])
+        return f"<CardsCompared: {self.model.name[:80]} on {len(self.candidates)} GPUs ({cards})>"
+
+    __str__ = Shown.__str__
+
+
+class VersionsCompared(Shown, Upgrade):
+    """A command under two versions of its engine."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, upgrade: Upgrade) -> VersionsCompared:
+        return cls(**{one.name: getattr(upgrade, one.name) for one in fields(Upgrade)})
+
+    @property
+    def fits(self) -> bool:
+        """Whether the command goes on as it stands."""
+        return self.harmless
+
+    def document(self, *, explain: bool) -> dict[str, Any]:  # noqa: ARG002
+        from trilemma.report.upgrade import upgrade_document
+
+        return upgrade_document(self)
+
+    def show(self, *, explain: bool = False, width: int | None = None) -> str:  # noqa: ARG002
+        from trilemma.report.upgrade import render_upgrade
+
+        return render_upgrade(self, width=max(width or screen_width(), TABLE_WIDTH))
+
+    def __repr__(self) -> str:
+        goes_on = "goes on as it stands" if self.harmless else "does not go on as it stands"
+        return f"<VersionsCompared: {self.engine} {self.old} to {self.new}, the command {goes_on}>"
+
+    __str__ = Shown.__str__

@@ -1,0 +1,130 @@
+"""One serving plan judged, or the best ones searched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from trilemma.ask.answers import Answer
+from trilemma.ask.nouns import cluster_of, counts, engine_of, engines_of, model_of, weights_of, workload_of
+from trilemma.ask.options import fields_of
+from trilemma.ask.profiles import using
+from trilemma.errors import InputError
+from trilemma.hardware.accelerator import Accelerator
+from trilemma.plans import Plan, ServeOptions
+from trilemma.quantities import GIB
+from trilemma.question import Question
+
+if TYPE_CHECKING:
+    from trilemma.ask.compared import CardsCompared
+    from trilemma.ask.searched import ServingPlans
+    from trilemma.hardware.cluster import Cluster
+    from trilemma.search.search import SearchResult
+    from trilemma.workloads import Serving
+
+#: Plans that a search may show, and cards that a comparison may set side by side.
+_MOST_SHOWN, _MOST_CARDS = 100, 16
+
+
+def one_plan(model: Any, gpu: Any, options: SimpleNamespace, *, plan: Plan | None, workload: Serving | None) -> Answer:
+    """One plan in full, and where it does not start, the changes with which it would; ``plan`` and ``workload`` take the
+    place of the options that make them."""
+    cluster = cluster_of(gpu, options, mixed=True)
+    weights = weights_of(model, cluster.accelerator, precision=options.precision, models=options.models)
+    load = workload or workload_of(options)
+    if plan is None:
+        plan, cluster = engines_of(gpu, options, cluster, context=load.longest_request, quantization=weights.on_load)
+    free_bytes = None if options.free_gib is None else options.free_gib * GIB
+    return judged(weights.asked(cluster=cluster, workload=load, plan=plan, free_bytes=free_bytes))
+
+
+def judged(question: Question[Serving, Plan]) -> Answer:
+    """The answer to one question, with remedies where its plan does not start."""
+    from trilemma.estimate.serving import estimate
+    from trilemma.search.answer import with_remedies
+
+    return Answer.of(with_remedies(estimate(question)))
+
+
+def search(model: Any, gpu: Any, options: SimpleNamespace, *, workload: Serving | None) -> ServingPlans:
+    """The best plans of all layouts, precisions and loads; the number of GPUs is searched too where ``gpu`` counts none."""
+    from trilemma.ask.searched import ServingPlans
+    from trilemma.search import Fixed, search_serving
+
+    if not 1 <= options.top <= _MOST_SHOWN:
+        raise InputError(f"`top` {options.top} is out of range; give 1 to {_MOST_SHOWN}")
+    named = model_of(model, options.models)
+    free = not counts(gpu) and not options.nodes
+    cluster = cluster_of(gpu, options)
+    if free:
+        cluster = _node_of(gpu, cluster, options)
+    load, engine = workload or workload_of(options), engine_of(options.engine)
+    fixed = Fixed(
+        tp=options.tp, pp=options.pp, dp=options.dp, expert_parallel=options.ep,
+        options=ServeOptions(**fields_of("engine", options)),
+    )  # fmt: skip
+
+    def again(asked: Serving, front: int) -> SearchResult:
+        with using(options.profile):
+            return search_serving(
+                named, cluster, asked, top=options.top, fixed=fixed, precision=options.precision, front=front,
+                kv_dtype=options.kv_dtype, engine=engine, pools=options.pools, free=free, confidence=options.confidence,
+            )  # fmt: skip
+
+    result = again(load, options.front)
+    nearest = None
+    if not result.plans:
+        from trilemma.search.nearest import nearest_miss
+
+        nearest = Answer.of(nearest_miss(named, cluster, load, fixed=fixed, engine=engine))
+    return ServingPlans(
+        model=named,
+        cluster=cluster,
+        result=result,
+        plans=tuple(Answer.of(found.estimate) for found in result.plans),
+        nearest=nearest,
+        search=again,
+        explanation=_explanation(cluster, result),
+    )
+
+
+def side_by_side(
+    model: Any, gpus: Sequence[Any], options: SimpleNamespace, *, workload: Serving | None
+) -> CardsCompared:
+    """Each of ``gpus`` with its best plan for one load."""
+    from trilemma.ask.compared import CardsCompared
+    from trilemma.search.compare import compare
+
+    if len(gpus) > _MOST_CARDS:
+        raise InputError(f"{len(gpus)} `gpu` are too many to compare; give at most {_MOST_CARDS}")
+    return CardsCompared.of(
+        compare(
+            model_of(model, options.models),
+            [cluster_of(gpu, options) for gpu in gpus],
+            workload or workload_of(options),
+            precision=options.precision,
+            kv_dtype=options.kv_dtype,
+            engine=engine_of(options.engine),
+        )
+    )
+
+
+def _node_of(gpu: Any, cluster: Cluster, options: SimpleNamespace) -> Cluster:
+    """A node of such cards, the most that an engine is given before it spans several."""
+    many = options.gpus_per_node or cluster.accelerator.gpus_per_node
+    if isinstance(gpu, Accelerator):
+        return replace(cluster, gpus=many, gpus_per_node=many)
+    return cluster_of(f"{gpu}:{many}", options)
+
+
+def _explanation(cluster: Cluster, result: SearchResult) -> tuple[str, ...]:
+    from trilemma.engines import canonical
+    from trilemma.timing import Machine, model_work, speed_explanation
+
+    if not result.plans:
+        return ()
+    best = result.plans[0]
+    work = model_work(best.precision.model, cluster.accelerator)
+    return speed_explanation(work, Machine.serving(cluster, work=work, engine=canonical(best.plan.engine.name)))

@@ -1,0 +1,218 @@
+"""One training plan judged, or the best ones searched."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from trilemma.ask.answers import Answer
+from trilemma.ask.nouns import cluster_of, model_of
+from trilemma.ask.options import fields_of
+from trilemma.ask.reading import number
+from trilemma.ask.training_options import TRAINING
+from trilemma.errors import InputError, UnknownName, shorten
+from trilemma.plans.training import Offload, Recompute, TrainingPlan
+from trilemma.quantities import parse_count
+from trilemma.question import Question
+from trilemma.workloads import TrainingWorkload
+
+if TYPE_CHECKING:
+    from trilemma.ask.searched import TrainingPlans
+    from trilemma.hardware.cluster import Cluster
+    from trilemma.models.architecture import Model
+    from trilemma.plans.training import Implementation, Schedule
+    from trilemma.search.training_space import Settled
+
+#: Plans that a search may show.
+_MOST_SHOWN = 100
+#: What ``offload`` takes: where each part of the state goes.
+_OFFLOADS = ("none", "optimizer", "activations", "weights")
+_UNITS = {"t": 1e12, "b": 1e9}
+#: ``engine`` → implementation; frameworks whose commands are read.
+_IMPLEMENTATIONS: dict[str, Implementation] = {
+    "megatron": "megatron", "megatron-lm": "megatron", "megatron-core": "megatron", "torchtitan": "torchtitan",
+    "fsdp": "torchtitan", "fsdp2": "torchtitan", "deepspeed": "deepspeed", "accelerate": "accelerate",
+    "transformers": "transformers", "axolotl": "axolotl",
+}  # fmt: skip
+
+
+def one_plan(
+    model: Any, gpu: Any, options: SimpleNamespace, *, plan: TrainingPlan | None, workload: TrainingWorkload | None
+) -> Answer:
+    """One training plan in full; what is not settled is the implementation's plainest."""
+    from trilemma.search.training_single import single_training_plan
+
+    named, cluster, load, settled = _asked(model, gpu, options, workload)
+    plan = plan or single_training_plan(named, cluster.accelerator, load, settled, gpus=cluster.gpus)
+    return judged(Question(model=named, cluster=cluster, workload=load, plan=plan))
+
+
+def judged(question: Question[TrainingWorkload, TrainingPlan]) -> Answer:
+    """The answer to one question, with remedies where its plan does not fit."""
+    from trilemma.estimate.training import estimate_training
+    from trilemma.search.training_remedies import with_training_remedies
+
+    answer = estimate_training(question)
+    return Answer.of(
+        with_training_remedies(
+            answer, model=question.model, cluster=question.cluster, workload=question.workload, plan=question.plan
+        )
+    )
+
+
+def search(model: Any, gpu: Any, options: SimpleNamespace, *, workload: TrainingWorkload | None) -> TrainingPlans:
+    """The best training plans of all layouts, and what follows from them."""
+    from trilemma.ask.searched import TrainingPlans
+    from trilemma.estimate.training_price import priced
+    from trilemma.search.techniques import techniques
+    from trilemma.search.training import search_training
+    from trilemma.search.training_questions import least_gpus, sensitivity, waterfall
+
+    if not 1 <= options.top <= _MOST_SHOWN:
+        raise InputError(f"`top` {options.top} is out of range; give 1 to {_MOST_SHOWN}")
+    named, cluster, load, settled = _asked(model, gpu, options, workload)
+    found = search_training(named, cluster, load, settled=settled, top=options.top)
+    plans = tuple(_estimated(named, cluster, load, one.plan) for one in found.plans)
+    nearest = None
+    if not plans and found.table.nearest is not None:
+        nearest = _estimated(named, cluster, load, found.table.nearest)
+    best = found.plans[0].plan if plans else None
+    return TrainingPlans(
+        model=named,
+        cluster=cluster,
+        workload=load,
+        search=found,
+        plans=plans,
+        nearest=nearest,
+        gains=sensitivity(named, cluster, load, found),
+        least=least_gpus(named, cluster, load, settled),
+        waterfall=tuple(waterfall(named, cluster, load, found)),
+        techniques=()
+        if best is None
+        else tuple(techniques(named, cluster, best, load, priced(named, cluster, best, load)[1])),
+    )
+
+
+def _estimated(model: Model, cluster: Cluster, workload: TrainingWorkload, plan: TrainingPlan) -> Answer:
+    from trilemma.estimate.training import estimate_training
+
+    return Answer.of(
+        estimate_training(Question(model=model, cluster=cluster, workload=workload, plan=plan))
+    )  # fmt: skip
+
+
+def _asked(
+    model: Any, gpu: Any, options: SimpleNamespace, workload: TrainingWorkload | None
+) -> tuple[Model, Cluster, TrainingWorkload, Settled]:
+    named = model_of(model, options.models)
+    return named, cluster_of(gpu, options), workload or training_workload_of(options), settled_of(options)
+
+
+def training_workload_of(options: SimpleNamespace) -> TrainingWorkload:
+    """The training load of the options."""
+    if options.seq is None:
+        raise InputError("training needs `train` SEQ, such as `train` 8192")
+    if options.global_batch is None:
+        raise InputError("training needs `global_batch` B, such as `global_batch` 512 (sequences of an optimizer step)")
+    rank = options.rank if options.rank is not None else 16
+    return TrainingWorkload(
+        seq=options.seq,
+        global_batch=options.global_batch,
+        method=options.method,
+        rank=rank if options.method != "full" else 0,
+        targets=_parts(options.targets),
+        tokens=_tokens(options.tokens),
+    )
+
+
+def settled_of(options: SimpleNamespace) -> Settled:
+    """What the options settle, checked; names that are not known raise `UnknownName`."""
+    from typing import get_args
+
+    from trilemma.plans.recipes import optimizer, recipe
+    from trilemma.plans.training import Schedule as Schedules
+    from trilemma.search.training_space import Settled
+
+    engine = options.engine or ("megatron" if options.method == "full" else "transformers")
+    implementation, version = implementation_of(engine)
+    schedule: Schedule | None = options.schedule
+    if schedule is not None and schedule not in get_args(Schedules):
+        raise UnknownName("schedule", schedule, get_args(Schedules), hint=f"known: {', '.join(get_args(Schedules))}")
+    recipes = _parts(options.precision)
+    for name in recipes:
+        recipe(name)
+    if options.optimizer is not None:
+        optimizer(options.optimizer)
+    return Settled(
+        **fields_of("degree", options, TRAINING),
+        micro_batch=options.micro_batch,
+        zero=options.zero,
+        sp=options.sp,
+        recompute=recompute_of(options.recompute),
+        schedule=schedule,
+        recipes=recipes,
+        optimizer=options.optimizer,
+        offload=offload_of(options.offload),
+        implementation=implementation,
+        version=version,
+    )
+
+
+def implementation_of(text: str) -> tuple[Implementation, str | None]:
+    """``torchtitan@0.3`` → its implementation and version. Raises `UnknownName`."""
+    name, _, version = text.partition("@")
+    found = _IMPLEMENTATIONS.get(name.strip().lower())
+    if found is None:
+        raise UnknownName("training engine", name, _IMPLEMENTATIONS, hint=f"known: {', '.join(_IMPLEMENTATIONS)}")
+    return found, version or None
+
+
+def recompute_of(given: Any) -> Recompute | None:
+    """``none``, ``full``, ``full:4`` (layers a stage), ``selective``, ``selective:core_attn,mlp``, ``op``."""
+    if given is None or isinstance(given, Recompute):
+        return given
+    text = str(given)
+    mode, _, rest = text.partition(":")
+    if mode == "full" and rest:
+        if not rest.isdigit():
+            raise InputError(f"`recompute` {shorten(text)!r}: full takes a number of layers, such as full:4")
+        return Recompute(mode="full", layers=int(rest))
+    parts = tuple(part for part in rest.split(",") if part)
+    return Recompute(mode=mode, parts=parts)  # type: ignore[arg-type]  # checked at construction
+
+
+def offload_of(given: Any) -> Offload | None:
+    """``optimizer``, ``optimizer=0.5,activations``, ``none``."""
+    if given is None or isinstance(given, Offload):
+        return given
+    shares: dict[str, float] = {}
+    for part in str(given).split(","):
+        name, sign, share = part.strip().partition("=")
+        if name not in _OFFLOADS:
+            raise InputError(f"`offload` {shorten(name)!r} is not known; use {', '.join(_OFFLOADS)}")
+        if name == "none":
+            continue
+        try:
+            shares[name] = number(share) if sign else 1.0
+        except InputError as error:
+            raise InputError(f"`offload` {name}: {error}") from None
+    return Offload(**shares)
+
+
+def _tokens(given: Any) -> float | None:
+    """``15T``, ``300B`` or a number: tokens of the run."""
+    if given is None:
+        return None
+    text = str(given).strip()
+    unit = _UNITS.get(text[-1:].lower())
+    try:
+        if unit:
+            return number(text[:-1]) * unit
+    except InputError as error:
+        raise InputError(f"`tokens` {shorten(text)!r}: {error}; give a length such as 15T or 300B") from None
+    return number(given) if isinstance(given, int | float) else float(parse_count(text, what="`tokens`", decimal=True))
+
+
+def _parts(given: Any) -> tuple[str, ...]:
+    parts = (given or "").split(",") if given is None or isinstance(given, str) else given
+    return tuple(part.strip() for part in parts if part.strip())

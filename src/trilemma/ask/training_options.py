@@ -1,0 +1,52 @@
+"""Every option of training, declared once, as those of serving in `trilemma.ask.options`."""
+
+from __future__ import annotations
+
+from trilemma.ask.options import FIT, GPUS, PLAN, Option
+from trilemma.ask.reading import as_given, free_gib, text, whole_number, word
+
+#: The question of one training plan, and that of the best ones.
+_BOTH = (FIT, PLAN)
+
+
+def _settled(name: str, help_: str, **more: object) -> Option:
+    return Option(name=name, help=help_, of=_BOTH, group="layout", **more)  # type: ignore[arg-type]
+
+
+TRAINING: tuple[Option, ...] = (
+    Option(name="models", of=_BOTH, read=text, metavar="DIR", help="look hub ids up as DIR/<org>--<name>/config.json first"),
+    *GPUS,
+    Option(name="seq", of=_BOTH, read=whole_number, metavar="SEQ", group="training", aliases=("train",),
+           help="tokens of a sequence"),
+    Option(name="global_batch", of=_BOTH, read=whole_number, metavar="B", group="training",
+           help="sequences of an optimizer step"),
+    Option(name="tokens", of=_BOTH, read=as_given, metavar="N", group="training",
+           help="length of the run, such as 15T: days and dollars of it"),
+    Option(name="method", of=_BOTH, read=text, group="training", default="full",
+           choices=("full", "lora", "qlora", "dora"), help="what is trained"),
+    Option(name="rank", of=_BOTH, read=whole_number, metavar="R", group="training",
+           help="rank of the adapters (default 16)"),
+    Option(name="targets", of=_BOTH, read=as_given, metavar="NAME[,…]", group="training",
+           help="layers with adapters (default: every linear layer)"),
+    _settled("tp", "tensor parallel", read=whole_number, metavar="N", noun="degree"),
+    _settled("pp", "pipeline parallel", read=whole_number, metavar="N", noun="degree"),
+    _settled("vpp", "model chunks of each pipeline stage", read=whole_number, metavar="N", noun="degree"),
+    _settled("dp", "data parallel replicas", read=whole_number, metavar="N", noun="degree"),
+    _settled("ep", "expert parallel: ranks over which whole experts are spread", read=whole_number, metavar="N",
+             noun="degree"),
+    _settled("cp", "context parallel: ranks over which a sequence is cut", read=whole_number, metavar="N",
+             noun="degree"),
+    _settled("micro_batch", "sequences of one pass of one replica", read=whole_number, metavar="N"),
+    _settled("sp", "sequence parallel beside tp", maybe=True),
+    _settled("zero", "sharded: 1 optimizer, 2 gradients, 3 weights (FSDP)", read=as_given, choices=(0, 1, 2, 3)),
+    _settled("recompute", "what backward computes again; parts as selective:core_attn,mlp, layers as full:4",
+             metavar="none|selective|full"),
+    _settled("optimizer", "adamw, adamw-8bit, adafactor, muon, sgd, …", read=text, metavar="NAME"),
+    _settled("schedule", "1f1b, interleaved, gpipe, zb-h1, zbv, dualpipe, …", read=text, metavar="NAME"),
+    _settled("offload", "optimizer, activations or weights kept on the host", metavar="PART[=SHARE][,…]"),
+    _settled("host_memory", "memory of a node's host, which holds what is offloaded", read=free_gib, metavar="GIB"),
+    _settled("precision", "bf16, fp8, mxfp8, nvfp4, fsdp, amp, pure-bf16, …", read=word, metavar="RECIPE[,…]"),
+    _settled("engine", "megatron (default of full training), transformers (of adapters), torchtitan, deepspeed, …",
+             read=text, metavar="NAME[@VERSION]"),
+    Option(name="top", of=(PLAN,), read=whole_number, metavar="N", default=5, help="plans to show (default 5)"),
+)  # fmt: skip
