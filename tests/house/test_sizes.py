@@ -14,11 +14,11 @@ MOST_LINES_OF_A_FUNCTION = 80
 MOST_PATHS = 25
 #: Lines of modules beyond the limit. An entry may fall or go, never rise.
 LONG_MODULES = {
-    "cli/arguments.py": 334, "cli/export.py": 320, "commands/flags.py": 367, "engines/extract.py": 324,
+    "cli/export.py": 320, "commands/flags.py": 367, "engines/extract.py": 324,
     "engines/megatron/read.py": 363, "engines/sglang/budget.py": 328, "measured/serving/memory/question.py": 365,
     "measured/training/question.py": 374, "memory/training_moments.py": 355, "precision/plan.py": 313,
     "precision/sensitivity.py": 310, "precision/watch/watch.py": 320, "report/contract.py": 336, "report/plans.py": 313,
-    "search/search.py": 318, "search/space.py": 317, "search/training_space.py": 367, "timing/forward_pass.py": 357,
+    "search/space.py": 317, "search/training_space.py": 367, "timing/forward_pass.py": 357,
     "timing/training_loads.py": 391, "timing/training_step.py": 347,
 }  # fmt: skip
 #: Lines of functions beyond the limit, by module.

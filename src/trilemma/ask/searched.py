@@ -13,7 +13,7 @@ from trilemma.models.architecture import Model
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trilemma.search.search import SearchResult
+    from trilemma.search.result import SearchResult
     from trilemma.search.techniques import Technique
     from trilemma.search.training import TrainingSearch
     from trilemma.search.training_questions import Gain, LeastGpus, WaterfallStep

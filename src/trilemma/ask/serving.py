@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trilemma.ask.compared import CardsCompared
     from trilemma.ask.searched import ServingPlans
     from trilemma.hardware.cluster import Cluster
-    from trilemma.search.search import SearchResult
+    from trilemma.search.result import SearchResult
     from trilemma.workloads import Serving
 
 #: Plans that a search may show, and cards that a comparison may set side by side.

@@ -17,7 +17,7 @@ from trilemma.intervals import Interval
 from trilemma.memory.ledger import Line
 
 if TYPE_CHECKING:
-    from trilemma.search.search import SearchResult
+    from trilemma.search.result import SearchResult
 
 ESTIMATE_SCHEMA = "trilemma/estimate@1"
 PLANS_SCHEMA = "trilemma/plans@1"

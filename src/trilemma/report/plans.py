@@ -13,7 +13,7 @@ from trilemma.quantities import arrivals, counted, show_count
 from trilemma.report.tables import render_table
 from trilemma.search.found import Found
 from trilemma.search.quality import cache_quality
-from trilemma.search.search import SearchResult
+from trilemma.search.result import SearchResult
 from trilemma.search.space import AS_PUBLISHED
 from trilemma.workloads import Serving
 

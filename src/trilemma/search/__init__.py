@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trilemma.search.found import Found
     from trilemma.search.pareto import pareto_front
-    from trilemma.search.search import SearchResult, search_serving
+    from trilemma.search.result import SearchResult
+    from trilemma.search.search import search_serving
     from trilemma.search.space import Fixed, Precision
 
 __all__ = ["Fixed", "Found", "Precision", "SearchResult", "pareto_front", "search_serving"]
 
-_HOMES = {"Found": "found", "Fixed": "space", "Precision": "space", "pareto_front": "pareto"}
+_HOMES = {"Found": "found", "Fixed": "space", "Precision": "space", "SearchResult": "result", "pareto_front": "pareto"}
 
 
 def __getattr__(name: str) -> Any:

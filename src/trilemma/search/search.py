@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,61 +18,15 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans import EngineRef
 from trilemma.quantities import counted
-from trilemma.search.found import Found, FrontPoint, found_of, point_of, pools_of
+from trilemma.search.found import found_of, point_of, pools_of
 from trilemma.search.pareto import pareto_front
 from trilemma.search.question import Choice, PoolsAsked, SearchQuestion, Space
+from trilemma.search.result import SearchResult, worse_than_shown
 from trilemma.search.space import NODES, Fixed, engine_layouts, kv_dtypes, layouts, precisions, slots_tried
 from trilemma.search.table import PlanTable, plan_table
 from trilemma.search.targets import misses, overshoot
 from trilemma.timing.coefficients import spec_sheet
 from trilemma.workloads import Serving
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SearchResult:
-    """Plans best first, then further members of the Pareto front of tokens/s/GPU against tokens/s/user.
-
-    ``best`` of ``plans`` answer the question; the rest only widen the view. ``pareto`` are indices into ``plans`` of those
-    on the front, ``front`` is the front in brief. ``meets_targets`` is False when no plan meets them: then the nearest
-    misses are shown. ``rejected`` counts, by why, the plans that were searched and are not shown. ``free`` says that the
-    number of GPUs was searched; ``cheapest`` of ``plans`` makes the most tokens for each GPU then.
-    """
-
-    workload: Serving
-    plans: tuple[Found, ...]
-    best: int
-    pareto: tuple[int, ...]
-    front: tuple[FrontPoint, ...]
-    searched: int
-    legal: int
-    fitting: int
-    meets_targets: bool
-    rejected: Mapping[str, int]
-    assumed: tuple[str, ...]
-    seconds: float
-    free: bool = False
-    confidence: float | None = None
-    cheapest: int | None = None
-
-    def without_front(self) -> SearchResult:
-        """The result without the plans of the front that are not among the best: they count among those that lost."""
-        more = len(self.plans) - self.best
-        if not more:
-            return self
-        rejected = Counter(self.rejected)
-        rejected[_worse(self.workload, free=self.free)] += more if self.meets_targets else 0
-        return replace(
-            self,
-            plans=self.plans[: self.best],
-            pareto=tuple(at for at in self.pareto if at < self.best),
-            rejected={why: count for why, count in rejected.most_common() if count > 0},
-        )
-
-    @property
-    def least_gpus(self) -> int | None:
-        """The fewest GPUs that carry a stated load within the targets, where their number was searched."""
-        stated = self.workload.concurrency is not None or self.workload.rate is not None
-        return self.plans[0].gpus if self.free and stated and self.meets_targets else None
 
 
 def search_serving(
@@ -119,7 +73,7 @@ def search_serving(
     extra = _spread(table, [row for row in front_rows if row not in chosen], front)
     plans = tuple(found_of(table, row, question) for row in (*chosen, *extra))
     left = tally.worse + int(meets.sum() if meets.any() else 0) - sum(bool(meets[found.row]) for found in plans)
-    rejected[_worse(workload, free=free)] += left
+    rejected[worse_than_shown(workload, free=free)] += left
     per_gpu = np.array([table.per_gpu[row] for row in chosen])
     return SearchResult(
         workload=workload,
@@ -138,13 +92,6 @@ def search_serving(
         confidence=confidence,
         cheapest=int(np.argmax(per_gpu > per_gpu.max() * (1 - 1e-9))) if free and meets.any() else None,
     )
-
-
-def _worse(workload: Serving, *, free: bool) -> str:
-    """Why plans that meet the targets are not shown."""
-    if free and (workload.concurrency is not None or workload.rate is not None):
-        return "more GPUs than a plan shown"
-    return f"{'fewer tokens per second and GPU' if workload.rate is None else 'slower answers'} than a plan shown"
 
 
 def choices_of(

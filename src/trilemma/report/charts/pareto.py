@@ -28,7 +28,7 @@ from trilemma.report.charts.theme import (
 from trilemma.report.plans import load_words, nothing_found, search_title, weights_words
 from trilemma.search.found import Found
 from trilemma.search.pareto import pareto_front
-from trilemma.search.search import SearchResult
+from trilemma.search.result import SearchResult
 
 #: Pixels: height of the picture, and diameter of a plan's disc.
 _HEIGHT, _DISC = 380, 18
