@@ -81,8 +81,11 @@ def _models_folder(name: str, models_dir: str | None) -> Path | None:
         raise InputError(f"--models {shorten(models_dir)} is no folder; give one that holds <org>--<name>/config.json")
     wanted = name.replace("/", "--")
     exact = base / wanted
-    if (exact / "config.json").is_file():
-        return exact
+    try:
+        if (exact / "config.json").is_file():
+            return exact
+    except OSError:  # longer than a file's name may be
+        return None
     for folder in _folders(base):
         if folder.lower() == wanted.lower() and (base / folder / "config.json").is_file():
             return base / folder

@@ -242,8 +242,12 @@ def test_the_rows_own_memory_total_beats_the_catalogue(tmp_path: Path, capsys: p
     assert predicted_less == pytest.approx(lost_gib, rel=0.01)
 
 
-def test_hostile_cells_are_bounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cells = {"model": "a/" + "x" * 60_000, "other_flags": "=" * 60_000}
+@pytest.mark.parametrize("length", [300, 60_000])
+def test_hostile_cells_are_bounded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    monkeypatch.setenv("TRILEMMA_MODELS", str(tmp_path))
+    cells = {"model": "a/" + "x" * length, "other_flags": "=" * 60_000}
     code, out, _ = run(capsys, str(changed(tmp_path, **cells)), "--json")
     assert code == 0
     assert len(json.loads(out)["skipped"][0]["why"]) < 500
