@@ -10,7 +10,7 @@ import trilemma
 from trilemma import engines
 from trilemma.commands.flags import FlagTable
 from trilemma.data.digest import DATA
-from trilemma.data.plain_toml import read_data
+from trilemma.data.files import read_data
 from trilemma.engines.deployment.facts import of_engine
 from trilemma.engines.traits import every, those
 
@@ -52,7 +52,7 @@ def test_known_traits() -> None:
 
 
 def test_a_table_read_alone_is_what_the_whole_file_holds() -> None:
-    from trilemma.data.plain_toml import read_table
+    from trilemma.data.files import read_table
 
     for one in every().values():
         whole = read_data(f"engines/{one.package}.toml")

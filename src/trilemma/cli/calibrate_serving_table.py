@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--source", required=True, metavar="TEXT", help="where the figures come from, kept in the file")
     parser.add_argument("--as-of", required=True, metavar="DATE", help="day of the figures, such as 2026-11-29")
-    parser.add_argument("-o", "--output", required=True, metavar="FILE.toml", help="file to write")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE.json", help="file to write")
     parser.add_argument("--fresh", action="store_true", help="start from the spec sheet, not from the shipped terms")
 
 
@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from trilemma.errors import InputError, shorten
     from trilemma.measured.selection import parse_condition, select
-    from trilemma.measured.serving.speed.document import to_toml
+    from trilemma.measured.serving.speed.document import to_text
     from trilemma.measured.serving.speed.refit import fit_rows
     from trilemma.measured.tables import read_table
     from trilemma.timing import serving_terms
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     rows = select(table.rows, [parse_condition(text, table.columns) for text in arguments.where])
     start = None if arguments.fresh else serving_terms.shipped()
     terms = fit_rows(rows, models_dir=arguments.models, source=arguments.source, start=start)
-    text = to_toml(terms, serving_terms.priors(), as_of=as_of.isoformat(), made_by="trilemma calibrate serving-table")
+    text = to_text(terms, serving_terms.priors(), as_of=as_of.isoformat(), made_by="trilemma calibrate serving-table")
     try:
         Path(arguments.output).write_text(text, encoding="utf-8")
     except OSError as error:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
-from trilemma.data.digest import DATA
-from trilemma.data.plain_toml import loads
+from trilemma.data.files import read_data
 from trilemma.errors import InputError, shorten
 from trilemma.versions import Version, padded, parse_version
 
@@ -26,7 +25,6 @@ _LETTERS = {
 }  # fmt: skip
 _COUNT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)([kKmMgGtT])")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
-_LINE = re.compile(r'^("([^"]+)" = \{.*)$', re.MULTILINE)
 #: Shortest and longest flags in which a slip is looked for; below, other flags are as near as the one that was meant.
 _SLIP_FROM, _SLIP_TO = 5, 64
 _TRUE, _FALSE = frozenset(("true", "1", "yes", "on")), frozenset(("false", "0", "no", "off"))
@@ -169,42 +167,37 @@ def edits(one: str, other: str) -> int:
 
 
 class Rows(Mapping[str, Flag]):
-    """Flag by name, each read from its line of the data file when it is first asked for: a command sets few of hundreds."""
+    """Flag by name, each made of its row when it is first asked for: a command sets few of hundreds."""
 
-    def __init__(self, lines: Mapping[str, str], versions: Sequence[Version]) -> None:
-        self._lines, self._versions = lines, versions
+    def __init__(self, rows: Mapping[str, Mapping[str, Any]], versions: Sequence[Version]) -> None:
+        self._rows, self._versions = rows, versions
         self._read: dict[str, Flag] = {}
 
     def __getitem__(self, name: str) -> Flag:
         if name not in self._read:
-            self._read[name] = _flag(name, loads(self._lines[name])[name], self._versions)
+            self._read[name] = _flag(name, self._rows[name], self._versions)
         return self._read[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._lines
+        return name in self._rows
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._lines)
+        return iter(self._rows)
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._rows)
 
     def with_key(self, key: str) -> Iterator[Flag]:
-        """The flags whose line states ``key``."""
-        return (self[name] for name, line in self._lines.items() if f" {key} = " in line)
+        """The flags whose row states ``key``."""
+        return (self[name] for name, row in self._rows.items() if key in row)
 
 
 @cache
 def read_table(file: str, engine: str, **rules: bool) -> FlagTable:
-    """The table in ``data/engines/<file>``, read once; ``rules`` are the switches of `FlagTable`.
-
-    The file has the facts of the table first, then under ``[flags]`` one flag a line.
-    """
-    head, _, body = (DATA / "engines" / file).read_text(encoding="utf-8").partition("\n[flags]\n")
-    body, _, _ = body.partition("\n[")
-    data = loads(head)
+    """The table in ``data/engines/<file>``, read once; ``rules`` are the switches of `FlagTable`."""
+    data = read_data(f"engines/{file}")
     versions = tuple(padded(parse_version(version, engine=engine)) for version in data["versions"])
-    flags = Rows({name: line for line, name in _LINE.findall(body)}, versions)
+    flags = Rows(data["flags"], versions)
     shorts = {short: flag for flag in flags.with_key("short") for short in flag.short}
     negatives = {short: flag for flag in flags.with_key("negative") for short in flag.negative}
     return FlagTable(

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any, TypeAlias
 
-from trilemma.data.plain_toml import read_data
+from trilemma.data.files import read_data
 from trilemma.versions import Version, padded, parse_version
 
 #: Table → the rows of it in order, as the files have them.

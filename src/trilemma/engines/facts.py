@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
 
-from trilemma.data.plain_toml import read_data
+from trilemma.data.files import read_data
 from trilemma.engines import coefficients
 from trilemma.engines.coefficients import Coefficients
 from trilemma.errors import Caution, InputError, shorten

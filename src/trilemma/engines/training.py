@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, cast
 
-from trilemma.data.digest import DATA
-from trilemma.data.plain_toml import read_data
+from trilemma.data.files import read_data
 from trilemma.errors import Caution, InputError, nearest, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import Model
@@ -73,7 +71,7 @@ def check_training_vendor(accelerator: Accelerator) -> None:
 @cache
 def framework_facts(name: str) -> Mapping[str, Any]:
     """The data file ``engines/{name}.toml``: known flags or keys with their source."""
-    return tomllib.loads((DATA / "engines" / f"{name}.toml").read_text(encoding="utf-8"))
+    return read_data(f"engines/{name}.toml")
 
 
 def unknown_caution(unknown: Iterable[str], known: Iterable[str], *, where: str) -> tuple[Caution, ...]:

@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from trilemma.data.digest import DATA
-from trilemma.data.plain_toml import read_table
+from trilemma.data.files import read_table
 from trilemma.errors import InputError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from trilemma.data.plain_toml import read_data
+from trilemma.data.files import read_data
 from trilemma.errors import InputError, UnknownName, shorten
 from trilemma.formats.formats import Format
 

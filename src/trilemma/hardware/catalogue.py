@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from trilemma.data.plain_toml import loads
 from trilemma.errors import Caution, InputError, UnknownName, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.names import Spelling, plain, spell, unmatched_words
@@ -134,7 +134,7 @@ def _load(path: Path) -> Accelerator:
 
 def _read_entry(path: Path) -> _Entry:
     """Only the keys before the first table are parsed: names stand there, and the whole catalogue is many files."""
-    head = loads(read_text(path).split("\n[", 1)[0])
+    head = tomllib.loads(read_text(path).split("\n[", 1)[0])
     names = (path.stem, head["name"], *head.get("aliases", ()))
     return _Entry(
         id=path.stem,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime
 import re
-import tomllib
 from functools import cache
-from importlib.resources import files
 
 import numpy as np
+
+from trilemma.data.files import read_data
 
 _ISSUE = re.compile(r"github\.com/vllm-project/vllm/(?:issues|pull)/([0-9]{1,7})")
 _DATE = re.compile(r"(20[0-9]{2})-([0-9]{2})(?:-([0-9]{2}))?")
@@ -41,6 +41,6 @@ def date_of_vllm_issue(text: str) -> tuple[int, datetime.date] | None:
 
 @cache
 def _dated_issues() -> tuple[list[int], list[int]]:
-    facts = tomllib.loads(files("trilemma.data").joinpath("validation/vllm_issue_dates.toml").read_text("utf-8"))
+    facts = read_data("validation/vllm_issue_dates.toml")
     dated = sorted((int(number), day.toordinal()) for number, day in facts["dates"].items())
     return [number for number, _ in dated], [day for _, day in dated]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from trilemma.data.digest import DATA
+from trilemma.data.files import read_data
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +46,7 @@ class Traits:
 @cache
 def coefficients() -> dict[str, Any]:
     """The whole file of training memory coefficients."""
-    return tomllib.loads((DATA / "coefficients" / "training_memory.toml").read_text(encoding="utf-8"))
+    return read_data("coefficients/training_memory.toml")
 
 
 @cache

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 import struct
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +17,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from trilemma.data.digest import DATA
+from trilemma.data.files import read_data
 from trilemma.errors import InputError, shorten
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
@@ -234,7 +233,7 @@ def hub_name(name: str) -> str:
 
 @cache
 def _facts() -> dict[str, Any]:
-    return tomllib.loads((DATA / "models" / "gguf.toml").read_text(encoding="utf-8"))
+    return read_data("models/gguf.toml")
 
 
 @cache

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trilemma.data.digest import DATA
+from trilemma.data.files import read_data
 from trilemma.errors import InputError, shorten
 from trilemma.models.architecture import Model, Quantization
 from trilemma.models.gguf_file import GgufHeader, files_of, hub_name, read_header
@@ -153,4 +152,4 @@ def _quantization(stored: list[StoredTensor]) -> Quantization | None:
 
 @cache
 def _facts() -> dict[str, Any]:
-    return tomllib.loads((DATA / "models" / "gguf.toml").read_text(encoding="utf-8"))
+    return read_data("models/gguf.toml")

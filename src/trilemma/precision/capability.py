@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from trilemma.data.digest import DATA
+from trilemma.data.files import read_data
 from trilemma.formats.formats import Format
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.precision.plan import PrecisionPlan
@@ -91,5 +90,5 @@ def _has(row: dict[str, Any], accelerator: Accelerator) -> bool:
 
 @cache
 def _rows() -> tuple[dict[str, Any], ...]:
-    document = tomllib.loads((DATA / "precision" / "kernels.toml").read_text(encoding="utf-8"))
+    document = read_data("precision/kernels.toml")
     return tuple(document["weight_only"])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trilemma.data.digest import DATA
+from trilemma.data.files import read_data
 from trilemma.errors import InputError, shorten
 
 if TYPE_CHECKING:
@@ -70,5 +69,5 @@ def candidates(stated: str | None, *, engine: str = "default") -> Sequence[str]:
 
 @cache
 def _sets() -> dict[str, Any]:
-    document = tomllib.loads((DATA / "precision" / "candidates.toml").read_text(encoding="utf-8"))
+    document = read_data("precision/candidates.toml")
     return dict(document["sets"])

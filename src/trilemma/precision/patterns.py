@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from trilemma.data.digest import DATA
+from trilemma.data.files import read_data
 from trilemma.errors import InputError, shorten
 from trilemma.models.architecture import Model, Tensor
 from trilemma.models.quantized.patterns import matcher, read_patterns
@@ -153,5 +152,5 @@ def _name(part: str, layer: int | None, role: str) -> str:
 
 @cache
 def _fused() -> Mapping[str, str]:
-    document = tomllib.loads((DATA / "precision" / "presets.toml").read_text(encoding="utf-8"))
+    document = read_data("precision/presets.toml")
     return {role: row["group"] for row in document["fused"] for role in row["roles"]}

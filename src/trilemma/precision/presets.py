@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trilemma.data.digest import DATA
+from trilemma.data.files import read_data
 from trilemma.errors import InputError, UnknownName, shorten
 from trilemma.models.architecture import Model
 from trilemma.precision.patterns import OWN, read_rules
@@ -108,4 +108,4 @@ def _find(name: str) -> tuple[str, Mapping[str, Any]]:
 
 @cache
 def _document() -> dict[str, Any]:
-    return tomllib.loads((DATA / "precision" / "presets.toml").read_text(encoding="utf-8"))
+    return read_data("precision/presets.toml")

@@ -7,13 +7,12 @@ estimates of the same plan, so that the parts that stay in 16 bits bound the gai
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from trilemma.data.digest import DATA
+from trilemma.data.files import read_data
 from trilemma.errors import InputError, UnknownName
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import Model
@@ -222,4 +221,4 @@ def _snippets(row: Mapping[str, Any]) -> dict[str, str]:
 
 @cache
 def _document() -> dict[str, Any]:
-    return tomllib.loads((DATA / "precision" / "training_recipes.toml").read_text(encoding="utf-8"))
+    return read_data("precision/training_recipes.toml")

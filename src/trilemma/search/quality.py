@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from trilemma.data.digest import DATA
+from trilemma.data.files import read_data
 from trilemma.models.quantized import find_scheme
 
 UNKNOWN = "unknown"
@@ -32,4 +31,4 @@ def _row(section: str, name: str) -> str:
 
 @cache
 def _published() -> Mapping[str, Any]:
-    return tomllib.loads((DATA / "coefficients" / "published_quality.toml").read_text(encoding="utf-8"))
+    return read_data("coefficients/published_quality.toml")

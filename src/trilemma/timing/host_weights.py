@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from trilemma.data.plain_toml import read_data
+from trilemma.data.files import read_data
 from trilemma.formats.formats import Format
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from trilemma.data.plain_toml import read_data
+from trilemma.data.files import read_data
 from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.catalogue import find
@@ -200,8 +200,8 @@ def priors() -> Priors:
 
 @cache
 def shipped() -> ServingTerms:
-    """The terms as shipped (``data/coefficients/serving_terms.toml``)."""
-    return from_document(_read("serving_terms.toml"))
+    """The terms as shipped (``data/coefficients/serving_terms.json``)."""
+    return from_document(_read("serving_terms.json"))
 
 
 _IN_USE: ContextVar[ServingTerms | None] = ContextVar("serving_terms", default=None)

@@ -8,14 +8,12 @@ estimate then rests on the shared ones, and its interval is the wider one of wha
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from trilemma.data.digest import DATA
-from trilemma.data.plain_toml import read_data
+from trilemma.data.files import read_data
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
 from trilemma.hardware.hosts import node_of
@@ -23,7 +21,7 @@ from trilemma.plans.training import TrainingPlan
 from trilemma.timing.roofline import peak_flops
 from trilemma.timing.training_collectives import Fabric
 
-_FILE = "coefficients/training_time.toml"
+_FILE = "coefficients/training_time.json"
 _FRAMEWORKS = "training_frameworks.toml"
 #: Generation of card by start of the architecture's name.
 _GENERATIONS = (
@@ -210,12 +208,12 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, flo
 @cache
 def document() -> Mapping[str, Any]:
     """The data file as read."""
-    return tomllib.loads((DATA / _FILE).read_text(encoding="utf-8"))
+    return read_data(_FILE)
 
 
 @cache
 def _framework_rows() -> tuple[Mapping[str, Any], ...]:
-    return tuple(tomllib.loads((DATA / _FRAMEWORKS).read_text(encoding="utf-8"))["framework"])
+    return tuple(read_data(_FRAMEWORKS)["framework"])
 
 
 @cache

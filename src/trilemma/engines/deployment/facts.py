@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-from trilemma.data.plain_toml import read_table
+from trilemma.data.files import read_data, read_table
 from trilemma.engines import traits_of
 from trilemma.errors import InputError, shorten
 from trilemma.plans import Plan
@@ -22,7 +20,7 @@ _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,100}")
 @cache
 def facts() -> Mapping[str, Any]:
     """The whole table, read once."""
-    return tomllib.loads(files("trilemma.data").joinpath("deployment.toml").read_text(encoding="utf-8"))
+    return read_data("deployment.toml")
 
 
 def of_engine(name: str) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""The flags of trtllm-serve and the keys of its YAML; facts: data/engines/tensorrt_llm_flags.toml."""
+"""The flags of trtllm-serve and the keys of its YAML; facts: data/engines/tensorrt_llm_flags.json."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import cache
 
 from trilemma.commands.flags import FlagTable, read_table
-from trilemma.data.plain_toml import read_data
+from trilemma.data.files import read_data
 
-_FILE = "tensorrt_llm_flags.toml"
+_FILE = "tensorrt_llm_flags.json"
 
 
 def table() -> FlagTable:

@@ -1,4 +1,4 @@
-"""The flags of ``transformers serve``; facts: data/engines/transformers_serve_flags.toml."""
+"""The flags of ``transformers serve``; facts: data/engines/transformers_serve_flags.json."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from trilemma.commands.flags import FlagTable, read_table
 
 def table() -> FlagTable:
     """The shipped table, read once."""
-    return read_table("transformers_serve_flags.toml", "Transformers", opposites=False, dotted=False, abbreviated=False)
+    return read_table("transformers_serve_flags.json", "Transformers", opposites=False, dotted=False, abbreviated=False)

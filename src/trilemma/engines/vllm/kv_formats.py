@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from trilemma.data.plain_toml import read_data
+from trilemma.data.files import read_data
 from trilemma.errors import UnknownName
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format

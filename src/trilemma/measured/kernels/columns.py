@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from trilemma.data.plain_toml import read_data
+from trilemma.data.files import read_data
 from trilemma.errors import InputError, shorten
 from trilemma.quantities import Array
 

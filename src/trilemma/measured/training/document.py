@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from trilemma.data.files import table_text
 from trilemma.errors import InputError, shorten
 from trilemma.measured.selection import parse_condition, select
 from trilemma.measured.tables import Row, UnusableRow, read_table
@@ -29,6 +30,11 @@ _FEWEST_OF_CLASS = 8
 _KINDS = ("dense", "mixture")
 #: Marks of rows that contradict themselves or their neighbours: judged like any other, never fitted.
 _ANOMALOUS = "anomaly"
+_ABOUT = (
+    "Values multiply datasheet rates (timing/training_coefficients.py); keyed ones are offsets shrunk to 1, priors in "
+    "training_time_priors.toml. `runs`: runs behind each framework and kind of model, by weight. Made by "
+    "`trilemma calibrate training`, not by hand."
+)
 #: Runs whose batches had to be assumed say nothing of efficiency.
 _GUESSED = "batch"
 
@@ -131,19 +137,21 @@ def _text(
     where: Sequence[str],
 ) -> str:
     shown = "".join(f" --where {condition}" for condition in where)
-    lines = [
-        "# Made by `trilemma calibrate training`; do not edit. Values multiply datasheet rates (see",
-        "# timing/training_coefficients.py); keyed ones are offsets shrunk to 1, priors in training_time_priors.toml.",
-        "schema = 1",
-        f"as_of = {datetime.date.today().isoformat()}",
-        f'source = "{design.measured.size} measured steps of {table} (sha256 {digest}…){shown}"',
-        "",
-        "[coefficients]",
-    ]
-    lines += [f'"{name}" = {np.exp(value):.5g}' for name, value in zip(design.names, theta, strict=True)]
-    lines += ["", "# runs behind each framework and kind of model, by weight", "[runs]"]
-    lines += [f'"{name}" = {count:.3g}' for name, count in sorted(runs.items())]
-    for name, spread in spreads.items():
-        low, high = spread["step"]
-        lines += ["", f"[spread.{name}]", f"step = [{low:.3g}, {high:.3g}]", f"rows = {spread['rows']}"]
-    return "\n".join(lines) + "\n"
+    return table_text(
+        {
+            "about": _ABOUT,
+            "schema": 1,
+            "as_of": datetime.date.today().isoformat(),
+            "source": f"{design.measured.size} measured steps of {table} (sha256 {digest}…){shown}",
+            "coefficients": {name: _rounded(np.exp(value), 5) for name, value in zip(design.names, theta, strict=True)},
+            "runs": {name: _rounded(count, 3) for name, count in sorted(runs.items())},
+            "spread": {
+                name: {"step": [_rounded(bound, 3) for bound in spread["step"]], "rows": spread["rows"]}
+                for name, spread in spreads.items()
+            },
+        }
+    )
+
+
+def _rounded(value: float, digits: int) -> float:
+    return float(f"{value:.{digits}g}")

@@ -6,7 +6,6 @@ prior each; keyed ones (card, framework, era) are offsets shrunk to 1, so that a
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from trilemma.data.digest import DATA
+from trilemma.data.files import read_data
 from trilemma.hardware.cluster import Cluster
 from trilemma.measured.robust_fit import robust_fit
 from trilemma.models.architecture import Model
@@ -190,4 +189,4 @@ def _priors(names: Sequence[str]) -> tuple[Array, Array]:
 
 @cache
 def _document() -> Mapping[str, Any]:
-    return tomllib.loads((DATA / "coefficients/training_time_priors.toml").read_text(encoding="utf-8"))
+    return read_data("coefficients/training_time_priors.toml")

@@ -5,13 +5,12 @@ Source: ggml-org/llama.cpp src/llama-quant.cpp (llama_tensor_get_type_impl); the
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from trilemma.data.digest import DATA
+from trilemma.data.files import read_data
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.models.architecture import ExpertFfn, Model, Tensor
@@ -183,4 +182,4 @@ def _fitting(name: str, row: int) -> Format:
 
 @cache
 def _document() -> dict[str, Any]:
-    return tomllib.loads((DATA / "models" / "gguf_mixes.toml").read_text(encoding="utf-8"))
+    return read_data("models/gguf_mixes.toml")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from trilemma.data.plain_toml import read_data
+from trilemma.data.files import read_data
 from trilemma.errors import InputError, UnknownName
 from trilemma.formats import catalogue
 from trilemma.formats.computing import units

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,7 +11,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from trilemma.data.digest import DATA
+from trilemma.data.files import read_data
 from trilemma.errors import InputError, shorten
 
 #: Character codes are padded to a multiple of this, as real vocabularies are padded for tensor parallelism.
@@ -43,7 +42,7 @@ def generated_corpus() -> Corpus:
 
 def generate_text() -> tuple[str, str]:
     """The generated text and its source. Only `Random.random` is used, whose sequence Python guarantees for a seed."""
-    document = tomllib.loads((DATA / "precision" / "lab_corpus.toml").read_text(encoding="utf-8"))
+    document = read_data("precision/lab_corpus.toml")
     rules: dict[str, list[str]] = document["rules"]
     weights = {name: _cumulative(len(alternatives)) for name, alternatives in rules.items()}
     random = Random(document["seed"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from trilemma.data.plain_toml import read_data
+from trilemma.data.files import read_data
 from trilemma.errors import InputError, UnknownName
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.timing.roofline import peak_flops

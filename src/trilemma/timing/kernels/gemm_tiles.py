@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trilemma.data.plain_toml import read_data
+from trilemma.data.files import read_data
 from trilemma.quantities import Numbers
 
 

@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-import json
+from typing import Any
 
+from trilemma.data.files import table_text
 from trilemma.timing.serving_terms import LEVELS, Priors, ServingTerms
 
 _DIGITS = 4
+_ABOUT = "Logarithms of the multipliers of `terms`, a row for every key of every level; made by a command, not by hand."
 
 
-def to_toml(terms: ServingTerms, priors: Priors, *, as_of: str, made_by: str) -> str:
-    """``terms`` as TOML that `trilemma.timing.serving_terms.from_document` reads."""
-    lines = [
-        "# Terms of serving fitted to measured runs; made by a command, not by hand.",
-        "schema = 1",
-        f"as_of = {as_of}",
-        f"source = {json.dumps(terms.source, ensure_ascii=False)}",
-        f"made_by = {json.dumps(made_by)}",
-        "# each row holds the logarithms of the multipliers of these terms",
-        f"terms = {json.dumps(list(priors.terms))}",
-    ]
-    for level, rows in zip(LEVELS, terms.offsets, strict=True):
-        lines += ["", f"[offsets.{level}]"]
-        for key in sorted(rows):
-            row = [round(rows[key].get(term, 0.0), _DIGITS) for term in priors.terms]
-            lines.append(f"{json.dumps(key)} = {json.dumps(row)}")
-    for spread in terms.spreads:
-        lines += [
-            "",
-            "[[spread]]",
-            *(
-                f"{name} = {json.dumps(getattr(spread, name))}"
-                for name in ("figure", "family", "measured", "engine", "precision")
-            ),
-            f"low = {spread.low:.4f}",
-            f"high = {spread.high:.4f}",
-            f"rows = {spread.rows}",
-        ]
-    return "\n".join(lines) + "\n"
+def to_text(terms: ServingTerms, priors: Priors, *, as_of: str, made_by: str) -> str:
+    """``terms`` as JSON that `trilemma.timing.serving_terms.from_document` reads."""
+    document: dict[str, Any] = {
+        "about": _ABOUT,
+        "schema": 1,
+        "as_of": as_of,
+        "source": terms.source,
+        "made_by": made_by,
+        "terms": list(priors.terms),
+        "offsets": {
+            level: {key: [round(rows[key].get(term, 0.0), _DIGITS) for term in priors.terms] for key in sorted(rows)}
+            for level, rows in zip(LEVELS, terms.offsets, strict=True)
+        },
+        "spread": [
+            {
+                **{name: getattr(spread, name) for name in ("figure", "family", "measured", "engine", "precision")},
+                "low": round(spread.low, _DIGITS),
+                "high": round(spread.high, _DIGITS),
+                "rows": spread.rows,
+            }
+            for spread in terms.spreads
+        ],
+    }
+    return table_text(document)
