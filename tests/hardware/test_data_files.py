@@ -5,8 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from trilemma.data.digest import DATA
+from trilemma.data.files import read_data
 from trilemma.hardware import all_accelerators, find, runtime_total
 from trilemma.hardware.accelerator import Accelerator, Figure
+from trilemma.hardware.catalogue import head_of
 from trilemma.hardware.memory import driver_gap_bytes
 from trilemma.quantities import GIB, MIB
 from trilemma.report.accelerators import figures
@@ -20,6 +23,11 @@ FP8_AT_BF16_RATE = {"intel-gaudi3"}
 def test_the_catalogue_is_wide():
     assert len(ALL) >= 100
     assert {one.vendor for one in ALL} == {"NVIDIA", "AMD", "Intel", "Google", "AWS", "Apple"}
+
+
+def test_the_index_of_names_is_what_the_files_say():
+    told = {path.stem: head_of(path) for path in sorted((DATA / "accelerators").glob("*.toml"))}
+    assert read_data("accelerators/index.json") == told, "run scripts/index_accelerators.py"
 
 
 @EVERY

@@ -13,6 +13,9 @@ from typing import Any
 
 from trilemma.data.digest import DATA
 
+#: A mapping of more characters than this is a table, its entries one a line.
+_LONGEST_ROW = 500
+
 
 def read_data(name: str) -> dict[str, Any]:
     """The data file ``name``, a path below ``data/``."""
@@ -36,12 +39,12 @@ def table_text(document: Mapping[str, Any]) -> str:
 
 
 def _text(value: Any, margin: str) -> str:
-    inner = margin + " "
-    if isinstance(value, Mapping) and any(isinstance(part, Mapping | list) for part in value.values()):
+    line, inner = json.dumps(value, ensure_ascii=False), margin + " "
+    if isinstance(value, Mapping) and (len(line) > _LONGEST_ROW or not margin):
         parts = [f"{json.dumps(key, ensure_ascii=False)}: {_text(part, inner)}" for key, part in value.items()]
         return f"{{\n{inner}" + f",\n{inner}".join(parts) + f"\n{margin}}}"
-    if isinstance(value, list) and value and all(isinstance(part, Mapping) for part in value):
+    if isinstance(value, list) and any(isinstance(part, Mapping) for part in value):
         return (
             f"[\n{inner}" + f",\n{inner}".join(json.dumps(part, ensure_ascii=False) for part in value) + f"\n{margin}]"
         )
-    return json.dumps(value, ensure_ascii=False)
+    return line

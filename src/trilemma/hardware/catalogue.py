@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+from trilemma.data.files import read_data
 from trilemma.errors import Caution, InputError, UnknownName, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.names import Spelling, plain, spell, unmatched_words
@@ -17,6 +20,8 @@ from trilemma.quantities import GIB
 
 _FOLDER = Path(__file__).parent.parent / "data" / "accelerators"
 _MOST_GPUS = 2**20
+#: The keys of an accelerator file that tell by which names it is found.
+_NAMING = ("name", "vendor", "label_gb", "label_options_gb", "aliases", "device_names")
 #: A label and the size in a spelling agree within this share: 180 and 192 GB are one B200, 80 and 94 GB two H100s.
 _SIZE_TOLERANCE = 0.07
 #: What a row's memory total may differ from the total expected of a part and still mean it.
@@ -124,7 +129,18 @@ def states_count(text: str) -> bool:
 
 @cache
 def _entries() -> tuple[_Entry, ...]:
-    return tuple(_read_entry(path) for path in sorted(_FOLDER.glob("*.toml")))
+    index = read_data("accelerators/index.json")
+    return tuple(
+        _entry(path, index.get(path.stem) or head_of(path))
+        for path in (_FOLDER / name for name in sorted(os.listdir(_FOLDER)) if name.endswith(".toml"))
+    )
+
+
+def head_of(path: Path) -> dict[str, Any]:
+    """What an accelerator file says before its first table of its names and size. ``index.json`` holds that of all files,
+    since a name is looked for among all of them; ``scripts/index_accelerators.py`` makes it."""
+    head = tomllib.loads(read_text(path).split("\n[", 1)[0])
+    return {key: head[key] for key in _NAMING if key in head}
 
 
 @cache
@@ -132,9 +148,7 @@ def _load(path: Path) -> Accelerator:
     return read_accelerator(path)
 
 
-def _read_entry(path: Path) -> _Entry:
-    """Only the keys before the first table are parsed: names stand there, and the whole catalogue is many files."""
-    head = tomllib.loads(read_text(path).split("\n[", 1)[0])
+def _entry(path: Path, head: Mapping[str, Any]) -> _Entry:
     names = (path.stem, head["name"], *head.get("aliases", ()))
     return _Entry(
         id=path.stem,
