@@ -24,8 +24,10 @@ def test_files_that_commands_make_are_as_they_would_write_them(name: str) -> Non
 
 
 def test_a_row_is_a_line() -> None:
-    document = {"a": 1.50, "rows": {"one": [1, 2.0], "två": [3, 4]}, "list": [{"x": 1}, {"x": True}], "empty": []}
+    long = {f"row {number}": [number, 2.0] for number in range(60)}
+    document = {"a": 1.50, "rows": long, "short": {"x": {"y": [1]}}, "list": [{"x": 1}, {"ü": True}], "empty": []}
     lines = table_text(document).splitlines()
     assert json.loads("\n".join(lines)) == document
-    assert '  "två": [3, 4]' in lines
-    assert ' {"x": 1},' in [line[1:] for line in lines]
+    assert '  "row 7": [7, 2.0],' in lines
+    assert ' "short": {"x": {"y": [1]}},' in lines
+    assert '  {"ü": true}' in lines
