@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trilemma import engines
 from trilemma.engines.base import StartUp
 from trilemma.engines.launch import on_every_card
-from trilemma.engines.llama_cpp.budget import start_up
 from trilemma.engines.llama_cpp.facts import for_version
 from trilemma.engines.llama_cpp.placement import layers_of_card
 from trilemma.engines.llama_cpp.read import read
@@ -29,7 +29,7 @@ _MIXTURE = "unsloth/Qwen3.6-35B-A3B-GGUF:Q4_K_M"
 def _start(
     model: str, gpu: str = "rtx-4090", layout: Layout | None = None, *, version: str = "b10800", **options: Any
 ) -> StartUp:
-    return start_up(
+    return engines.get("llama.cpp").start_up(
         model=load_model(model),
         accelerator=find(gpu),
         layout=layout or Layout(),
@@ -171,7 +171,7 @@ def test_nothing_but_the_embedding_on_the_host_is_nothing_for_a_pass() -> None:
 
 def test_cards_of_several_kinds_take_layers_by_their_memory() -> None:
     cards = (find("rtx-4090"), find("rtx-3060-12gb"))
-    start = start_up(
+    start = engines.get("llama.cpp").start_up(
         model=load_model("unsloth/Qwen3-32B-GGUF:Q4_K_M"), accelerator=cards[0], layout=Layout(pp=2),
         options=ServeOptions(context=4096, extra=_ON_CARDS), version="b10800", cards=cards,
     )  # fmt: skip
@@ -211,7 +211,7 @@ def test_uneven_split() -> None:
 
 def test_tables_and_single_plans_agree() -> None:
     pp = np.array([1, 2, 4])
-    whole = start_up(
+    whole = engines.get("llama.cpp").start_up(
         model=load_model("llama-3.1-8b"), accelerator=find("rtx-4090"), layout=Layout(pp=pp),
         options=ServeOptions(context=8192), version="b10800",
     )  # fmt: skip

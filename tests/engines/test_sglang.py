@@ -10,7 +10,6 @@ import pytest
 
 from trilemma import engines
 from trilemma.engines.base import StartUp
-from trilemma.engines.sglang.budget import start_up
 from trilemma.engines.sglang.facts import for_version
 from trilemma.engines.sglang.flags import table
 from trilemma.engines.sglang.read import read
@@ -28,7 +27,7 @@ _SHARED = {"enable-dp-attention": True}
 
 
 def _start(model: str, gpu: str, layout: Layout | None = None, *, version: str = "0.5.10", **options: Any) -> StartUp:
-    return start_up(
+    return engines.get("sglang").start_up(
         model=load_model(model),
         accelerator=find(gpu),
         layout=layout or Layout(),
@@ -117,7 +116,7 @@ def test_states_of_recurrent_layers_get_their_share() -> None:
 def test_tables_and_single_plans_agree() -> None:
     model, card = load_model("llama-3.1-70b"), find("h100-sxm")
     tp, pp = np.array([2, 4, 8, 4]), np.array([1, 1, 1, 2])
-    whole = start_up(
+    whole = engines.get("sglang").start_up(
         model=model, accelerator=card, layout=Layout(tp=tp, pp=pp), options=ServeOptions(), version="0.5.10"
     )
     for row in range(len(tp)):

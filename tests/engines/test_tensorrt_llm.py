@@ -12,7 +12,6 @@ import yaml
 
 from trilemma import engines
 from trilemma.engines.base import StartUp
-from trilemma.engines.tensorrt_llm.budget import start_up
 from trilemma.engines.tensorrt_llm.facts import for_version
 from trilemma.engines.tensorrt_llm.read import read
 from trilemma.engines.tensorrt_llm.write import write, yaml_options
@@ -27,7 +26,7 @@ from trilemma.quantities import GIB
 def _start(
     model: str, gpu: str, layout: Layout | None = None, *, version: str | None = "1.2", **options: Any
 ) -> StartUp:
-    return start_up(
+    return engines.get("tensorrt-llm").start_up(
         model=load_model(model),
         accelerator=find(gpu),
         layout=layout or Layout(),
@@ -49,7 +48,7 @@ def test_pool_of_a_built_engine() -> None:
 def test_pool_of_the_pytorch_backend() -> None:
     # 42.38 GiB for Gemma 3 27B in FP8 at 0.9 on an 80 GB card (NVIDIA/TensorRT-LLM pull request 18669).
     model = requantize(load_model("google/gemma-3-27b-it"), "fp8")
-    start = start_up(
+    start = engines.get("tensorrt-llm").start_up(
         model=model, accelerator=find("h100-sxm"), layout=Layout(), options=ServeOptions(), version="1.2"
     )  # fmt: skip
     pool = start.pool
@@ -63,7 +62,7 @@ def test_share_is_of_what_is_free() -> None:
 
 def test_tables_and_single_plans_agree() -> None:
     tp, pp = np.array([1, 2, 4]), np.array([2, 1, 1])
-    whole = start_up(
+    whole = engines.get("tensorrt-llm").start_up(
         model=load_model("llama-3.1-8b"), accelerator=find("h100-sxm"), layout=Layout(tp=tp, pp=pp),
         options=ServeOptions(), version="1.2",
     )  # fmt: skip

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trilemma import engines
 from trilemma.engines.base import StartUp
-from trilemma.engines.transformers_serve.budget import start_up
 from trilemma.engines.transformers_serve.read import read
 from trilemma.engines.transformers_serve.write import write
 from trilemma.engines.verdict import likeliest
@@ -27,7 +27,7 @@ def _start(
     version: str = "5.24",
     **options: Any,
 ) -> StartUp:
-    return start_up(
+    return engines.get("transformers-serve").start_up(
         model=load_model(model),
         accelerator=find(gpu),
         layout=layout or Layout(),
@@ -60,7 +60,7 @@ def test_whole_prompts_need_room() -> None:
 
 def test_layers_over_cards_and_tables() -> None:
     pp = np.array([1, 2, 4])
-    whole = start_up(
+    whole = engines.get("transformers-serve").start_up(
         model=load_model("llama-3.1-70b"), accelerator=find("h100-sxm"), layout=Layout(pp=pp),
         options=ServeOptions(context=4096), version="5.24",
     )  # fmt: skip

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from trilemma import engines
 from trilemma.engines.base import StartUp
-from trilemma.engines.vllm.budget import start_up
 from trilemma.errors import InputError
 from trilemma.hardware.catalogue import find
 from trilemma.models.quantized import requantize
@@ -32,7 +32,7 @@ def _start(
     draft: Draft | None = None,
     **options: Any,
 ) -> StartUp:
-    return start_up(
+    return engines.get("vllm").start_up(
         model=load_model(model),
         accelerator=find(gpu),
         layout=layout or Layout(),
@@ -270,7 +270,7 @@ def test_error_bars_of_weights_go_by_how_well_a_checkpoint_is_known() -> None:
     exact, stated = (_start(name, context=8192) for name in ("qwen3-32b", "qwen3-32b-fp8"))
     base = load_model("qwen3-32b")
     assumed = [
-        start_up(
+        engines.get("vllm").start_up(
             model=requantize(base, scheme), accelerator=find("h100-sxm"), layout=Layout(), version="0.19.0",
             options=ServeOptions(context=8192),
         )

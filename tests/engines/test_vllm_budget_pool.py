@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trilemma import engines
 from trilemma.engines.base import KvPool
-from trilemma.engines.vllm.budget import start_up
 from trilemma.engines.vllm.groups import group_pages
 from trilemma.engines.vllm.pages import Pages
 from trilemma.hardware.catalogue import find
@@ -22,7 +22,7 @@ _MTP = Draft(method="mtp", tokens=3)
 def _pool(model: str, gib: float, *, gpu: str = "h100-sxm", tp: int = 1, dcp: int = 1, draft: Draft | None = None,
           version: str = "0.19.0", **options: Any) -> KvPool:  # fmt: skip
     """The pool of ``gib`` that a log printed."""
-    return start_up(
+    return engines.get("vllm").start_up(
         model=load_model(model), accelerator=find(gpu), layout=Layout(tp=tp, dcp=dcp), draft=draft, version=version,
         options=ServeOptions(kv_cache_bytes=int(gib * GIB), **options),
     ).pool  # fmt: skip
@@ -133,7 +133,9 @@ def test_compressed_caches_and_replicas() -> None:
     model, gpu = load_model("deepseek-v4-flash"), find("b200")
     options = ServeOptions(memory_fraction=0.95, context=1048576, max_seqs=256, max_batched_tokens=8192)
     tensor, data = (
-        start_up(model=model, accelerator=gpu, layout=layout, options=options, version="0.25.0").pool
+        engines.get("vllm")
+        .start_up(model=model, accelerator=gpu, layout=layout, options=options, version="0.25.0")
+        .pool
         for layout in (Layout(tp=8, ep=8), Layout(dp=8, ep=8))
     )
     assert tensor.concurrency == pytest.approx(20.43, rel=0.05)
@@ -191,7 +193,7 @@ def test_405b_at_full_context_is_refused() -> None:
 
 def test_states_need_a_block_for_every_sequence() -> None:
     """Qwen3.6-27B-FP8 on an H100: 856 blocks are fewer than the default 1024 sequences (recipes issue 551)."""
-    start = start_up(
+    start = engines.get("vllm").start_up(
         model=load_model("qwen3.6-27b-fp8"), accelerator=find("h100-sxm"), layout=Layout(), version="0.19.0",
         options=ServeOptions(memory_fraction=0.95, max_seqs=1024, context=262144),
     )  # fmt: skip

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trilemma import engines
 from trilemma.engines import verdict
 from trilemma.engines.base import StartUp
-from trilemma.engines.vllm.budget import start_up
 from trilemma.hardware.catalogue import find
 from trilemma.models.resolve import load_model
 from trilemma.plans import Layout, ServeOptions
@@ -18,7 +18,7 @@ from trilemma.quantities import GIB
 
 def _start(model: str, gpu: str = "h100-sxm", *, layout: Layout | None = None, version: str = "0.19.0",
            free_bytes: float | None = None, **options: Any) -> StartUp:  # fmt: skip
-    return start_up(
+    return engines.get("vllm").start_up(
         model=load_model(model), accelerator=find(gpu), layout=layout or Layout(), options=ServeOptions(**options),
         version=version, free_bytes=free_bytes,
     )  # fmt: skip

@@ -44,11 +44,13 @@ class Engine:
         ``version`` (or the release of ``date``) chooses the facts. ``cards`` name each card where their kinds differ.
         Raises `InputError` for values that no engine accepts.
         """
-        answer = self._part("budget").start_up(
+        from trilemma.engines.start_up import Asked, start_up
+
+        asked = Asked(
             model=model, accelerator=accelerator, layout=layout, options=options, draft=draft, version=version,
-            free_bytes=free_bytes, capacity_bytes=capacity_bytes, date=date, **({"cards": cards} if cards else {}),
+            free_bytes=free_bytes, capacity_bytes=capacity_bytes, date=date, cards=cards,
         )  # fmt: skip
-        return cast(StartUp, answer)
+        return start_up(self._part("budget").RULES, asked)
 
     def likeliest_stage(self, start: StartUp) -> tuple[Stage, float]:
         """See `trilemma.engines.verdict.likeliest`."""

@@ -6,153 +6,187 @@ card: everything is allocated at start, so the card itself is the budget.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from trilemma.engines.base import KvPool, StartUp
+from trilemma.engines.base import StartUp
 from trilemma.engines.beside import beside
-from trilemma.engines.llama_cpp.cards import card_bytes, host_bytes
-from trilemma.engines.llama_cpp.choices import settle
-from trilemma.engines.llama_cpp.facts import for_version
+from trilemma.engines.llama_cpp.cards import Choices, card_bytes, host_bytes
+from trilemma.engines.llama_cpp.choices import settle as settle_choices
+from trilemma.engines.llama_cpp.facts import LlamaCppFacts, for_version
 from trilemma.engines.llama_cpp.flags import table
 from trilemma.engines.llama_cpp.placement import LayerBytes, host_part, parts_of_cards, splits
 from trilemma.engines.rank_memory import half_widths
-from trilemma.engines.start_up import ledger_of
-from trilemma.engines.table import NOT_RUN
+from trilemma.engines.stages import Stage
+from trilemma.engines.start_up import Asked, Card, Formula, Pool, Rules, Settled, root_of_squares
+from trilemma.engines.table import NOT_RUN, Plans
 from trilemma.errors import Caution, InputError
-from trilemma.hardware.accelerator import Accelerator
-from trilemma.hardware.memory import memory_cautions, runtime_total
 from trilemma.models.architecture import Model
-from trilemma.plans import Draft, Layout, ServeOptions
+from trilemma.plans import Layout, ServeOptions
 from trilemma.quantities import GIB, show_gib
+from trilemma.timing.host_weights import HostPart
 
 
-def start_up(
-    *, model: Model, accelerator: Accelerator, layout: Layout, options: ServeOptions, draft: Draft | None = None,
-    version: str | None = None, free_bytes: float | None = None, capacity_bytes: float | None = None,
-    date: str | None = None, cards: Sequence[Accelerator] = (),
-) -> StartUp:  # fmt: skip
-    """What llama.cpp puts on the tightest card, and in ``host_bytes`` what stays on the host.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LlamaCppSettled(Settled):
+    """``cards``: one or more, in turn; ``placed`` are the options with the experts that are left on the host."""
 
-    ``layout.pp`` cards hold layers in turn (``--split-mode layer``), ``layout.tp`` cards share every matrix (``row``). A table
-    of layouts is answered plan by plan: what goes where is decided by whole layers. ``cards`` name each card where their kinds
-    differ; they take layers by the memory that is free on each, or as ``--tensor-split`` says. ``options.context`` is the longest
-    request; without one the engine's own default, which newer builds cut to what fits. Raises `InputError`.
+    facts: LlamaCppFacts
+    cards: Sequence[Card]
+    rows: int
+    choices: Choices
+    placed: ServeOptions
+    pieces: LayerBytes
+    ends: Sequence[float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LlamaCppCard(Stage):
+    """One card: its place in the row, and the bytes of all that it holds, cache among it."""
+
+    place: Any
+    total: Any
+
+
+def settle(asked: Asked) -> LlamaCppSettled:
+    """Slots, context and layers of a start. ``layout.pp`` cards hold layers in turn (``--split-mode layer``), ``layout.tp``
+    cards share every matrix (``row``); cards of several kinds take layers by the memory that is free on each, or as
+    ``--tensor-split`` says. Without a context the engine's own default, which newer builds cut to what fits. Raises `InputError`.
     """
-    if (
-        layout.is_table
-        or isinstance(options.max_seqs, np.ndarray)
-        or isinstance(options.max_batched_tokens, np.ndarray)
-    ):
-        return _table(
-            model=model, accelerator=accelerator, layout=layout, options=options, draft=draft, version=version,
-            free_bytes=free_bytes, capacity_bytes=capacity_bytes, date=date,
-        )  # fmt: skip
+    model, options, layout = asked.model, asked.options, asked.layout
     if not _loads(model, options):
         stored = options.quantization or (model.quantization.method if model.quantization else "")
         raise InputError(
             f"llama.cpp loads GGUF files, not {model.name} in {stored}; name one such as ORG/NAME-GGUF:Q4_K_M,"
             " or give --precision Q4_K_M"
         )
-    facts = for_version(version, date=date)
+    facts = for_version(asked.version, date=asked.date)
+    number, rows = _check_layout(layout, asked)
+    _check_main_card(options, number * rows)
+    kinds = tuple(asked.cards) or (asked.accelerator,) * number
+    cards = [Card.of(kind, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes) for kind in kinds]
+    free = [card.free_bytes for card in cards]
+    pieces = LayerBytes.of(model, options)
+    choices, placed, notes = settle_choices(model, options, facts, pieces, rows, free)
+    if placed is not options:
+        pieces = LayerBytes.of(model, placed)
+    return LlamaCppSettled(
+        asked=asked, card=cards[0], facts=facts, model=model, context=choices.context, kv=choices.keys, memory_fraction=1.0,
+        plans=Plans.of(layout, max_seqs=choices.slots, max_batched_tokens=choices.micro_batch), cautions=tuple(notes),
+        cards=cards, rows=rows, choices=choices, placed=placed, pieces=pieces, ends=splits(placed, free),
+    )  # fmt: skip
+
+
+def _check_layout(layout: Layout, asked: Asked) -> tuple[int, int]:
+    """(cards in turn, cards that share every matrix). Raises `InputError` for what the engine does not run."""
     if int(layout.dp) > 1 or int(layout.cp) > 1:
         raise InputError(f"--dp {layout.dp}: llama.cpp runs one engine; use --pp for layers in turn or --tp for rows")
     number, rows = int(layout.pp), int(layout.tp)
     if (number > 1 and rows > 1) or int(layout.ep) > 1:
         raise InputError("llama.cpp splits a model by layers (--pp) or by rows (--tp), not both, and nothing else")
-    if cards and (rows > 1 or len(cards) != number):
+    if asked.cards and (rows > 1 or len(asked.cards) != number):
         raise InputError("llama.cpp gives cards of several kinds layers in turn; use --pp with as many as --gpu names")
-    _check_main_card(options, number * rows)
-    kinds = tuple(cards) or (accelerator,) * number
-    capacities = [_capacity(card, capacity_bytes, free_bytes) for card in kinds]
-    free = [capacity if free_bytes is None else min(capacity, free_bytes) for capacity in capacities]
-    pieces = LayerBytes.of(model, options)
-    choices, settled, notes = settle(model, options, facts, pieces, rows, free)
-    if settled is not options:
-        options, pieces = settled, LayerBytes.of(model, settled)
-    ends = splits(options, free)
-    every = [card_bytes(index, model, pieces, choices, options, facts, ends, rows) for index in range(number)]
-    tightest = min(range(number), key=lambda index: free[index] - every[index].total)
-    card, capacity = every[tightest], capacities[tightest]
-    total = runtime_total(kinds[tightest])
-    host = host_bytes(model, pieces, choices, options, facts)
-    lines = {
-        "weights": np.asarray(card.weights), "vision": np.asarray(card.vision), "kv_cache": np.asarray(card.kv),
-        "state_cache": np.asarray(card.states), "activations": np.asarray(card.activations),
-        "logits": np.asarray(card.logits), "context": np.asarray(card.context),
-    }  # fmt: skip
-    half = half_widths(model, lines, facts.coefficients, known=facts.known)
-    between = 0.0 if capacity_bytes is not None else (total.interval.high - total.interval.low) / 2
-    left = free[tightest] - (card.total - card.kv)
-    spread = float(np.sqrt(sum(float(np.square(value)) for value in half.values()) + between**2))
-    need = card.kv
-    per_token = need / max(choices.cells, 1)
-    cautions = [*facts.cautions, *notes]
-    if draft is not None and draft.method not in ("ngram", "mtp"):
-        cautions.append(
-            Caution(code="draft-not-counted", message="the draft model's weights and cache are not counted")
+    return number, rows
+
+
+def cards(settled: LlamaCppSettled) -> list[LlamaCppCard]:
+    """Every card by itself."""
+    found = []
+    for place in range(len(settled.cards)):
+        card = card_bytes(
+            place,
+            settled.model,
+            settled.pieces,
+            settled.choices,
+            settled.placed,
+            settled.facts,
+            settled.ends,
+            settled.rows,
         )
-    if host > 0.01 * GIB:
-        message = f"{show_gib(host)} GiB stay in the memory of the host"
-        cautions.append(Caution(code="on-host", message=message))
+        lines = {
+            "weights": card.weights, "vision": card.vision, "kv_cache": card.kv, "state_cache": card.states,
+            "activations": card.activations, "logits": card.logits, "context": card.context,
+        }  # fmt: skip
+        found.append(LlamaCppCard(lines=lines, place=place, total=card.total))
+    return found
+
+
+def room(settled: LlamaCppSettled, found: Sequence[LlamaCppCard]) -> list[Any]:
+    """What each card has free beside all that it holds."""
+    return [card.free_bytes - one.total for card, one in zip(settled.cards, found, strict=True)]
+
+
+def pool(settled: LlamaCppSettled, tightest: LlamaCppCard, found: Sequence[LlamaCppCard]) -> Pool:
+    """The cache of the whole context on the tightest card, and how much of it fits."""
+    del found
+    lines, choices, facts = tightest.lines, settled.choices, settled.facts
+    card = settled.cards[int(tightest.place[0])]
+    half = half_widths(settled.model, lines, facts.coefficients, known=facts.known)
+    need = lines["kv_cache"]
+    left = card.free_bytes - (tightest.total - need)
+    per_token = need / max(choices.cells, 1)
+    held = np.where(need > 0, np.floor(np.maximum(left, 0) / np.maximum(per_token, 1e-9)), choices.context)
+    fitting = np.where(left >= need, choices.cells, held)
+    tokens = np.minimum(fitting, choices.cells)
+    host = host_bytes(settled.model, settled.pieces, choices, settled.placed, facts)
     away = host_part(
-        model, options, layers=choices.layers, micro_batch=choices.micro_batch, offload_rows=facts.offload_rows
-    )
-    if away is not None and not away.locked and not accelerator.unified_memory:
-        message = f"weights on the host are mapped from the file; {_unmapped(facts.version)} makes prompts faster"
-        cautions.append(Caution(code="mapped-weights", message=message))
-    fitting = choices.cells if left >= need else int(max(left, 0) / max(per_token, 1e-9)) if need else choices.context
-    return StartUp(
-        ledger=ledger_of(
-            lines, half, formulas=_FORMULAS, outside=("context",), out=lambda value: _number(value),
-            inputs={"version": facts.version, "cells": choices.cells, "slots": choices.slots, "layers": choices.layers,
-                    "micro_batch": choices.micro_batch, "cache": choices.keys.name, "flash_attention": choices.flash},
-        ),
-        capacity_bytes=capacity,
-        budget_bytes=card.total - card.context,
-        pool=KvPool(
-            available_bytes=left,
-            available_low_bytes=left - spread,
-            available_high_bytes=left + spread,
-            blocks=fitting,
-            block_size=1,
-            tokens=min(fitting, choices.cells),
-            concurrency=min(fitting, choices.cells) / choices.context,
-            need_bytes=need,
-            bytes_per_token_per_gpu=per_token,
-            max_context=min(fitting, choices.context),
-        ),
-        memory_fraction=1.0,
-        context=choices.context,
+        settled.model, settled.placed, layers=choices.layers, micro_batch=choices.micro_batch,
+        offload_rows=facts.offload_rows,
+    )  # fmt: skip
+    return Pool(
+        lines=lines,
+        half=half,
+        outside=("context",),
+        inputs={"version": facts.version, "cells": choices.cells, "slots": choices.slots, "layers": choices.layers,
+                "micro_batch": choices.micro_batch, "cache": choices.keys.name, "flash_attention": choices.flash},
+        budget_bytes=tightest.total - lines["context"],
+        available_bytes=left,
+        spread_bytes=root_of_squares(*half.values(), card.uncertain_bytes),
+        blocks=fitting,
+        block_size=1,
+        tokens=tokens,
+        concurrency=tokens / choices.context,
+        need_bytes=need,
+        rate=per_token,
+        max_context=np.minimum(fitting, choices.context),
         max_seqs=choices.slots,
         max_batched_tokens=choices.micro_batch,
-        kv_format=choices.keys.name,
-        load_peak_bytes=card.weights + card.vision + card.context,
-        version=facts.version,
-        cautions=(*cautions, *(() if capacity_bytes else memory_cautions(kinds[tightest]))),
-        spread_bytes=spread,
-        free_bytes=free_bytes,
-        fraction_of="nothing",
+        load_peak_bytes=lines["weights"] + lines["vision"] + lines["context"],
+        cautions=_cautions(settled, host, away),
+        card=card,
         host_bytes=host,
         on_host=away,
-        on_cards=parts_of_cards(model, options, layers=choices.layers, ends=ends) if cards else (),
+        on_cards=_on_cards(settled),
     )  # fmt: skip
+
+
+def _on_cards(settled: LlamaCppSettled) -> tuple[tuple[frozenset[str], frozenset[int]], ...]:
+    if not settled.asked.cards:
+        return ()
+    return parts_of_cards(settled.model, settled.placed, layers=settled.choices.layers, ends=settled.ends)
+
+
+def _cautions(settled: LlamaCppSettled, host: float, away: HostPart | None) -> list[Caution]:
+    draft, found = settled.asked.draft, []
+    if draft is not None and draft.method not in ("ngram", "mtp"):
+        message = "the draft model's weights and cache are not counted"
+        found.append(Caution(code="draft-not-counted", message=message))
+    if host > 0.01 * GIB:
+        message = f"{show_gib(host)} GiB stay in the memory of the host"
+        found.append(Caution(code="on-host", message=message))
+    if away is not None and not away.locked and not settled.asked.accelerator.unified_memory:
+        remedy = f"{_unmapped(settled.facts.version)} makes prompts faster"
+        found.append(Caution(code="mapped-weights", message=f"weights on the host are mapped from the file; {remedy}"))
+    return found
 
 
 def _unmapped(version: str) -> str:
     """The flag by which this build reads a file into buffers."""
     known = table()
     return "--load-mode none" if known.flags["no-mmap"].gone_at(known.at(version)) else "--no-mmap"
-
-
-def _capacity(card: Accelerator, capacity_bytes: float | None, free_bytes: float | None) -> float:
-    capacity = runtime_total(card).interval.value if capacity_bytes is None else float(capacity_bytes)
-    if capacity <= 0 or (free_bytes is not None and free_bytes < 0):
-        raise InputError(f"a card of {capacity:.0f} bytes with {free_bytes} free cannot be planned for")
-    return capacity
 
 
 def _check_main_card(options: ServeOptions, cards: int) -> None:
@@ -170,26 +204,28 @@ def _loads(model: Model, options: ServeOptions) -> bool:
     return options.quantization is None and (stored is None or stored.method in ("gguf", "mxfp4"))
 
 
-def _table(**question: Any) -> StartUp:
-    """One start-up for each plan of a table, laid beside one another.
+def by_rows(asked: Asked, start: Callable[[Asked], StartUp]) -> StartUp | None:
+    """One start-up for each plan of a table, laid beside one another: what goes where is decided by whole layers.
 
     Plans that leave work to the host are none of a table's: their speed follows from what lies where, plan by plan.
     """
-    layout, options = question["layout"], question["options"]
+    layout, options = asked.layout, asked.options
+    if not (layout.is_table or any(isinstance(n, np.ndarray) for n in (options.max_seqs, options.max_batched_tokens))):
+        return None
     given = (layout.tp, layout.pp, layout.dp, layout.ep, options.max_seqs or 0, options.max_batched_tokens or 0)
     columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(value)) for value in given))
     known: dict[tuple[int, ...], StartUp] = {}
-    loads = _loads(question["model"], options)
+    loads = _loads(asked.model, options)
     if not loads:
-        plain = replace(question["model"], quantization=None)
-        question, options = {**question, "model": plain}, replace(options, quantization=None)
+        asked = replace(asked, model=replace(asked.model, quantization=None))
+        options = replace(options, quantization=None)
     rows: list[StartUp] = []
     for row in zip(*(column.tolist() for column in columns), strict=True):
         if row not in known:
             one = replace(options, max_seqs=row[4] or None, max_batched_tokens=row[5] or None)
             laid_out = row[2] == row[3] == 1 and min(row[0], row[1]) == 1
             plan = Layout(tp=row[0], pp=row[1]) if laid_out else Layout(pp=row[0] * row[1])
-            known[row] = start_up(**{**question, "layout": plan, "options": one})
+            known[row] = start(replace(asked, layout=plan, options=one))
             if not laid_out or not loads or known[row].on_host is not None:
                 known[row] = _impossible(known[row])
         rows.append(known[row])
@@ -202,17 +238,25 @@ def _impossible(start: StartUp) -> StartUp:
     return replace(start, pool=pool)
 
 
-def _number(value: Any) -> Any:
-    figure = float(np.asarray(value))
-    return int(figure) if figure.is_integer() else figure
-
-
 _FORMULAS = {
-    "weights": ("tensors of the layers on the card, the output matrix on the last", "src/llama-model.cpp"),
-    "vision": ("projector and tower, first card", "tools/mtmd"),
-    "kv_cache": ("layers · cells · bytes a token; kept windows: window · slots + micro-batch", "src/llama-kv-cache-iswa.cpp"),
-    "state_cache": ("slots · states of one sequence, 32 bits", "src/llama-memory-recurrent.cpp"),
-    "activations": ("micro-batch · (cells · mask, hidden, columns), copies for cards that work in turn", "src/llama-context.cpp"),
-    "logits": ("micro-batch · vocabulary · 4, on the card with the output matrix", "src/llama-context.cpp"),
-    "context": ("CUDA context of the process", "data/coefficients/serving_memory"),
-}  # fmt: skip
+    "weights": Formula(
+        words="tensors of the layers on the card, the output matrix on the last", source="src/llama-model.cpp"
+    ),
+    "vision": Formula(words="projector and tower, first card", source="tools/mtmd"),
+    "kv_cache": Formula(
+        words="layers · cells · bytes a token; kept windows: window · slots + micro-batch",
+        source="src/llama-kv-cache-iswa.cpp",
+    ),
+    "state_cache": Formula(words="slots · states of one sequence, 32 bits", source="src/llama-memory-recurrent.cpp"),
+    "activations": Formula(
+        words="micro-batch · (cells · mask, hidden, columns), copies for cards that work in turn",
+        source="src/llama-context.cpp",
+    ),
+    "logits": Formula(
+        words="micro-batch · vocabulary · 4, on the card with the output matrix", source="src/llama-context.cpp"
+    ),
+    "context": Formula(words="CUDA context of the process", table="context_gib"),
+}
+RULES = Rules(
+    fraction_of="nothing", formulas=_FORMULAS, settle=settle, stages=cards, room=room, pool=pool, table=by_rows
+)

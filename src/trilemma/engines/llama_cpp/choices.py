@@ -15,10 +15,6 @@ from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans import ServeOptions
 from trilemma.quantities import MIB, show_count
 
-#: A model that states no length is taken to be this long.
-_UNSTATED_CONTEXT = 4096
-
-
 #: Options that place tensors: beside them ``--fit`` places none (common/fit.cpp).
 _PLACING = ("cpu-moe", "n-cpu-moe", "n-cpu-ffn", "override-tensor")
 
@@ -36,7 +32,7 @@ def settle(
         int(options.max_seqs) if options.max_seqs is not None and int(options.max_seqs) > 0 else facts.slots["number"]
     )
     shared = bool(extra.get("kv-unified", facts.slots["shared"] and options.max_seqs is None))
-    longest = model.max_positions or _UNSTATED_CONTEXT
+    longest = model.max_positions or int(facts.coefficients["unstated"]["context"])
     context = options.context or facts.context or longest
     asked_layers = _layers_asked(extra, depth)
     layers = asked_layers if asked_layers is not None else depth + 1 if facts.layers_on_card == "all" else 0

@@ -1,20 +1,20 @@
 """SGLang's memory at start-up: a static share of what is free before loading, for weights and pool; the rest for serving.
 
 ``pool = free after loading − free before loading · (1 − fraction)`` (python/sglang/srt/model_executor and mem_cache,
-profile_max_num_token, _profile_available_bytes). One path serves a single plan and tables of plans.
+profile_max_num_token, _profile_available_bytes). ``memory_fraction`` is ``--mem-fraction-static``: a share of what is free
+once ranks can talk to each other, not of the card.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from trilemma.engines.base import KvPool, StartUp
-from trilemma.engines.draft import with_draft
-from trilemma.engines.layer_cache import LayerCache, layer_caches, summed
-from trilemma.engines.loading import absorbed_copies, as_stored, in_dtype
+from trilemma.engines.layer_cache import LayerCache, layer_caches
+from trilemma.engines.loading import absorbed_copies, in_dtype
 from trilemma.engines.offload import offloaded
 from trilemma.engines.rank_memory import (
     Weights,
@@ -30,31 +30,64 @@ from trilemma.engines.rank_memory import (
 )
 from trilemma.engines.sglang.defaults import InForce, dp_attention, in_force
 from trilemma.engines.sglang.facts import SglangFacts, for_version
-from trilemma.engines.start_up import ledger_of
+from trilemma.engines.stages import Span, Stage
+from trilemma.engines.start_up import (
+    Asked,
+    Card,
+    Formula,
+    Pool,
+    Rules,
+    Settled,
+    as_loaded,
+    longest_request,
+    root_of_squares,
+)
 from trilemma.engines.table import Plans
-from trilemma.errors import Caution, InputError
+from trilemma.errors import Caution
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.hardware.memory import driver_gap_bytes, memory_cautions, runtime_total
-from trilemma.memory.stages import stage_bounds
+from trilemma.hardware.memory import driver_gap_bytes
 from trilemma.models.architecture import Model
 from trilemma.models.attention import Mixer
-from trilemma.plans import Draft, Layout, ServeOptions
+from trilemma.plans import ServeOptions
 
-OUTSIDE = ("context", "activations", "logits", "workspace", "cuda_graphs")
+_LOADED = ("weights", "draft_model", "vision")
+#: Slots of the table of each request's tokens beyond its context (mem_cache/memory_pool.py, ReqToTokenPool), 32-bit indices.
+_SPARE_SLOTS, _INDEX_BYTES = 4, 4
+#: Requests of full context in a pool of layers that keep nothing by the token: more than ever run at once.
+_ENDLESS = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stage:
-    """One pipeline stage; arrays (plans,). ``counted`` and ``stored`` are bytes a token, ``state`` a request's states."""
+class SglangSettled(Settled):
+    """``shared``: whether replicas share experts; ``extra`` layers draft; ``stored`` is the model as loaded."""
 
-    lines: dict[str, Any]
+    facts: SglangFacts
+    force: InForce
+    stored: Model
+    shared: Any
+    extra: int
+    draft_tokens: int
+
+    @property
+    def ranks(self) -> Any:
+        return self.plans.tp * np.where(self.shared, self.plans.dp, 1)
+
+    @property
+    def fraction(self) -> Any:
+        return np.broadcast_to(self.force.fraction, self.plans.shape)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SglangStage(Stage):
+    """``counted`` and ``stored`` are bytes a token, ``state`` a request's states; arrays (plans,)."""
+
     counted: Any
     stored: Any
     state: Any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Pool:
+class _Cut:
     """What the static share leaves on a stage: ``rest`` bytes, cut into states and tokens."""
 
     rest: Any
@@ -63,156 +96,86 @@ class _Pool:
     tokens: Any
 
 
-def start_up(
-    *, model: Model, accelerator: Accelerator, layout: Layout, options: ServeOptions, draft: Draft | None = None,
-    version: str | None = None, free_bytes: float | None = None, capacity_bytes: float | None = None,
-    date: str | None = None,
-) -> StartUp:  # fmt: skip
-    """What SGLang does with a card's memory when it starts, per GPU of the tightest rank.
-
-    Arguments and shapes as `trilemma.engines.vllm.budget.start_up`. ``memory_fraction`` is ``--mem-fraction-static``: a
-    share of what is free once ranks can talk to each other, not of the card.
-    """
-    facts = for_version(version, date=date)
-    total = runtime_total(accelerator)
-    capacity = total.interval.value if capacity_bytes is None else float(capacity_bytes)
-    if capacity <= 0 or (free_bytes is not None and free_bytes < 0):
-        raise InputError(f"a card of {capacity:.0f} bytes with {free_bytes} free cannot be planned for")
-    driver = accelerator.nvml_total_bytes
-    if driver is not None and capacity_bytes is None:
-        driver_bytes = driver.value
-    else:
-        driver_bytes = capacity + driver_gap_bytes(capacity, accelerator).value
-    stored, stored_cautions = as_stored(model, options, facts.quantizes_while_loading)
-    drafting = with_draft(stored, draft)
+def settle(asked: Asked) -> SglangSettled:
+    """Options in force."""
+    facts = for_version(asked.version, date=asked.date)
+    card = Card.of(asked.accelerator, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes)
+    drafting, stored, notes = as_loaded(asked, facts.quantizes_while_loading)
     force = in_force(
-        drafting, options, facts, accelerator=accelerator, driver_bytes=driver_bytes, layout=layout, draft=draft
-    )
+        drafting, asked.options, facts, accelerator=asked.accelerator, driver_bytes=_driver_bytes(asked, card),
+        layout=asked.layout, draft=asked.draft,
+    )  # fmt: skip
+    seqs = asked.options.max_seqs if asked.options.max_seqs is not None else facts.requests["least"]
+    plans = Plans.of(asked.layout, max_seqs=seqs, max_batched_tokens=force.chunk)
     served = in_dtype(drafting.model, force.dtype)
-    seqs = options.max_seqs if options.max_seqs is not None else facts.requests["least"]
-    plans = Plans.of(layout, max_seqs=seqs, max_batched_tokens=force.chunk)
-    shared = np.broadcast_to(dp_attention(layout, options), plans.shape)
-    extra = len(served.mtp_layers) if drafting.has_layers else 0
-    weights = Weights(served, extra=absorbed_copies(served), vocab_padding=facts.vocab_padding)
-    caches = layer_caches(
-        (*served.layers, *(served.mtp_layers if extra else ())), tp=plans.tp, kv_format=force.kv,
-        draft_tokens=drafting.tokens,
-    )  # fmt: skip
-    stages = [
-        _stage(name, served, weights, caches, accelerator, plans, force, options, facts, shared, extra)
-        for name in plans.stages
-    ]
-    before = (capacity if free_bytes is None else min(capacity, free_bytes)) - stages[0].lines["context"]
-    fraction = np.broadcast_to(force.fraction, plans.shape)
-    after = stages[0].lines["activations"] + stages[0].lines["cuda_graphs"] if force.sized_after_capture else 0.0
-    pools = [
-        _pool(stage, before * fraction - after, served, options, facts, force, plans, drafting.tokens)
-        for stage in stages
-    ]
-    pick = np.argmin(np.stack([pool.tokens for pool in pools]), axis=0)
-
-    def choose(values: list[Any]) -> Any:
-        return np.take_along_axis(np.stack([np.broadcast_to(v, plans.shape) for v in values]), pick[None], axis=0)[0]
-
-    lines = {name: choose([stage.lines[name] for stage in stages]) for name in stages[0].lines}
-    counted, stored_rate = choose([s.counted for s in stages]), choose([s.stored for s in stages])
-    rest, states = choose([p.rest for p in pools]), choose([p.states for p in pools])
-    slots, tokens = choose([p.state_slots for p in pools]), choose([p.tokens for p in pools])
-    tokens = np.floor(np.maximum(tokens, 0) / force.page) * force.page
-    pool_bytes = np.where(rest > 0, tokens * stored_rate, rest)
-    requests = _requests(options, facts, tokens, force.context, slots, plans)
-    lines["workspace"] = requests * float(force.context + 4) * 4
-    half = half_widths(served, lines, facts.coefficients, known=facts.known)
-    between = 0.0 if capacity_bytes is not None else (total.interval.high - total.interval.low) / 2
-    unified = facts.coefficients["spread"]["unified_memory_relative"] * capacity if accelerator.unified_memory else 0.0
-    names = ("weights", "draft_model", "vision")
-    spread = np.sqrt(
-        sum(np.square(half.get(name, 0.0)) for name in names)
-        + np.square((half["context"] + between) * fraction)
-        + np.square(unified)
-        + np.square(pool_unknown(served, facts.coefficients, rest))
-    )
-    scale = np.where(rest > 0, stored_rate / np.maximum(counted, 1), 1.0)
-    held = sum(lines[name] for name in names)
-    need = np.where(force.context_stated, force.context, force.page) * stored_rate
-    concurrency = np.minimum(np.where(force.context > 0, tokens / force.context, 0.0), requests)
-    lines["state_cache"], lines["kv_cache"] = states, np.maximum(pool_bytes, 0)
-    return StartUp(
-        ledger=ledger_of(
-            lines, {**half, "kv_cache": spread * scale}, formulas=_FORMULAS, outside=OUTSIDE, out=plans.out,
-            inputs={"version": facts.version, "kv": force.kv.name, "context": force.context, "page": force.page,
-                    "chunk": force.chunk, "fraction": plans.out(fraction)},
-        ),
-        capacity_bytes=capacity,
-        # What lies in it never goes beyond it but by whole pages; weights that do are no budget: they end the start.
-        budget_bytes=plans.out(np.where(rest > 0, np.maximum(before * fraction, held + states + pool_bytes), before * fraction)),
-        pool=KvPool(
-            available_bytes=plans.out(pool_bytes),
-            available_low_bytes=plans.out(pool_bytes - spread * scale),
-            available_high_bytes=plans.out(pool_bytes + spread * scale),
-            blocks=plans.out(tokens // force.page),
-            block_size=force.page,
-            tokens=plans.out(tokens),
-            concurrency=plans.out(np.minimum(concurrency, requests)),
-            need_bytes=plans.out(need + np.zeros(plans.shape)),
-            bytes_per_token_per_gpu=plans.out(stored_rate),
-            max_context=plans.out(np.minimum(tokens, max(force.context, model.max_positions or 0)).astype(np.int64)),
-        ),
-        memory_fraction=plans.out(fraction),
-        context=force.context,
-        max_seqs=plans.out(requests),
-        max_batched_tokens=force.chunk,
-        kv_format=force.kv.name,
-        load_peak_bytes=plans.out(held + lines["context"]),
-        version=facts.version,
-        cautions=(*facts.cautions, *stored_cautions, *force.cautions, *_cautions(served, force, plans, tokens),
-                  *(() if capacity_bytes else memory_cautions(accelerator))),
-        spread_bytes=plans.out(np.broadcast_to(spread * scale, plans.shape)),
-        free_bytes=free_bytes,
-        fraction_of="free before loading",
-        on_host=offloaded(stored, layout, options, batched_tokens=force.chunk, copied_whole=True),
+    return SglangSettled(
+        asked=asked, card=card, facts=facts, model=served, plans=plans, context=force.context, kv=force.kv,
+        memory_fraction=plans.out(np.broadcast_to(force.fraction, plans.shape)), cautions=(*notes, *force.cautions),
+        force=force, stored=stored, shared=np.broadcast_to(dp_attention(asked.layout, asked.options), plans.shape),
+        extra=len(served.mtp_layers) if drafting.has_layers else 0, draft_tokens=drafting.tokens,
     )  # fmt: skip
 
 
-def _stage(
-    name: str, model: Model, weights: Weights, caches: list[LayerCache], accelerator: Accelerator, plans: Plans, force: InForce,
-    options: ServeOptions, facts: SglangFacts, shared: Any, extra: int,
-) -> Stage:  # fmt: skip
-    depth = len(model.layers)
-    start, stop = stage_bounds(depth, plans.pp, name)
-    first, last = start == 0, stop == depth
-    ranks = plans.tp * np.where(shared, plans.dp, 1)
-    held = weights.on_rank(start=start, stop=stop, first=first, last=last, attention_tp=plans.tp, tp=ranks, ep=plans.ep)
-    upto = np.where(last, stop + extra, stop)
-    memory, widths = facts.coefficients, Widths.of(model)
-    row = np.asarray(max(force.chunk, memory["forward"]["least_tokens"])) * (force.dtype.bits / 8)
-    mixers = [layer.mixer for layer in (*model.layers, *(model.mtp_layers if extra else ()))]
-    raw = [_counted(cache, mixer, facts, force) for cache, mixer in zip(caches, mixers, strict=True)]
-    on_card = [_stored(cache, mixer, facts, force, accelerator) for cache, mixer in zip(caches, mixers, strict=True)]
-    ratio = _window_ratio(model, options, facts)
-    windows = summed([cache.window for cache in caches], start, upto, plans.shape) * ratio
-    lines = {
-        "weights": np.maximum(held.text - options.cpu_offload_bytes, 0) + np.zeros(plans.shape),
-        "draft_model": held.mtp + np.zeros(plans.shape) if extra else np.zeros(plans.shape),
-        "vision": np.zeros(plans.shape) if options.text_only else held.vision + np.zeros(plans.shape),
-        "context": context_bytes(memory, ranks=ranks * plans.pp, fabric=fabric_of(accelerator, memory)),
-        "activations": forward_bytes(widths, memory, row=row, tp=ranks)
-        + expert_bytes(widths, memory, row=row, tp=ranks, ep=plans.ep) + np.zeros(plans.shape),
-        "logits": last * np.maximum(force.graph_batch, 1) * float(model.vocab) * memory["logits"]["bytes"]
-        + np.zeros(plans.shape),
-        "cuda_graphs": graph_bytes(
-            widths, memory, layers=stop - start, graphs=rungs(memory["graphs"]["ladder"], force.graph_batch),
-            largest=force.graph_batch, tp=ranks,
-        ) + np.zeros(plans.shape),
-    }  # fmt: skip
-    if options.eager:
-        lines["cuda_graphs"] = np.zeros(plans.shape)
-    return Stage(
-        lines=lines,
-        counted=summed(raw, start, upto, plans.shape) + windows,
-        stored=summed(on_card, start, upto, plans.shape) + windows,
-        state=summed([cache.state for cache in caches], start, upto, plans.shape),
+def _driver_bytes(asked: Asked, card: Card) -> float:
+    """The driver's total, by which the engine knows a card."""
+    driver = asked.accelerator.nvml_total_bytes
+    if driver is not None and asked.capacity_bytes is None:
+        return driver.value
+    return card.capacity_bytes + driver_gap_bytes(card.capacity_bytes, asked.accelerator).value
+
+
+def stages(settled: SglangSettled) -> list[SglangStage]:
+    """Every pipeline stage by itself."""
+    model, facts, force = settled.model, settled.facts, settled.force
+    weights = Weights(model, extra=absorbed_copies(model), vocab_padding=facts.vocab_padding)
+    layers = (*model.layers, *(model.mtp_layers if settled.extra else ()))
+    caches = layer_caches(layers, tp=settled.plans.tp, kv_format=force.kv, draft_tokens=settled.draft_tokens)
+    pairs = [(cache, layer.mixer) for cache, layer in zip(caches, layers, strict=True)]
+    found = []
+    for name in settled.plans.stages:
+        span = Span.of(name, model, settled.plans, drafting_layers=settled.extra)
+        windows = span.sum_of([cache.window for cache in caches]) * _window_ratio(model, settled.options, facts)
+        counted = span.sum_of([_counted(cache, mixer, facts, force) for cache, mixer in pairs])
+        stored = span.sum_of([_stored(cache, mixer, facts, force, settled.asked.accelerator) for cache, mixer in pairs])
+        found.append(
+            SglangStage(
+                lines=_lines(settled, span, weights),
+                counted=counted + windows,
+                stored=stored + windows,
+                state=span.sum_of([cache.state for cache in caches]),
+            )
+        )
+    return found
+
+
+def _lines(settled: SglangSettled, span: Span, weights: Weights) -> dict[str, Any]:
+    """The lines of one stage, cache and table of requests apart."""
+    model, force, plans, ranks = settled.model, settled.force, settled.plans, settled.ranks
+    memory, widths, none = settled.facts.coefficients, Widths.of(settled.model), np.zeros(settled.plans.shape)
+    row = np.asarray(max(force.chunk, memory["chunk"]["least_tokens"])) * (force.dtype.bits / 8)
+    captured = 0 if settled.options.eager else force.graph_batch
+    fabric = fabric_of(settled.asked.accelerator, memory)
+    loaded = span.loaded(
+        weights, attention_tp=plans.tp, tp=ranks, ep=plans.ep, drafts=bool(settled.extra),
+        text_only=settled.options.text_only, on_host_bytes=settled.options.cpu_offload_bytes,
+    )  # fmt: skip
+    forward = forward_bytes(widths, memory, row=row, tp=ranks)
+    logits = np.maximum(force.graph_batch, 1) * float(model.vocab) * memory["logits"]["bytes"]
+    graphs = graph_bytes(
+        widths,
+        memory,
+        layers=span.layers,
+        graphs=rungs(memory["graphs"]["ladder"], captured),
+        largest=captured,
+        tp=ranks,
     )
+    return {
+        **loaded,
+        "context": context_bytes(memory, ranks=ranks * plans.pp, fabric=fabric),
+        "activations": forward + expert_bytes(widths, memory, row=row, tp=ranks, ep=plans.ep) + none,
+        "logits": span.last * logits + none,
+        "cuda_graphs": graphs + none,
+    }
 
 
 def _counted(cache: LayerCache, mixer: Mixer | None, facts: SglangFacts, force: InForce) -> Any:
@@ -246,26 +209,34 @@ def _window_ratio(model: Model, options: ServeOptions, facts: SglangFacts) -> fl
     return float(options.extra.get("swa-full-tokens-ratio") or facts.window_pool_ratio)
 
 
-def _pool(
-    stage: Stage, static_bytes: Any, model: Model, options: ServeOptions, facts: SglangFacts, force: InForce, plans: Plans,
-    draft_tokens: int,
-) -> _Pool:  # fmt: skip
+def room(settled: SglangSettled, found: Sequence[SglangStage]) -> list[Any]:
+    """Tokens that each stage has room for."""
+    static = _static_bytes(settled, found)
+    return [_cut(settled, stage, static).tokens for stage in found]
+
+
+def _before_loading(settled: SglangSettled, found: Sequence[SglangStage]) -> Any:
+    return settled.card.free_bytes - found[0].lines["context"]
+
+
+def _static_bytes(settled: SglangSettled, found: Sequence[SglangStage]) -> Any:
+    """The static share; sized after capture it has given room to a pass and to graphs already."""
+    first = found[0].lines
+    after = first["activations"] + first["cuda_graphs"] if settled.force.sized_after_capture else 0.0
+    return _before_loading(settled, found) * settled.fraction - after
+
+
+def _cut(settled: SglangSettled, stage: SglangStage, static_bytes: Any) -> _Cut:
     """Recurrent states get ``ratio / (1 + ratio)`` of what is left, or as many slots as asked for; tokens take the rest."""
+    options, shape = settled.options, settled.plans.shape
     rest = static_bytes - stage.lines["weights"] - stage.lines["draft_model"] - stage.lines["vision"]
     if options.kv_cache_bytes is not None:
-        rest = np.full(plans.shape, float(options.kv_cache_bytes))
-    states, slots = np.zeros(plans.shape), np.full(plans.shape, np.inf)
-    recurrent = any(mixer.keeps_state for mixer in model.mixers)
+        rest = np.full(shape, float(options.kv_cache_bytes))
+    states, slots = np.zeros(shape), np.full(shape, np.inf)
+    recurrent = any(mixer.keeps_state for mixer in settled.model.mixers)
     if recurrent and options.kv_cache_bytes is None:
-        each = stage.state * (1 + draft_tokens)
-        asked = options.extra.get("max-mamba-cache-size")
-        ratio = float(options.extra.get("mamba-full-memory-ratio") or facts.state_ratio)
-        if asked is None and options.prefix_caching is False and options.max_seqs is not None:
-            asked = options.max_seqs
-        share = np.maximum(rest, 0) * ratio / (1 + ratio)
-        slots = (
-            np.floor(share / np.maximum(each, 1)) if asked is None else np.maximum(np.asarray(asked, dtype=float), 0)
-        )
+        each = stage.state * (1 + settled.draft_tokens)
+        slots = _state_slots(settled, each, rest)
         states = slots * each
     # Given bytes are those of the pool as it is printed; a sized pool goes by what the engine reckons with.
     rate = stage.counted if options.kv_cache_bytes is None else stage.stored
@@ -273,8 +244,74 @@ def _pool(
     limit = options.extra.get("max-total-tokens")
     if limit is not None:
         tokens = np.minimum(tokens, float(limit))
-    tokens = np.where(stage.counted > 0, tokens, np.where(rest > states, float(force.context) * 4096, 0.0))
-    return _Pool(rest=rest - states, states=states, state_slots=slots, tokens=tokens)
+    endless = np.where(rest > states, float(settled.context) * _ENDLESS, 0.0)
+    return _Cut(
+        rest=rest - states, states=states, state_slots=slots, tokens=np.where(stage.counted > 0, tokens, endless)
+    )
+
+
+def _state_slots(settled: SglangSettled, each: Any, rest: Any) -> Any:
+    """Requests whose states of ``each`` bytes are kept: as asked for, else by their share of the ``rest``."""
+    options = settled.options
+    asked = options.extra.get("max-mamba-cache-size")
+    if asked is None and options.prefix_caching is False and options.max_seqs is not None:
+        asked = options.max_seqs
+    if asked is not None:
+        return np.maximum(np.asarray(asked, dtype=float), 0)
+    ratio = float(options.extra.get("mamba-full-memory-ratio") or settled.facts.state_ratio)
+    share = np.maximum(rest, 0) * ratio / (1 + ratio)
+    return np.floor(share / np.maximum(each, 1))
+
+
+def pool(settled: SglangSettled, stage: SglangStage, found: Sequence[SglangStage]) -> Pool:
+    """Tokens and requests of what the static share leaves on the tightest ``stage``."""
+    force, facts, plans, options = settled.force, settled.facts, settled.plans, settled.options
+    before, fraction = _before_loading(settled, found), settled.fraction
+    cut = _cut(settled, stage, _static_bytes(settled, found))
+    rest, tokens = cut.rest, np.floor(np.maximum(cut.tokens, 0) / force.page) * force.page
+    pool_bytes = np.where(rest > 0, tokens * stage.stored, rest)
+    requests = _requests(options, facts, tokens, force.context, cut.state_slots, plans)
+    lines = {**stage.lines, "workspace": requests * float(force.context + _SPARE_SLOTS) * _INDEX_BYTES}
+    half = half_widths(settled.model, lines, facts.coefficients, known=facts.known)
+    scale = np.where(rest > 0, stage.stored / np.maximum(stage.counted, 1), 1.0)
+    spread = _spread(settled, half, rest) * scale
+    held = sum(lines[name] for name in _LOADED)
+    # What lies in it never goes beyond it but by whole pages; weights that do are no budget: they end the start.
+    budget = np.where(rest > 0, np.maximum(before * fraction, held + cut.states + pool_bytes), before * fraction)
+    concurrency = np.minimum(np.where(force.context > 0, tokens / force.context, 0.0), requests)
+    return Pool(
+        lines={**lines, "state_cache": cut.states, "kv_cache": np.maximum(pool_bytes, 0)},
+        half={**half, "kv_cache": spread},
+        outside=("context", "activations", "logits", "workspace", "cuda_graphs"),
+        inputs={"version": facts.version, "kv": force.kv.name, "context": force.context, "page": force.page,
+                "chunk": force.chunk, "fraction": settled.memory_fraction},
+        budget_bytes=budget,
+        available_bytes=pool_bytes,
+        spread_bytes=spread,
+        blocks=tokens // force.page,
+        block_size=force.page,
+        tokens=tokens,
+        concurrency=np.minimum(concurrency, requests),
+        need_bytes=np.where(force.context_stated, force.context, force.page) * stage.stored,
+        rate=stage.stored,
+        max_context=longest_request(settled, tokens),
+        max_seqs=plans.out(requests),
+        max_batched_tokens=force.chunk,
+        load_peak_bytes=held + lines["context"],
+        cautions=_cautions(settled.model, force, plans, tokens),
+        on_host=offloaded(settled.stored, settled.asked.layout, options, batched_tokens=force.chunk, copied_whole=True),
+    )  # fmt: skip
+
+
+def _spread(settled: SglangSettled, half: dict[str, Any], rest: Any) -> Any:
+    """Half-width (90 %) of the bytes that the engine reckons to have left for its pool."""
+    memory = settled.facts.coefficients
+    return root_of_squares(
+        *(half.get(name, 0.0) for name in _LOADED),
+        (half["context"] + settled.card.uncertain_bytes) * settled.fraction,
+        memory["spread"]["unified_memory_relative"] * settled.card.shared_bytes,
+        pool_unknown(settled.model, memory, rest),
+    )
 
 
 def _requests(options: ServeOptions, facts: SglangFacts, tokens: Any, context: int, slots: Any, plans: Plans) -> Any:
@@ -317,16 +354,21 @@ def _cautions(model: Model, force: InForce, plans: Plans, tokens: Any) -> tuple[
     return tuple(found)
 
 
-_FORWARD = "data/coefficients/serving_memory"
 _FORMULAS = {
-    "weights": ("sum over tensors of bytes · ceil(units / ranks) / units, attention by its own ranks", ""),
-    "draft_model": ("layers that draft, last stage", ""),
-    "vision": ("tensors of the vision tower, first stage", ""),
-    "kv_cache": ("tokens · bytes a token; tokens = (free before loading · fraction − weights − states) / counted bytes", ""),
-    "state_cache": ("slots · states of one request; slots by mamba_full_memory_ratio", ""),
-    "activations": ("copies · chunk · (hidden, columns / ranks, routed rows)", _FORWARD),
-    "logits": ("largest graph batch · vocabulary · 4", _FORWARD),
-    "workspace": ("requests · (context + 4) · 4: the table of each request's tokens", "mem_cache/memory_pool.py, ReqToTokenPool"),
-    "cuda_graphs": ("fixed + sizes · layers · c + experts by the largest batch", _FORWARD),
-    "context": ("CUDA context and communicators, before memory is measured", _FORWARD),
-}  # fmt: skip
+    "weights": Formula(words="sum over tensors of bytes · ceil(units / ranks) / units, attention by its own ranks"),
+    "draft_model": Formula(words="layers that draft, last stage"),
+    "vision": Formula(words="tensors of the vision tower, first stage"),
+    "kv_cache": Formula(
+        words="tokens · bytes a token; tokens = (free before loading · fraction − weights − states) / counted bytes"
+    ),
+    "state_cache": Formula(words="slots · states of one request; slots by mamba_full_memory_ratio"),
+    "activations": Formula(words="copies · chunk · (hidden, columns / ranks, routed rows)", table="forward"),
+    "logits": Formula(words="largest graph batch · vocabulary · 4", table="logits"),
+    "workspace": Formula(
+        words="requests · (context + 4) · 4: the table of each request's tokens",
+        source="mem_cache/memory_pool.py, ReqToTokenPool",
+    ),
+    "cuda_graphs": Formula(words="fixed + sizes · layers · c + experts by the largest batch", table="graphs"),
+    "context": Formula(words="CUDA context and communicators, before memory is measured", table="context_gib"),
+}
+RULES = Rules(fraction_of="free before loading", formulas=_FORMULAS, settle=settle, stages=stages, room=room, pool=pool)

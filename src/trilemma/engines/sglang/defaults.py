@@ -20,8 +20,6 @@ from trilemma.models.architecture import Model
 from trilemma.plans import Draft, Layout, ServeOptions
 from trilemma.quantities import MIB
 
-#: A model that states no length is taken to be this long.
-_UNSTATED_CONTEXT = 4096
 _AFTER_CAPTURE = "SGLANG_ENABLE_POST_CAPTURE_KV_SIZING"
 
 
@@ -53,7 +51,7 @@ def in_force(
     model, cautions = drafting.model, []
     context = options.context or model.max_positions
     if context is None:
-        context = _UNSTATED_CONTEXT
+        context = int(facts.coefficients["unstated"]["context"])
         cautions.append(Caution(code="assumed-context", message=f"{model.name} states no length; {context} assumed"))
     tp, dp = np.asarray(layout.tp), np.asarray(layout.dp)
     attention_dp = np.where(dp_attention(layout, options), dp, 1)
@@ -97,7 +95,7 @@ def in_force(
         dtype=computing_format(model, options),
         page=page,
         sized_after_capture=after,
-        cautions=(*drafting.cautions, *cautions),
+        cautions=tuple(cautions),
     )
 
 
@@ -149,7 +147,7 @@ def _default_fraction(
         return np.round((card_mib - kept) / card_mib, 3)
     kept = (
         rule["base_mib"]
-        + max(chunk, facts.coefficients["forward"]["least_tokens"]) * rule["per_token"]
+        + max(chunk, facts.coefficients["chunk"]["least_tokens"]) * rule["per_token"]
         + graph_batch * rule["per_graph"]
     )
     kept = kept + ranks * pp / 8 * 1024

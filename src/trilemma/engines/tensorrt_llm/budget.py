@@ -1,20 +1,21 @@
 """TensorRT-LLM's memory at start-up: a share of what is free after weights, a profiled pass and its buffers.
 
 ``pool = fraction · (free − peak)`` with the peak of weights, one pass over the largest batch and what lies outside PyTorch
-(tensorrt_llm/_torch/pyexecutor/_util.py, KvCacheCreator._cal_max_memory). One path serves one plan and tables of plans.
+(tensorrt_llm/_torch/pyexecutor/_util.py, KvCacheCreator._cal_max_memory). ``memory_fraction`` is
+``--kv_cache_free_gpu_memory_fraction``: the share of what is free after loading and profiling that the pool takes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from trilemma.engines.base import KvPool, StartUp
-from trilemma.engines.draft import with_draft
 from trilemma.engines.launch import share_of_card
-from trilemma.engines.layer_cache import LayerCache, layer_caches, summed
-from trilemma.engines.loading import absorbed_copies, as_stored, computing_format, in_dtype
+from trilemma.engines.layer_cache import layer_caches
+from trilemma.engines.loading import absorbed_copies, computing_format, in_dtype
 from trilemma.engines.rank_memory import (
     Weights,
     Widths,
@@ -28,184 +29,222 @@ from trilemma.engines.rank_memory import (
     pool_unknown,
     rungs,
 )
-from trilemma.engines.start_up import ledger_of
+from trilemma.engines.stages import Span, Stage
+from trilemma.engines.start_up import (
+    Asked,
+    Card,
+    Formula,
+    Pool,
+    Rules,
+    Settled,
+    as_loaded,
+    longest_request,
+    root_of_squares,
+)
 from trilemma.engines.table import NOT_RUN, Plans
 from trilemma.engines.tensorrt_llm.facts import TensorrtLlmFacts, for_version
 from trilemma.errors import Caution, InputError, UnknownName
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
-from trilemma.hardware.accelerator import Accelerator
-from trilemma.hardware.memory import memory_cautions, runtime_total
-from trilemma.memory.stages import stage_bounds
 from trilemma.models.architecture import Model
-from trilemma.plans import Draft, Layout, ServeOptions
+from trilemma.plans import ServeOptions
 from trilemma.quantities import GIB, ceil_div
 
-_UNSTATED_CONTEXT = 4096
 #: Lines that the profiled peak holds, all but the pool.
 PEAK = ("weights", "draft_model", "vision", "activations", "logits", "cuda_graphs", "workspace")
 
 
-def start_up(
-    *, model: Model, accelerator: Accelerator, layout: Layout, options: ServeOptions, draft: Draft | None = None,
-    version: str | None = None, free_bytes: float | None = None, capacity_bytes: float | None = None,
-    date: str | None = None,
-) -> StartUp:  # fmt: skip
-    """What TensorRT-LLM does with a card's memory when it starts, per GPU of the tightest rank.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorrtLlmSettled(Settled):
+    """``beyond``: layouts that the engine does not run; ``shared``: replicas attend alone; ``extra`` layers draft."""
 
-    Arguments and shapes as `trilemma.engines.vllm.budget.start_up`. ``memory_fraction`` is
-    ``--kv_cache_free_gpu_memory_fraction``: the share of what is free after loading and profiling that the pool takes.
-    """
-    facts = for_version(version, date=date)
-    total = runtime_total(accelerator)
-    capacity = total.interval.value if capacity_bytes is None else float(capacity_bytes)
-    if capacity <= 0 or (free_bytes is not None and free_bytes < 0):
-        raise InputError(f"a card of {capacity:.0f} bytes with {free_bytes} free cannot be planned for")
-    free = capacity if free_bytes is None else min(capacity, free_bytes)
-    stored, notes = as_stored(model, options, {})
-    drafting = with_draft(stored, draft)
+    facts: TensorrtLlmFacts
+    dtype: Format
+    block: int
+    shared: Any
+    beyond: Any
+    extra: int
+
+    @property
+    def ranks(self) -> Any:
+        return self.plans.tp * np.where(self.shared, self.plans.dp, 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorrtLlmStage(Stage):
+    """``rate``: bytes a token, ``state``: bytes of one request's states; arrays (plans,)."""
+
+    rate: Any
+    state: Any
+
+
+def settle(asked: Asked) -> TensorrtLlmSettled:
+    """Options in force. Raises `InputError` for shares and layouts that the engine does not take."""
+    facts, options, layout = for_version(asked.version, date=asked.date), asked.options, asked.layout
+    card = Card.of(asked.accelerator, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes)
+    drafting, _, notes = as_loaded(asked, {})
     dtype = computing_format(drafting.model, options)
     served = in_dtype(drafting.model, dtype)
     kv = kv_format(served, options)
-    context = options.context or served.max_positions or _UNSTATED_CONTEXT
-    fraction = (
-        facts.memory_fraction
-        if options.memory_fraction is None
-        else share_of_card(options.memory_fraction, shown="--kv_cache_free_gpu_memory_fraction")
-    )
+    fraction = facts.memory_fraction
+    if options.memory_fraction is not None:
+        fraction = share_of_card(options.memory_fraction, shown="--kv_cache_free_gpu_memory_fraction")
     plans = Plans.of(
         layout,
         max_seqs=facts.max_batch_size if options.max_seqs is None else options.max_seqs,
         max_batched_tokens=facts.max_num_tokens if options.max_batched_tokens is None else options.max_batched_tokens,
     )
-    block = options.block_size or facts.block_size
-    extra = len(served.mtp_layers) if drafting.has_layers else 0
-    weights = Weights(served, extra=absorbed_copies(served), vocab_padding=facts.vocab_padding)
-    caches = layer_caches((*served.layers, *(served.mtp_layers if extra else ())), tp=plans.tp, kv_format=kv)
     shared = (np.asarray(plans.ep) > 1) & (plans.dp > 1) | bool(options.extra.get("enable_attention_dp"))
     beyond = plans.refused(
         shared & (plans.dp > 1) & (plans.tp > 1),
         f"--tp {layout.tp} x --dp {layout.dp}: TensorRT-LLM attends on every rank alone or on all together",
     )
-    stages = [
-        _stage(name, served, weights, caches, accelerator, plans, options, facts, shared, extra, dtype)
-        for name in plans.stages
-    ]
-    left = [free - sum(lines[name] for name in (*PEAK, "context")) for lines, _, _ in stages]
-    rates = [np.maximum(rate, 1e-9) for _, rate, _ in stages]
-    pick = np.argmin(np.stack([value / rate for value, rate in zip(left, rates, strict=True)]), axis=0)
-
-    def choose(values: list[Any]) -> Any:
-        return np.take_along_axis(np.stack([np.broadcast_to(v, plans.shape) for v in values]), pick[None], axis=0)[0]
-
-    lines = {name: choose([stage[0][name] for stage in stages]) for name in stages[0][0]}
-    rate, state = choose(rates), choose([stage[2] for stage in stages])
-    unused = choose(left)
-    states = np.where(
-        unused > 0, np.minimum(plans.seqs * state, unused * facts.coefficients["states"]["most_share"]), 0.0
-    )
-    pool = np.where(unused > 0, fraction * unused - states, unused)
-    if options.kv_cache_bytes is not None:
-        pool = np.full(plans.shape, float(options.kv_cache_bytes))
-    pool = np.where(beyond, NOT_RUN, pool)
-    limit = options.extra.get("kv_cache_config", {}).get("max_tokens")
-    blocks = np.floor(np.maximum(pool, 0) / (rate * block))
-    if limit is not None:
-        blocks = np.minimum(blocks, ceil_div(int(limit), block))
-    tokens = blocks * block
-    pool = np.where(pool > 0, tokens * rate, pool)
-    half = half_widths(served, lines, facts.coefficients, known=facts.known)
-    if not facts.known:
-        # Without a version the backend is not known either: engines built ahead hold more.
-        data = facts.coefficients["non_torch_gib"]
-        half["workspace"] = np.hypot(half["workspace"], (data["built"] - data["alone"]) * GIB)
-    between = 0.0 if capacity_bytes is not None else (total.interval.high - total.interval.low) / 2
-    unified = facts.coefficients["spread"]["unified_memory_relative"] * capacity if accelerator.unified_memory else 0.0
-    spread = fraction * np.sqrt(
-        sum(np.square(half.get(name, 0.0)) for name in (*PEAK, "context"))
-        + between**2
-        + unified**2
-        + np.square(pool_unknown(served, facts.coefficients, unused))
-    )
-    stated = options.context is not None
-    need = (context if stated else block) * rate
-    lines["state_cache"], lines["kv_cache"] = states, np.maximum(pool, 0)
-    cautions = [*facts.cautions, *notes, *drafting.cautions]
-    if not plans.table and 0 < float(np.max(tokens)) < context:
-        message = f"the pool holds {int(np.max(tokens)):,} tokens, fewer than the {context:,} of the longest request"
-        cautions.append(Caution(code="pool-below-context", message=message))
-    return StartUp(
-        ledger=ledger_of(
-            lines, {**half, "kv_cache": spread}, formulas=_FORMULAS, outside=("context",), out=plans.out,
-            inputs={"version": facts.version, "backend": facts.backend, "kv": kv.name, "context": context, "block": block,
-                    "max_batch_size": plans.out(plans.seqs), "max_num_tokens": plans.out(plans.tokens)},
-        ),
-        capacity_bytes=capacity,
-        budget_bytes=plans.out(sum(lines[name] for name in PEAK) + states + np.maximum(pool, 0)),
-        pool=KvPool(
-            available_bytes=plans.out(pool),
-            available_low_bytes=plans.out(pool - spread),
-            available_high_bytes=plans.out(pool + spread),
-            blocks=plans.out(blocks),
-            block_size=block,
-            tokens=plans.out(tokens),
-            concurrency=plans.out(tokens / context),
-            need_bytes=plans.out(need),
-            bytes_per_token_per_gpu=plans.out(np.where(rate > 1e-6, rate, 0.0)),
-            max_context=plans.out(np.minimum(tokens, max(context, model.max_positions or 0)).astype(np.int64)),
-        ),
-        memory_fraction=fraction,
-        context=context,
-        max_seqs=plans.out(plans.seqs),
-        max_batched_tokens=plans.out(plans.tokens),
-        kv_format=kv.name,
-        load_peak_bytes=plans.out(sum(lines[name] for name in ("weights", "draft_model", "vision", "context"))),
-        version=facts.version,
-        cautions=(*cautions, *(() if capacity_bytes else memory_cautions(accelerator))),
-        spread_bytes=plans.out(np.broadcast_to(spread, plans.shape)),
-        free_bytes=free_bytes,
-        fraction_of="free after loading",
+    unstated = facts.coefficients["unstated"]["context"]
+    return TensorrtLlmSettled(
+        asked=asked, card=card, facts=facts, model=served, plans=plans,
+        context=options.context or served.max_positions or unstated, kv=kv, memory_fraction=fraction, cautions=notes,
+        dtype=dtype, block=options.block_size or facts.block_size, shared=shared, beyond=beyond,
+        extra=len(served.mtp_layers) if drafting.has_layers else 0,
     )  # fmt: skip
 
 
-def _stage(
-    name: str, model: Model, weights: Weights, caches: list[LayerCache], accelerator: Accelerator, plans: Plans,
-    options: ServeOptions, facts: TensorrtLlmFacts, shared: Any, extra: int, dtype: Format,
-) -> tuple[dict[str, Any], Any, Any]:  # fmt: skip
-    """(lines, bytes a token, bytes of states a request) of one pipeline stage; arrays (plans,)."""
-    memory, widths = facts.coefficients, Widths.of(model)
-    depth = len(model.layers)
-    start, stop = stage_bounds(depth, plans.pp, name)
-    first, last = start == 0, stop == depth
-    ranks = plans.tp * np.where(shared, plans.dp, 1)
-    held = weights.on_rank(start=start, stop=stop, first=first, last=last, attention_tp=plans.tp, tp=ranks, ep=plans.ep)
+def stages(settled: TensorrtLlmSettled) -> list[TensorrtLlmStage]:
+    """Every pipeline stage by itself."""
+    model, plans = settled.model, settled.plans
+    weights = Weights(model, extra=absorbed_copies(model), vocab_padding=settled.facts.vocab_padding)
+    layers = (*model.layers, *(model.mtp_layers if settled.extra else ()))
+    caches = layer_caches(layers, tp=plans.tp, kv_format=settled.kv)
+    spans = [Span.of(name, model, plans, drafting_layers=settled.extra) for name in plans.stages]
+    return [
+        TensorrtLlmStage(
+            lines=_lines(settled, span, weights),
+            rate=np.maximum(span.sum_of([cache.full + cache.window for cache in caches]), 1e-9),
+            state=span.sum_of([cache.state for cache in caches]),
+        )
+        for span in spans
+    ]
+
+
+def _lines(settled: TensorrtLlmSettled, span: Span, weights: Weights) -> dict[str, Any]:
+    """The lines of one stage, cache apart; engines built ahead hold their activations outside PyTorch and capture nothing."""
+    plans, options, facts, ranks = settled.plans, settled.options, settled.facts, settled.ranks
+    memory, widths, none = facts.coefficients, Widths.of(settled.model), np.zeros(settled.plans.shape)
     built = str(options.extra.get("backend", facts.backend)) in ("tensorrt", "trt")
-    zero = np.zeros(plans.shape)
-    graphs = _graph_batch(options, facts) if not built else 0
-    fabric = fabric_of(accelerator, memory)
+    fabric = fabric_of(settled.asked.accelerator, memory)
     alone, several = buffer_bytes(memory, ranks=ranks, fabric=fabric)
     if built:
         alone = np.full(np.shape(ranks), memory["non_torch_gib"]["built"] * GIB)
-    row = np.asarray(plans.tokens) * (dtype.bits / 8)
-    lines = {
-        "weights": held.text + zero,
-        "draft_model": held.mtp + zero if extra else zero,
-        "vision": zero if options.text_only else held.vision + zero,
-        "context": context_bytes(memory, ranks=ranks * plans.pp, fabric=fabric) + zero,
-        "activations": zero if built else zero + (
-            forward_bytes(widths, memory, row=row, tp=ranks) + expert_bytes(widths, memory, row=row, tp=ranks, ep=plans.ep)
+    row = np.asarray(plans.tokens) * (settled.dtype.bits / 8)
+    activations = forward_bytes(widths, memory, row=row, tp=ranks) + expert_bytes(
+        widths, memory, row=row, tp=ranks, ep=plans.ep
+    )
+    captured = 0 if built else _graph_batch(options, facts)
+    graphs = graph_bytes(
+        widths,
+        memory,
+        layers=span.layers,
+        graphs=rungs(memory["graphs"]["ladder"], captured),
+        largest=captured,
+        tp=ranks,
+    )
+    logits = (
+        np.minimum(plans.seqs, memory["logits"]["most_rows"]) * float(settled.model.vocab) * memory["logits"]["bytes"]
+    )
+    return {
+        **span.loaded(
+            weights,
+            attention_tp=plans.tp,
+            tp=ranks,
+            ep=plans.ep,
+            drafts=bool(settled.extra),
+            text_only=options.text_only,
         ),
-        "logits": last * np.minimum(plans.seqs, memory["logits"]["most_rows"]) * float(model.vocab)
-        * memory["logits"]["bytes"] + zero,
-        "cuda_graphs": zero + graph_bytes(
-            widths, memory, layers=stop - start, graphs=rungs(memory["graphs"]["ladder"], graphs), largest=graphs, tp=ranks,
-        ),
-        "workspace": alone + several + zero,
-    }  # fmt: skip
-    upto = np.where(last, stop + extra, stop)
-    rate = summed([cache.full + cache.window for cache in caches], start, upto, plans.shape)
-    state = summed([cache.state for cache in caches], start, upto, plans.shape)
-    return lines, rate, state
+        "context": context_bytes(memory, ranks=ranks * plans.pp, fabric=fabric) + none,
+        "activations": none if built else none + activations,
+        "logits": span.last * logits + none,
+        "cuda_graphs": none + graphs,
+        "workspace": alone + several + none,
+    }
+
+
+def _left(settled: TensorrtLlmSettled, stage: TensorrtLlmStage) -> Any:
+    """What is free of the card beside every line."""
+    return settled.card.free_bytes - sum(stage.lines[name] for name in (*PEAK, "context"))
+
+
+def room(settled: TensorrtLlmSettled, found: Sequence[TensorrtLlmStage]) -> list[Any]:
+    """Tokens that each stage has room for."""
+    return [_left(settled, stage) / stage.rate for stage in found]
+
+
+def pool(settled: TensorrtLlmSettled, stage: TensorrtLlmStage, found: Sequence[TensorrtLlmStage]) -> Pool:
+    """Blocks of the share that the pool takes of what the tightest ``stage`` leaves, recurrent states set apart."""
+    del found
+    facts, plans, options, block = settled.facts, settled.plans, settled.options, settled.block
+    context, fraction, rate, unused = settled.context, settled.memory_fraction, stage.rate, _left(settled, stage)
+    most = unused * facts.coefficients["states"]["most_share"]
+    states = np.where(unused > 0, np.minimum(plans.seqs * stage.state, most), 0.0)
+    available = np.where(unused > 0, fraction * unused - states, unused)
+    if options.kv_cache_bytes is not None:
+        available = np.full(plans.shape, float(options.kv_cache_bytes))
+    available = np.where(settled.beyond, NOT_RUN, available)
+    limit = options.extra.get("kv_cache_config", {}).get("max_tokens")
+    blocks = np.floor(np.maximum(available, 0) / (rate * block))
+    if limit is not None:
+        blocks = np.minimum(blocks, ceil_div(int(limit), block))
+    tokens = blocks * block
+    available = np.where(available > 0, tokens * rate, available)
+    half = _half_widths(settled, stage)
+    spread = _spread(settled, half, unused)
+    return Pool(
+        lines={**stage.lines, "state_cache": states, "kv_cache": np.maximum(available, 0)},
+        half={**half, "kv_cache": spread},
+        outside=("context",),
+        inputs={"version": facts.version, "backend": facts.backend, "kv": settled.kv.name, "context": context, "block": block,
+                "max_batch_size": plans.out(plans.seqs), "max_num_tokens": plans.out(plans.tokens)},
+        budget_bytes=sum(stage.lines[name] for name in PEAK) + states + np.maximum(available, 0),
+        available_bytes=available,
+        spread_bytes=spread,
+        blocks=blocks,
+        block_size=block,
+        tokens=tokens,
+        concurrency=tokens / context,
+        need_bytes=(context if options.context is not None else block) * rate,
+        rate=np.where(rate > 1e-6, rate, 0.0),
+        max_context=longest_request(settled, tokens),
+        max_seqs=plans.out(plans.seqs),
+        max_batched_tokens=plans.out(plans.tokens),
+        load_peak_bytes=sum(stage.lines[name] for name in ("weights", "draft_model", "vision", "context")),
+        cautions=_cautions(settled, tokens),
+    )  # fmt: skip
+
+
+def _half_widths(settled: TensorrtLlmSettled, stage: TensorrtLlmStage) -> dict[str, Any]:
+    memory, known = settled.facts.coefficients, settled.facts.known
+    half = half_widths(settled.model, stage.lines, memory, known=known)
+    if not known:
+        # Without a version the backend is not known either: engines built ahead hold more.
+        data = memory["non_torch_gib"]
+        half["workspace"] = np.hypot(half["workspace"], (data["built"] - data["alone"]) * GIB)
+    return half
+
+
+def _spread(settled: TensorrtLlmSettled, half: dict[str, Any], unused: Any) -> Any:
+    """Half-width (90 %) of the bytes of the pool."""
+    memory = settled.facts.coefficients
+    return settled.memory_fraction * root_of_squares(
+        *(half.get(name, 0.0) for name in (*PEAK, "context")),
+        settled.card.uncertain_bytes,
+        memory["spread"]["unified_memory_relative"] * settled.card.shared_bytes,
+        pool_unknown(settled.model, memory, unused),
+    )
+
+
+def _cautions(settled: TensorrtLlmSettled, tokens: Any) -> list[Caution]:
+    if settled.plans.table or not 0 < float(np.max(tokens)) < settled.context:
+        return []
+    told = f"{int(np.max(tokens)):,} tokens, fewer than the {settled.context:,} of the longest request"
+    return [Caution(code="pool-below-context", message=f"the pool holds {told}")]
 
 
 def _graph_batch(options: ServeOptions, facts: TensorrtLlmFacts) -> int:
@@ -230,16 +269,20 @@ def kv_format(model: Model, options: ServeOptions) -> Format:
         raise InputError(f"a cache in {asked[:60]!r} is none of TensorRT-LLM's; use auto, fp8 or nvfp4") from None
 
 
-_DATA = "data/coefficients/serving_memory"
 _FORMULAS = {
-    "weights": ("sum over tensors of bytes · ceil(units / ranks) / units, layers of the stage", ""),
-    "draft_model": ("layers that draft, last stage", ""),
-    "vision": ("tensors of the vision tower, first stage", ""),
-    "activations": ("copies · max_num_tokens · (hidden, columns / ranks, routed rows)", _DATA),
-    "logits": ("sequences that end a prompt at once · vocabulary · 4", _DATA),
-    "workspace": ("memory outside PyTorch, or activations of an engine built ahead", _DATA),
-    "cuda_graphs": ("fixed + sizes · layers · c + experts by the largest batch", _DATA),
-    "context": ("CUDA context and communicators", _DATA),
-    "state_cache": ("requests · states of one request", ""),
-    "kv_cache": ("fraction · (free − all other lines)", "_torch/pyexecutor/_util.py, _cal_max_memory"),
+    "weights": Formula(words="sum over tensors of bytes · ceil(units / ranks) / units, layers of the stage"),
+    "draft_model": Formula(words="layers that draft, last stage"),
+    "vision": Formula(words="tensors of the vision tower, first stage"),
+    "activations": Formula(words="copies · max_num_tokens · (hidden, columns / ranks, routed rows)", table="forward"),
+    "logits": Formula(words="sequences that end a prompt at once · vocabulary · 4", table="logits"),
+    "workspace": Formula(
+        words="memory outside PyTorch, or activations of an engine built ahead", table="non_torch_gib"
+    ),
+    "cuda_graphs": Formula(words="fixed + sizes · layers · c + experts by the largest batch", table="graphs"),
+    "context": Formula(words="CUDA context and communicators", table="context_gib"),
+    "state_cache": Formula(words="requests · states of one request"),
+    "kv_cache": Formula(
+        words="fraction · (free − all other lines)", source="_torch/pyexecutor/_util.py, _cal_max_memory"
+    ),
 }
+RULES = Rules(fraction_of="free after loading", formulas=_FORMULAS, settle=settle, stages=stages, room=room, pool=pool)

@@ -1,18 +1,19 @@
 """Transformers as a server: layers over the cards in turn (device_map auto), a cache that grows with the request, no pool.
 
-With ``--continuous-batching`` a paged cache takes a share of what is free. Whole prompts are read in one pass. One path
-serves one plan and tables of plans.
+With ``--continuous-batching`` a paged cache takes a share of what is free. Whole prompts are read in one pass. Without it one
+request runs at a time, and the pool is what the request's own cache may grow to.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from trilemma.engines.base import KvPool, StartUp
 from trilemma.engines.launch import share_of_card
-from trilemma.engines.layer_cache import layer_caches, summed
+from trilemma.engines.layer_cache import LayerCache, layer_caches
 from trilemma.engines.loading import as_stored, computing_format, in_dtype
 from trilemma.engines.rank_memory import (
     Weights,
@@ -23,171 +24,179 @@ from trilemma.engines.rank_memory import (
     forward_bytes,
     half_widths,
 )
-from trilemma.engines.start_up import ledger_of
+from trilemma.engines.stages import Span, Stage
+from trilemma.engines.start_up import Asked, Card, Formula, Pool, Rules, Settled, longest_request, root_of_squares
 from trilemma.engines.table import NOT_RUN, Plans
-from trilemma.engines.transformers_serve.facts import for_version
-from trilemma.errors import Caution, InputError
+from trilemma.engines.transformers_serve.facts import TransformersFacts, for_version
+from trilemma.errors import Caution
 from trilemma.formats import catalogue
-from trilemma.hardware.accelerator import Accelerator
-from trilemma.hardware.memory import memory_cautions, runtime_total
-from trilemma.memory.stages import stage_bounds
-from trilemma.models.architecture import Model
-from trilemma.plans import Draft, Layout, ServeOptions
-
-_UNSTATED_CONTEXT = 4096
-_QUANTIZES = {"bnb-4bit": "nf4", "bitsandbytes": "nf4", "bnb-8bit": "w8a16", "fp8": "fp8"}
 
 
-def start_up(
-    *, model: Model, accelerator: Accelerator, layout: Layout, options: ServeOptions, draft: Draft | None = None,
-    version: str | None = None, free_bytes: float | None = None, capacity_bytes: float | None = None,
-    date: str | None = None,
-) -> StartUp:  # fmt: skip
-    """What Transformers holds on the tightest card at the peak of the longest request, shapes as the other engines' answers.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TransformersSettled(Settled):
+    """``paged``: whether a share of what is free is one cache for all; ``beyond``: layouts that the engine does not run."""
 
-    ``layout.pp`` cards hold layers in turn. Without continuous batching one request runs at a time, and the pool is what the
-    request's own cache may grow to.
-    """
-    facts = for_version(version, date=date)
-    total = runtime_total(accelerator)
-    capacity = total.interval.value if capacity_bytes is None else float(capacity_bytes)
-    if capacity <= 0 or (free_bytes is not None and free_bytes < 0):
-        raise InputError(f"a card of {capacity:.0f} bytes with {free_bytes} free cannot be planned for")
-    free = capacity if free_bytes is None else min(capacity, free_bytes)
-    memory = facts.coefficients
-    data = memory["eager"]
-    stored, notes = as_stored(model, options, _QUANTIZES)
+    facts: TransformersFacts
+    paged: bool
+    beyond: Any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TransformersStage(Stage):
+    """``rate``: bytes a token; arrays (plans,)."""
+
+    rate: Any
+
+
+def settle(asked: Asked) -> TransformersSettled:
+    """Options in force. Raises `InputError` for layouts and shares that the engine does not take."""
+    facts, options = for_version(asked.version, date=asked.date), asked.options
+    card = Card.of(asked.accelerator, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes)
+    stored, notes = as_stored(asked.model, options, facts.quantizes_while_loading)
     dtype = computing_format(stored, options)
     if facts.loads_in_float32 and options.dtype is None and stored.quantization is None:
         dtype = catalogue.get("fp32")
-        notes = (
-            *notes,
-            Caution(code="float32", message=f"Transformers {facts.version} loads in float32 unless told a dtype"),
-        )
+        told = f"Transformers {facts.version} loads in float32 unless told a dtype"
+        notes = (*notes, Caution(code="float32", message=told))
     served = in_dtype(stored, dtype)
-    context = options.context or min(served.max_positions or _UNSTATED_CONTEXT, _UNSTATED_CONTEXT)
+    unstated = facts.coefficients["unstated"]["context"]
+    context = options.context or min(served.max_positions or unstated, unstated)
     if options.context is None:
         told = f"no longest request stated, and the command has no flag for it: {context:,} tokens assumed"
         notes = (*notes, Caution(code="assumed-context", message=told))
+    if asked.draft is not None:
+        told = "the assistant's weights and cache are not counted"
+        notes = (*notes, Caution(code="draft-not-counted", message=told))
     paged = bool(options.extra.get("continuous-batching"))
-    seqs = options.max_seqs if options.max_seqs is not None else facts.sequences
-    chunk = options.max_batched_tokens if options.max_batched_tokens is not None else (8192 if paged else context)
-    plans = Plans.of(layout, max_seqs=seqs, max_batched_tokens=chunk)
+    chunk = options.max_batched_tokens
+    plans = Plans.of(
+        asked.layout,
+        max_seqs=facts.sequences if options.max_seqs is None else options.max_seqs,
+        max_batched_tokens=chunk if chunk is not None else facts.paged_tokens if paged else context,
+    )
     beyond = plans.refused(
         (plans.tp > 1) | (plans.dp > 1) | (plans.ep > 1),
         "Transformers puts layers on cards in turn (--pp) and splits nothing else",
     )
-    weights, widths = Weights(served, vocab_padding=1), Widths.of(served)
-    caches = layer_caches(served.layers, tp=plans.tp, kv_format=dtype)
-    stages = []
-    for name in plans.stages:
-        start, stop = stage_bounds(len(served.layers), plans.pp, name)
-        first, last = start == 0, stop == len(served.layers)
-        held = weights.on_rank(
-            start=start,
-            stop=stop,
-            first=first,
-            last=last,
-            attention_tp=plans.tp,
-            tp=plans.tp,
-            ep=np.ones_like(plans.tp),
-        )
-        rows = plans.tokens if paged else np.minimum(plans.tokens, context) * plans.seqs
-        row = np.asarray(rows) * (dtype.bits / 8)
-        logits = (
-            np.where(facts.logits_of_all_tokens, rows, plans.seqs) * float(served.vocab) * memory["logits"]["bytes"]
-        )
-        rate = summed([cache.full + cache.window for cache in caches], start, stop, plans.shape)
-        state = summed([cache.state for cache in caches], start, stop, plans.shape)
-        largest = max((float(np.max(cache.full + cache.window)) for cache in caches), default=0.0)
-        lines = {
-            "weights": held.text + np.zeros(plans.shape),
-            "vision": np.zeros(plans.shape) if options.text_only else held.vision + np.zeros(plans.shape),
-            "activations": np.zeros(plans.shape) + (
-                forward_bytes(widths, memory, row=row, tp=plans.tp) + expert_bytes(widths, memory, row=row, tp=plans.tp, ep=1)
-            ),
-            "logits": last * logits + np.zeros(plans.shape),
-            "workspace": np.zeros(plans.shape) if paged else np.zeros(plans.shape)
-            + data["cache_growth_copies"] * largest * context * plans.seqs,
-            "state_cache": state * plans.seqs,
-            "context": context_bytes(memory, ranks=plans.tp, fabric=fabric_of(accelerator, memory)) + np.zeros(plans.shape),
-        }  # fmt: skip
-        lines["fragmentation"] = data["fragmentation_share"] * (lines["activations"] + lines["logits"])
-        stages.append((lines, rate))
-    left = [free - sum(lines.values()) for lines, _ in stages]
-    room = [
-        np.where(rate > 0, value / np.maximum(rate, 1e-9), value) for value, (_, rate) in zip(left, stages, strict=True)
-    ]
-    pick = np.argmin(np.stack(room), axis=0)
-
-    def choose(values: list[Any]) -> Any:
-        return np.take_along_axis(np.stack([np.broadcast_to(v, plans.shape) for v in values]), pick[None], axis=0)[0]
-
-    lines = {name: choose([stage[0][name] for stage in stages]) for name in stages[0][0]}
-    rate, available = choose([stage[1] for stage in stages]), choose(left)
-    available = np.where(beyond, NOT_RUN, available)
-    fraction = 1.0
+    share, fraction = options.memory_fraction, 1.0
     if paged:
-        asked = options.memory_fraction
-        fraction = facts.pool_share if asked is None else share_of_card(asked, shown="--cb-max-memory-percent")
-        available = np.where(available > 0, available * fraction, available)
-    half = half_widths(served, lines, memory, known=facts.known)
-    between = 0.0 if capacity_bytes is not None else (total.interval.high - total.interval.low) / 2
-    spread = np.sqrt(sum(np.square(value) for value in half.values()) + between**2)
-    tokens = np.where(
-        rate > 0, np.floor(np.maximum(available, 0) / np.maximum(rate, 1e-9)), float(context) * plans.seqs
-    )
-    need = context * rate * (1 if paged else plans.seqs)
-    used = available if paged else np.minimum(need, np.maximum(available, 0))
-    lines["kv_cache"] = np.maximum(used, 0)
-    cautions = [*facts.cautions, *notes]
-    if draft is not None:
-        cautions.append(Caution(code="draft-not-counted", message="the assistant's weights and cache are not counted"))
-    return StartUp(
-        ledger=ledger_of(
-            lines, {**half, "kv_cache": np.where(used < available, 0.0, spread)}, formulas=_FORMULAS, outside=("context",),
-            out=plans.out,
-            inputs={"version": facts.version, "dtype": dtype.name, "context": context, "sequences": plans.out(plans.seqs)},
-        ),
-        capacity_bytes=capacity,
-        budget_bytes=plans.out(sum(value for name, value in lines.items() if name != "context")),
-        pool=KvPool(
-            available_bytes=plans.out(available),
-            available_low_bytes=plans.out(available - spread),
-            available_high_bytes=plans.out(available + spread),
-            blocks=plans.out(tokens),
-            block_size=1,
-            tokens=plans.out(tokens),
-            concurrency=plans.out(np.minimum(tokens / context, plans.seqs) if not paged else tokens / context),
-            need_bytes=plans.out(need),
-            bytes_per_token_per_gpu=plans.out(rate),
-            max_context=plans.out(np.minimum(tokens, max(context, model.max_positions or 0)).astype(np.int64)),
-        ),
-        memory_fraction=fraction,
-        context=context,
-        max_seqs=plans.out(plans.seqs),
-        max_batched_tokens=plans.out(plans.tokens),
-        kv_format=dtype.name,
-        load_peak_bytes=plans.out(lines["weights"] + lines["vision"] + lines["context"]),
-        version=facts.version,
-        cautions=(*cautions, *(() if capacity_bytes else memory_cautions(accelerator))),
-        spread_bytes=plans.out(np.broadcast_to(spread, plans.shape)),
-        free_bytes=free_bytes,
-        fraction_of="nothing",
+        fraction = facts.pool_share if share is None else share_of_card(share, shown="--cb-max-memory-percent")
+    return TransformersSettled(
+        asked=asked, card=card, facts=facts, model=served, plans=plans, context=context, kv=dtype, memory_fraction=fraction,
+        cautions=notes, paged=paged, beyond=beyond,
     )  # fmt: skip
 
 
+def stages(settled: TransformersSettled) -> list[TransformersStage]:
+    """Every card by itself."""
+    weights = Weights(settled.model, vocab_padding=1)
+    caches = layer_caches(settled.model.layers, tp=settled.plans.tp, kv_format=settled.kv)
+    spans = [Span.of(name, settled.model, settled.plans) for name in settled.plans.stages]
+    return [
+        TransformersStage(
+            lines=_lines(settled, span, weights, caches),
+            rate=span.sum_of([cache.full + cache.window for cache in caches]),
+        )
+        for span in spans
+    ]
+
+
+def _lines(settled: TransformersSettled, span: Span, weights: Weights, caches: Sequence[LayerCache]) -> dict[str, Any]:
+    """The lines of one card, cache apart: a pass over whole prompts, and the largest layer's cache while it is copied."""
+    plans, facts, model, paged = settled.plans, settled.facts, settled.model, settled.paged
+    memory, widths, none = facts.coefficients, Widths.of(model), np.zeros(plans.shape)
+    rows = plans.tokens if paged else np.minimum(plans.tokens, settled.context) * plans.seqs
+    row = np.asarray(rows) * (settled.kv.bits / 8)
+    kept = np.where(facts.logits_of_all_tokens, rows, plans.seqs)
+    largest = max((float(np.max(cache.full + cache.window)) for cache in caches), default=0.0)
+    growing = memory["eager"]["cache_growth_copies"] * largest * settled.context * plans.seqs
+    alone = np.ones_like(plans.tp)
+    loaded = span.loaded(
+        weights, attention_tp=plans.tp, tp=plans.tp, ep=alone, drafts=False, text_only=settled.options.text_only
+    )
+    activations = forward_bytes(widths, memory, row=row, tp=plans.tp) + expert_bytes(
+        widths, memory, row=row, tp=plans.tp, ep=1
+    )
+    lines = {
+        "weights": loaded["weights"],
+        "vision": loaded["vision"],
+        "activations": none + activations,
+        "logits": span.last * (kept * float(model.vocab) * memory["logits"]["bytes"]) + none,
+        "workspace": none if paged else none + growing,
+        "state_cache": span.sum_of([cache.state for cache in caches]) * plans.seqs,
+        "context": context_bytes(memory, ranks=plans.tp, fabric=fabric_of(settled.asked.accelerator, memory)) + none,
+    }
+    freed = memory["eager"]["fragmentation_share"] * (lines["activations"] + lines["logits"])
+    return {**lines, "fragmentation": freed}
+
+
+def _left(settled: TransformersSettled, stage: TransformersStage) -> Any:
+    return settled.card.free_bytes - sum(stage.lines.values())
+
+
+def room(settled: TransformersSettled, found: Sequence[TransformersStage]) -> list[Any]:
+    """Tokens that each card has room for, bytes where its layers keep none."""
+    left = [_left(settled, stage) for stage in found]
+    return [
+        np.where(stage.rate > 0, value / np.maximum(stage.rate, 1e-9), value)
+        for value, stage in zip(left, found, strict=True)
+    ]
+
+
+def pool(settled: TransformersSettled, stage: TransformersStage, found: Sequence[TransformersStage]) -> Pool:
+    """What the cache of the requests in flight grows to on the tightest card, or the share that continuous batching takes."""
+    del found
+    facts, plans, context, paged, rate = settled.facts, settled.plans, settled.context, settled.paged, stage.rate
+    available = np.where(settled.beyond, NOT_RUN, _left(settled, stage))
+    if paged:
+        available = np.where(available > 0, available * settled.memory_fraction, available)
+    half = half_widths(settled.model, stage.lines, facts.coefficients, known=facts.known)
+    spread = root_of_squares(*half.values(), settled.card.uncertain_bytes)
+    endless = float(context) * plans.seqs
+    tokens = np.where(rate > 0, np.floor(np.maximum(available, 0) / np.maximum(rate, 1e-9)), endless)
+    need = context * rate * (1 if paged else plans.seqs)
+    used = available if paged else np.minimum(need, np.maximum(available, 0))
+    lines = {**stage.lines, "kv_cache": np.maximum(used, 0)}
+    return Pool(
+        lines=lines,
+        half={**half, "kv_cache": np.where(used < available, 0.0, spread)},
+        outside=("context",),
+        inputs={
+            "version": facts.version,
+            "dtype": settled.kv.name,
+            "context": context,
+            "sequences": plans.out(plans.seqs),
+        },
+        budget_bytes=sum(value for name, value in lines.items() if name != "context"),
+        available_bytes=available,
+        spread_bytes=spread,
+        blocks=tokens,
+        block_size=1,
+        tokens=tokens,
+        concurrency=tokens / context if paged else np.minimum(tokens / context, plans.seqs),
+        need_bytes=need,
+        rate=rate,
+        max_context=longest_request(settled, tokens),
+        max_seqs=plans.out(plans.seqs),
+        max_batched_tokens=plans.out(plans.tokens),
+        load_peak_bytes=lines["weights"] + lines["vision"] + lines["context"],
+    )
+
+
 _FORMULAS = {
-    "weights": ("tensors of the layers on the card, ends on the first and last", "device_map auto of Accelerate"),
-    "vision": ("tensors of the vision tower, first card", ""),
-    "activations": ("copies · tokens of the whole prompt · (hidden, columns)", "data/coefficients/serving_memory"),
-    "logits": ("rows kept · vocabulary · 4", "generation/utils.py, logits_to_keep"),
-    "workspace": ("one layer's cache, copied when it grows", "cache_utils.py, DynamicLayer.update"),
-    "fragmentation": ("what the allocator holds of freed blocks", "data/coefficients/serving_memory"),
-    "state_cache": ("states of recurrent layers", ""),
-    "context": ("CUDA context of the process", "data/coefficients/serving_memory"),
-    "kv_cache": (
-        "context · bytes a token · sequences; a share of free memory with continuous batching",
-        "cache_utils.py",
+    "weights": Formula(
+        words="tensors of the layers on the card, ends on the first and last", source="device_map auto of Accelerate"
+    ),
+    "vision": Formula(words="tensors of the vision tower, first card"),
+    "activations": Formula(words="copies · tokens of the whole prompt · (hidden, columns)", table="forward"),
+    "logits": Formula(words="rows kept · vocabulary · 4", source="generation/utils.py, logits_to_keep"),
+    "workspace": Formula(words="one layer's cache, copied when it grows", source="cache_utils.py, DynamicLayer.update"),
+    "fragmentation": Formula(words="what the allocator holds of freed blocks", table="eager"),
+    "state_cache": Formula(words="states of recurrent layers"),
+    "context": Formula(words="CUDA context of the process", table="context_gib"),
+    "kv_cache": Formula(
+        words="context · bytes a token · sequences; a share of free memory with continuous batching",
+        source="cache_utils.py",
     ),
 }
+RULES = Rules(fraction_of="nothing", formulas=_FORMULAS, settle=settle, stages=stages, room=room, pool=pool)

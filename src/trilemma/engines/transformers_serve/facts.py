@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trilemma.engines.facts import FactFile, Facts
@@ -15,6 +16,8 @@ class TransformersFacts(Facts):
     sequences: int
     logits_of_all_tokens: bool
     pool_share: float
+    paged_tokens: int
+    quantizes_while_loading: Mapping[str, str]
 
 
 FACTS = FactFile("transformers_serve.toml", "Transformers", TransformersFacts)

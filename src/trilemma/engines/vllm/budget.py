@@ -1,130 +1,148 @@
 """vLLM's memory at start-up: what it gives itself, what goes in, and the cache pool that is left.
 
 ``KV = fraction · total − weights − activation peak − non-torch [− CUDA graphs since 0.21]`` on the tightest rank
-(vllm/v1/worker/gpu_worker.py, determine_available_memory). One path serves a single plan and tables of plans.
+(vllm/v1/worker/gpu_worker.py, determine_available_memory).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from trilemma.engines.base import KvPool, StartUp
-from trilemma.engines.draft import with_draft
-from trilemma.engines.loading import as_stored, in_dtype
+from trilemma.engines.base import StartUp
+from trilemma.engines.loading import in_dtype
 from trilemma.engines.offload import offloaded
+from trilemma.engines.start_up import Asked, Card, Pool, Rules, Settled, as_loaded
 from trilemma.engines.table import Plans
 from trilemma.engines.vllm.defaults import InForce, in_force
 from trilemma.engines.vllm.facts import VllmFacts, for_version
 from trilemma.engines.vllm.groups import Grouping, group_pages
-from trilemma.engines.vllm.lines import ledger, pool_spread
+from trilemma.engines.vllm.lines import FORMULAS, pool_spread, widths_of
 from trilemma.engines.vllm.pages import PageRules, layer_pages
 from trilemma.engines.vllm.pool import count_pool
-from trilemma.engines.vllm.stage import Stage, fixed_pool, inside_bytes, stage_lines, tightest, weight_table
+from trilemma.engines.vllm.stage import VllmStage, fixed_pool, inside_bytes, stage_of, weight_table
 from trilemma.errors import InputError
-from trilemma.hardware.accelerator import Accelerator
-from trilemma.hardware.memory import memory_cautions, runtime_total
+from trilemma.memory.weights import WeightTable
 from trilemma.models.architecture import Model
-from trilemma.plans import Draft, Layout, ServeOptions
+from trilemma.plans import ServeOptions
 
 
-def start_up(
-    *, model: Model, accelerator: Accelerator, layout: Layout, options: ServeOptions, draft: Draft | None = None,
-    version: str | None = None, free_bytes: float | None = None, capacity_bytes: float | None = None,
-    date: str | None = None,
-) -> StartUp:  # fmt: skip
-    """What vLLM does with a card's memory when it starts, per GPU of the tightest rank.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VllmSettled(Settled):
+    """``stored`` is the model as loaded; ``load_factor`` what it was before it was quantised over that."""
 
-    ``layout`` and ``options.max_seqs``, ``options.max_batched_tokens`` may be arrays (plans,); the answer has their
-    shape. ``capacity_bytes`` replaces the card's runtime total; ``free_bytes`` is what other processes leave of it.
-    ``version`` (or the release of ``date``) chooses the facts. Raises `InputError` for values that no engine accepts.
-    """
-    facts = for_version(version, date=date)
+    facts: VllmFacts
+    force: InForce
+    grouping: Grouping | None
+    table: WeightTable
+    stored: Model
+    load_factor: float
+
+    @property
+    def budget_bytes(self) -> Any:
+        return np.full(self.plans.shape, self.card.capacity_bytes * self.memory_fraction)
+
+
+def settle(asked: Asked) -> VllmSettled:
+    """Options in force. Raises `InputError` for a card that vLLM does not run on."""
+    accelerator = asked.accelerator
+    facts = for_version(asked.version, date=asked.date)
     if accelerator.vendor not in facts.vendors:
         raise InputError(f"vLLM does not run on {accelerator.name}; use a card of {', '.join(facts.vendors)}")
-    total = runtime_total(accelerator)
-    capacity = total.interval.value if capacity_bytes is None else float(capacity_bytes)
-    if capacity <= 0 or (free_bytes is not None and free_bytes < 0):
-        raise InputError(f"a card of {capacity:.0f} bytes with {free_bytes} free cannot be planned for")
-    stored, stored_cautions = as_stored(model, options, facts.quantizes_while_loading)
-    drafting = with_draft(stored, draft)
-    force = in_force(drafting, options, facts, capacity_bytes=capacity, card=accelerator.id)
+    card = Card.of(accelerator, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes)
+    drafting, stored, notes = as_loaded(asked, facts.quantizes_while_loading)
+    force = in_force(drafting, asked.options, facts, capacity_bytes=card.capacity_bytes, card=accelerator.id)
     served = in_dtype(drafting.model, force.dtype)
-    plans = Plans.of(layout, max_seqs=force.max_seqs, max_batched_tokens=force.max_batched_tokens)
-    grouping = _grouping(served, force, options, facts, plans.tp)
-    table = weight_table(served, facts)
-    stages = [
-        stage_lines(name, served, table, accelerator, plans, force, options, facts, grouping) for name in plans.stages
-    ]
-    if stored is not model and not facts.quantizes_layer_by_layer:
-        whole = weight_table(in_dtype(model, force.dtype), facts)
-        stages = [
-            replace(stage, load_peak=stage.load_peak * (whole.total_bytes / table.total_bytes)) for stage in stages
-        ]
-    budget = np.full(plans.shape, capacity * force.memory_fraction)
-    chosen, available = tightest(stages, budget, grouping, options)
-    fixed = fixed_pool(chosen, options) is not None
-    if fixed:
-        budget = inside_bytes(chosen) + available
-    held_by_others = _held_by_others(capacity, free_bytes, chosen, facts)
-    available = available - held_by_others
+    plans = Plans.of(asked.layout, max_seqs=force.max_seqs, max_batched_tokens=force.max_batched_tokens)
+    table, factor = weight_table(served, facts), 1.0
+    if stored is not asked.model and not facts.quantizes_layer_by_layer:
+        factor = weight_table(in_dtype(asked.model, force.dtype), facts).total_bytes / table.total_bytes
+    return VllmSettled(
+        asked=asked, card=card, facts=facts, model=served, plans=plans, context=force.context, kv=force.kv,
+        memory_fraction=force.memory_fraction, cautions=(*notes, *force.cautions),
+        budget_checked_at_start=facts.budget_checked_at_start, force=force,
+        grouping=_grouping(served, force, asked.options, facts, plans.tp), table=table, stored=stored, load_factor=factor,
+    )  # fmt: skip
+
+
+def stages(settled: VllmSettled) -> list[VllmStage]:
+    """Every pipeline stage by itself."""
+    return [
+        stage_of(
+            name, settled.model, settled.table, settled.asked.accelerator, settled.plans, settled.force, settled.options,
+            settled.facts, settled.grouping,
+        )
+        for name in settled.plans.stages
+    ]  # fmt: skip
+
+
+def room(settled: VllmSettled, found: Sequence[VllmStage]) -> list[Any]:
+    """Blocks that each stage has room for; where the number of blocks is fixed, the stage that needs most memory is tightest."""
+    left = [_left(settled, stage) for stage in found]
+    if settled.grouping is None:
+        return left
+    if "num-gpu-blocks-override" in settled.options.extra:
+        return [-(value + inside_bytes(stage)) for value, stage in zip(left, found, strict=True)]
+    return [value / stage.block_bytes for value, stage in zip(left, found, strict=True)]
+
+
+def pool(settled: VllmSettled, stage: VllmStage, found: Sequence[VllmStage]) -> Pool:
+    """Blocks, tokens and the longest request of what the tightest ``stage`` leaves."""
+    facts, force, plans, options = settled.facts, settled.force, settled.plans, settled.options
+    grouping, available, budget = settled.grouping, _left(settled, stage), settled.budget_bytes
+    uncertain = settled.card.uncertain_bytes * force.memory_fraction
+    spread = pool_spread(stage, facts, settled.model, total_bytes=uncertain, shared_bytes=settled.card.shared_bytes)
+    if fixed_pool(stage, options) is not None:
+        budget, spread = inside_bytes(stage) + available, np.zeros_like(spread)
+    available = available - _held_by_others(settled, stage)
     count = count_pool(
-        grouping, available_bytes=available, block_bytes=chosen.block_bytes, context=force.context,
-        longest=model.max_positions, max_batched_tokens=plans.tokens, dcp=plans.dcp, facts=facts,
+        grouping, available_bytes=available, block_bytes=stage.block_bytes, context=force.context,
+        longest=settled.asked.model.max_positions, max_batched_tokens=plans.tokens, dcp=plans.dcp, facts=facts,
     )  # fmt: skip
-    between = 0.0 if capacity_bytes is not None else (total.interval.high - total.interval.low) / 2
-    spread = pool_spread(
-        chosen, facts, served, total_bytes=between * force.memory_fraction,
-        shared_bytes=capacity if accelerator.unified_memory else 0.0,
-    )  # fmt: skip
-    if fixed:
-        spread = np.zeros_like(spread)
-    need = count.need_blocks * chosen.block_bytes
-    block = grouping.token_block if grouping is not None else 1
-    pool = KvPool(
-        available_bytes=plans.out(available),
-        available_low_bytes=plans.out(available - spread),
-        available_high_bytes=plans.out(available + spread),
-        blocks=plans.out(count.blocks),
-        block_size=plans.out(np.broadcast_to(block, plans.shape)),
-        tokens=plans.out(count.tokens),
-        concurrency=plans.out(count.concurrency),
-        need_bytes=plans.out(need),
-        bytes_per_token_per_gpu=plans.out(_rate(grouping, chosen.block_bytes, plans.dcp)),
-        max_context=plans.out(count.max_context),
-        least_blocks=plans.out(_least_blocks(grouping, plans, options, draft, facts)),
-    )
-    if _fits_itself(options) and not plans.table and 0 < pool.max_context < force.context:
-        fitted = replace(options, context=int(pool.max_context), extra=_without_auto(options))
-        return start_up(
-            model=model, accelerator=accelerator, layout=layout, options=fitted, draft=draft, version=version,
-            free_bytes=free_bytes, capacity_bytes=capacity_bytes, date=date,
-        )  # fmt: skip
-    return StartUp(
-        ledger=ledger(chosen, np.maximum(available, 0), spread, facts, served, plans, force),
-        capacity_bytes=capacity,
-        budget_bytes=plans.out(budget),
-        pool=pool,
-        memory_fraction=force.memory_fraction,
-        context=force.context,
+    return Pool(
+        lines={**stage.lines, "kv_cache": np.maximum(available, 0)},
+        half={**widths_of(stage, facts, settled.model), "kv_cache": spread},
+        outside=("context",) if np.all(stage.graphs_inside) else ("context", "cuda_graphs"),
+        inputs={
+            **{name: plans.out(getattr(plans, name)) for name in ("tp", "pp", "dp", "ep")},
+            "max_seqs": plans.out(plans.seqs), "max_batched_tokens": plans.out(plans.tokens), "version": facts.version,
+        },
+        pool_inputs={"kv": force.kv.name, "context": force.context},
+        budget_bytes=budget,
+        available_bytes=available,
+        spread_bytes=spread,
+        blocks=count.blocks,
+        block_size=grouping.token_block if grouping is not None else 1,
+        tokens=count.tokens,
+        concurrency=count.concurrency,
+        need_bytes=count.need_blocks * stage.block_bytes,
+        rate=_rate(grouping, stage.block_bytes, plans.dcp),
+        max_context=count.max_context,
+        least_blocks=_least_blocks(settled),
         max_seqs=force.max_seqs,
         max_batched_tokens=force.max_batched_tokens,
-        kv_format=force.kv.name,
-        load_peak_bytes=plans.out(chosen.load_peak),
-        version=facts.version,
-        cautions=(
-            *facts.cautions,
-            *stored_cautions,
-            *force.cautions,
-            *(() if capacity_bytes else memory_cautions(accelerator)),
-        ),
-        spread_bytes=plans.out(np.broadcast_to(spread, plans.shape)),
-        free_bytes=free_bytes,
-        budget_checked_at_start=facts.budget_checked_at_start,
-        on_host=offloaded(stored, layout, options, batched_tokens=force.max_batched_tokens),
-    )
+        load_peak_bytes=np.maximum.reduce([one.load_peak * settled.load_factor for one in found]),
+        on_host=offloaded(settled.stored, settled.asked.layout, options, batched_tokens=force.max_batched_tokens),
+    )  # fmt: skip
+
+
+def again(settled: VllmSettled, start: StartUp) -> Asked | None:
+    """The engine lowers the context to what the pool holds (``--max-model-len auto``, _auto_fit_max_model_len)."""
+    options = settled.options
+    auto = options.extra.get("max-model-len") == "auto" and not settled.plans.table
+    if not auto or not 0 < start.pool.max_context < settled.context:
+        return None
+    stated = {name: value for name, value in options.extra.items() if name != "max-model-len"}
+    return replace(settled.asked, options=replace(options, context=int(start.pool.max_context), extra=stated))
+
+
+def _left(settled: VllmSettled, stage: VllmStage) -> Any:
+    """Bytes for the cache on a stage: as the command fixes them, else what the budget leaves."""
+    fixed = fixed_pool(stage, settled.options)
+    return settled.budget_bytes - inside_bytes(stage) if fixed is None else fixed
 
 
 def _grouping(model: Model, force: InForce, options: ServeOptions, facts: VllmFacts, tp: Any) -> Grouping | None:
@@ -147,20 +165,12 @@ def _grouping(model: Model, force: InForce, options: ServeOptions, facts: VllmFa
     )  # fmt: skip
 
 
-def _without_auto(options: ServeOptions) -> dict[str, Any]:
-    return {name: value for name, value in options.extra.items() if name != "max-model-len"}
-
-
-def _fits_itself(options: ServeOptions) -> bool:
-    """Whether the engine lowers the context to what the pool holds (``--max-model-len auto``, _auto_fit_max_model_len)."""
-    return options.extra.get("max-model-len") == "auto"
-
-
-def _held_by_others(capacity: float, free_bytes: float | None, stage: Stage, facts: VllmFacts) -> Any:
+def _held_by_others(settled: VllmSettled, stage: VllmStage) -> Any:
     """What other processes hold; old versions counted it as their own, newer ones compare the budget with free memory."""
-    if free_bytes is None or facts.budget_checked_at_start:
+    free_bytes = settled.asked.free_bytes
+    if free_bytes is None or settled.budget_checked_at_start:
         return 0.0
-    return np.maximum(capacity - free_bytes - stage.lines["context"], 0)
+    return np.maximum(settled.card.capacity_bytes - free_bytes - stage.lines["context"], 0)
 
 
 def _rate(grouping: Grouping | None, block_bytes: Any, dcp: Any) -> Any:
@@ -173,11 +183,16 @@ def _rate(grouping: Grouping | None, block_bytes: Any, dcp: Any) -> Any:
     return sum((block_bytes / block for block in whole), start=np.zeros(np.shape(block_bytes))) / dcp
 
 
-def _least_blocks(
-    grouping: Grouping | None, plans: Plans, options: ServeOptions, draft: Draft | None, facts: VllmFacts
-) -> Any:
+def _least_blocks(settled: VllmSettled) -> Any:
     """Blocks without which graphs of recurrent models are refused: one state for each sequence."""
-    states = grouping is not None and any(group.pages.rule == "state" for group in grouping.groups)
-    if not states or not facts.state_block_check or options.eager or draft is not None:
-        return np.zeros(plans.shape)
-    return plans.seqs
+    groups = () if settled.grouping is None else settled.grouping.groups
+    states = any(group.pages.rule == "state" for group in groups)
+    if not states or not settled.facts.state_block_check or settled.options.eager or settled.asked.draft is not None:
+        return np.zeros(settled.plans.shape)
+    return settled.plans.seqs
+
+
+RULES = Rules(
+    fraction_of="card", formulas=FORMULAS, settle=settle, stages=stages, room=room, pool=pool, again=again,
+    shown=("weights", "activations", "logits", "workspace", "context", "kv_cache"),
+)  # fmt: skip

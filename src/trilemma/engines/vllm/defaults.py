@@ -17,9 +17,6 @@ from trilemma.models.architecture import Model
 from trilemma.plans import ServeOptions
 from trilemma.quantities import Numbers
 
-#: A model that states no length is taken to be this long.
-_UNSTATED_CONTEXT = 4096
-
 StateMode = Literal["none", "align", "all"]
 
 
@@ -50,7 +47,7 @@ def in_force(
         raise InputError(f"--gpu-memory-utilization {fraction} is out of range; give a share above 0 and up to 1")
     context = options.context or model.max_positions
     if context is None:
-        context = _UNSTATED_CONTEXT
+        context = int(facts.coefficients["unstated"]["context"])
         cautions.append(
             Caution(code="assumed-context", message=f"{model.name} states no length; {context} tokens assumed")
         )
@@ -67,7 +64,7 @@ def in_force(
         state_mode=_state_mode(model, options, facts),
         draft_tokens=drafting.tokens,
         drafts_by_layers=drafting.has_layers,
-        cautions=(*drafting.cautions, *cautions),
+        cautions=tuple(cautions),
     )
 
 
