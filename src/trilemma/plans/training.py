@@ -41,6 +41,7 @@ class Optimizer:
     embeddings, norms and biases as AdamW does); None means the same. ``factored`` second moments are a row and a column
     (Adafactor). ``step_copies`` is how many FP32 copies of the parameters being updated live for a moment in the step
     (a foreach implementation over all tensors at once); "weights" stands for the format of the weights.
+    ``newton_schulz_steps``: how often each matrix's update is multiplied towards an orthogonal one (Muon).
     """
 
     name: str
@@ -48,6 +49,7 @@ class Optimizer:
     other_moments: tuple[str, ...] | None = None
     factored: bool = False
     step_copies: float = 0.0
+    newton_schulz_steps: int = 0
     source: str = ""
 
 

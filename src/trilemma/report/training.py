@@ -10,6 +10,8 @@ from trilemma.quantities import counted, show_count
 from trilemma.report.bars import bar
 
 _CELLS = 24
+#: Lines of a step that are not called by their key.
+LINE_NAMES = {"newton_schulz": "Newton–Schulz"}
 #: Lines below this share of the step are summed up.
 _LEAST_SHARE = 0.005
 
@@ -48,7 +50,7 @@ def _where(estimate: Estimate, total: float) -> Iterator[str]:
         if seconds < _LEAST_SHARE * total:
             small += seconds
             continue
-        yield _part(name.replace("_", " "), seconds, total)
+        yield _part(LINE_NAMES.get(name, name.replace("_", " ")), seconds, total)
     if small > 0:
         yield _part("the rest", small, total)
 

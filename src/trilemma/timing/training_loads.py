@@ -110,6 +110,7 @@ class Loads:
     data: Volume
     data_calls: Any
     optimizer: Any
+    newton_schulz: Work
     host_optimizer: Any
     offload: Any
     micro_batches: Any

@@ -66,6 +66,8 @@ class TrainingWork:
     pointwise: Pointwise
     exchanged: float
     kv_width: float
+    #: FLOPs of one Newton-Schulz step over all matrices: (dense, routed experts).
+    newton_schulz: tuple[float, float]
     #: Bytes of one weight of the decoder as the checkpoint holds it.
     stored_bytes: float
     #: Groups of experts of the router, and of how many of them a token may take experts (`ExpertFfn`).
@@ -134,11 +136,23 @@ def _training_work(same: ByIdentity, mtp: bool) -> TrainingWork:
             layer.ffn.top_k * (layer.ffn.hidden or model.hidden) for layer in layers if isinstance(layer.ffn, ExpertFfn)
         ),
         kv_width=sum(layer.mixer.exchanged_width for layer in layers if layer.mixer is not None),
+        newton_schulz=(_newton_schulz(dense), _newton_schulz(routed)),
         stored_bytes=_bytes_each(tensors),
         router_groups=next(
             ((layer.ffn.groups, layer.ffn.top_groups) for layer in layers if isinstance(layer.ffn, ExpertFfn)), (1, 1)
         ),
     )
+
+
+def _newton_schulz(tensors: Iterable[Tensor]) -> float:
+    """FLOPs of one step ``X ← aX + (bA + cA²)X``, ``A = XXᵀ``, of every matrix m × n with m ≤ n: ``4m²n + 2m³`` (Jordan et
+    al. 2024, three products)."""
+    total = 0.0
+    for tensor in tensors:
+        if tensor.quantizable:
+            small, large = sorted(tensor.shape[-2:])
+            total += tensor.elements / (small * large) * (4.0 * small**2 * large + 2.0 * small**3)
+    return total
 
 
 def _bytes_each(tensors: list[Tensor]) -> float:

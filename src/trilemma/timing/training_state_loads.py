@@ -9,9 +9,12 @@ import numpy as np
 from trilemma.formats import catalogue
 from trilemma.plans.training import TrainingPlan
 from trilemma.quantities import Numbers
+from trilemma.timing.attention import Work
 from trilemma.timing.training_collectives import Fabric, Volume, gathered
 from trilemma.timing.training_operators import TrainingWork
 from trilemma.workloads import TrainingWorkload
+
+_HALF_BYTES = 2
 
 
 def state_loads(
@@ -35,18 +38,55 @@ def state_loads(
     shared = plan.zero > 0
     updated = trained * (dense / (replicas if shared else 1.0) + routed / (expert_replicas if shared else 1.0))
     weights = _bytes(plan.recipe.weights)
-    moments = sum(weights if one == "weights" else _bytes(one) for one in plan.optimizer.moments)
+    ends = np.where(pp > 1, work.head_elements, both_ends) / tp / np.maximum(dense + routed, 1.0)
+    moments = _moment_bytes(plan, ends)
     master = _bytes(plan.recipe.master) if plan.recipe.master else 0.0
     once = (pp > 1) | (plan.zero != 3)
+    if plan.optimizer.newton_schulz_steps and plan.zero >= 2:
+        # Whole matrices are multiplied: sharded momenta are gathered first (16 bits).
+        exchanges += [
+            (gathered(0.0 * elements, count, stride, fabric.near_ranks),
+             gathered(_HALF_BYTES * elements, count, stride, fabric.near_ranks))
+            for elements, count, stride in ((dense, replicas, tp), (routed, expert_replicas, ep * etp))
+        ]  # fmt: skip
     return {
         "shard": _sum(*(shard for shard, _ in exchanges)),
         "shard_times": np.where(once, 1.0, _float(plan.micro_batches(workload))),
         "data": _sum(*(data for _, data in exchanges)),
         "data_calls": 2.0 * (replicas > 1),
         "optimizer": (1 - plan.offload.optimizer) * updated * (2 * (moments + master) + grads + 2 * weights),
+        "newton_schulz": _newton_schulz(work, plan, share, tp, ep * etp, replicas, expert_replicas),
         "host_optimizer": plan.offload.optimizer * updated * (2 * (moments + master) + grads + 2 * weights),
         "offload": plan.offload.optimizer * updated * (grads + weights),
     }
+
+
+def _newton_schulz(
+    work: TrainingWork, plan: TrainingPlan, share: Any, tp: Any, experts: Any, replicas: Any, expert_replicas: Any
+) -> Work:
+    """FLOPs and bytes of Muon's products on one rank, numbers or arrays (plans,).
+
+    Tensor parallelism multiplies each piece by itself (Megatron-LM's blockwise mode); replicas share the matrices where the
+    optimizer is sharded (layer-wise distributed optimizer) and repeat them where it is not. Each step reads the matrix three
+    times and writes it once in 16 bits.
+    """
+    steps = float(plan.optimizer.newton_schulz_steps)
+    dense, routed = work.newton_schulz
+    each, every = (replicas, expert_replicas) if plan.zero > 0 else (1.0, 1.0)
+    matrices = work.dense_elements / tp / each + work.expert_elements / experts / every
+    return Work(
+        flops=steps * share * (dense / tp / each + routed / experts / every),
+        bytes=steps * share * 4.0 * _HALF_BYTES * matrices,
+    )
+
+
+def _moment_bytes(plan: TrainingPlan, ends: Any) -> Any:
+    """Bytes of the moments of one weight on average; ``ends`` is the share of embedding and head, which may have others."""
+    each = [
+        float(sum(_bytes(plan.recipe.weights if one == "weights" else one) for one in names))
+        for names in (plan.optimizer.moments, plan.optimizer.other_moments or plan.optimizer.moments)
+    ]
+    return each[0] + (each[1] - each[0]) * ends
 
 
 def _trained_share(work: TrainingWork, workload: TrainingWorkload) -> float:

@@ -27,7 +27,7 @@ from trilemma.workloads import TrainingWorkload
 STEP_LINES = (
     "linear", "experts", "attention", "scan", "elementwise", "quantisation", "logits", "recompute", "launches",
     "tensor_parallel", "expert_exchange", "context_parallel", "pipeline_exchange", "sharded_weights", "data_parallel",
-    "bubble", "optimizer", "host_optimizer", "offload", "stragglers", "step", "loading",
+    "bubble", "optimizer", "newton_schulz", "host_optimizer", "offload", "stragglers", "step", "loading",
 )  # fmt: skip
 #: Which resource each line spends.
 _RESOURCE = {
@@ -35,8 +35,8 @@ _RESOURCE = {
     "quantisation": "memory_bandwidth", "logits": "compute", "recompute": "compute", "launches": "host",
     "tensor_parallel": "interconnect", "expert_exchange": "interconnect", "context_parallel": "interconnect",
     "pipeline_exchange": "interconnect", "sharded_weights": "interconnect", "data_parallel": "interconnect",
-    "bubble": "compute", "optimizer": "memory_bandwidth", "host_optimizer": "host", "offload": "interconnect",
-    "stragglers": "interconnect", "step": "host", "loading": "host",
+    "bubble": "compute", "optimizer": "memory_bandwidth", "newton_schulz": "compute", "host_optimizer": "host",
+    "offload": "interconnect", "stragglers": "interconnect", "step": "host", "loading": "host",
 }  # fmt: skip
 COMMUNICATION = (
     "tensor_parallel", "expert_exchange", "context_parallel", "pipeline_exchange", "sharded_weights", "data_parallel",
@@ -173,6 +173,8 @@ def step_lines(
     window = slow * overlap_data
     lines["data_parallel"] = (_joined(window, data, power) - window) * soft
     lines["optimizer"] = loads.optimizer / rate["optimizer"] * soft
+    products = loads.newton_schulz
+    lines["newton_schulz"] = (products.flops / rate["plain"] + products.bytes / rate["stream"]) * soft
     lines["host_optimizer"] = loads.host_optimizer / rate["host_optimizer"]
     beside_bytes, after_bytes = _over_host_link(loads, moved_bytes)
     moving = beside_bytes / rate["host"] + 0.0 * busy
