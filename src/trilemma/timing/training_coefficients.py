@@ -1,8 +1,8 @@
 """How fast training kernels and collectives really run: datasheet rates times fitted coefficients, each with its name.
 
 A rate is ``datasheet value · product of named coefficients``. Names are keyed by kind of kernel, number format, generation of
-card, card, framework, dense or mixture, and software era, never by model. A coefficient that the data file lacks is 1: the
-estimate then rests on the shared ones, and its interval is the wider one of what is unknown.
+card, card, framework, dense or mixture, and software era, never by model. For one that the data file lacks `training_ladder`
+says what stands in its place, and the interval is the wider one of what is unknown.
 """
 
 from __future__ import annotations
@@ -20,13 +20,10 @@ from trilemma.hardware.hosts import node_of
 from trilemma.plans.training import TrainingPlan
 from trilemma.timing.roofline import peak_flops
 from trilemma.timing.training_collectives import Fabric
+from trilemma.timing.training_ladder import generation_of, rung
 
 _FILE = "coefficients/training_time.json"
 _FRAMEWORKS = "training_frameworks.toml"
-#: Generation of card by start of the architecture's name.
-_GENERATIONS = (
-    ("Ampere sm_80", "ampere"), ("Hopper", "hopper"), ("Blackwell sm_10", "blackwell"), ("CDNA3", "cdna3"), ("CDNA4", "cdna4"),
-)  # fmt: skip
 #: Formats of matrix products by recipe: the peak that bounds them and the coefficient that holds for them.
 _MATMUL = {
     "same": ("bf16", "bf16"), "fp8_tensor": ("fp8", "fp8"), "fp8_row": ("fp8", "fp8_row"), "fp8_block": ("fp8", "fp8_block"),
@@ -154,12 +151,12 @@ def host_update() -> Mapping[str, Any]:
 
 
 def rates(setting: Setting) -> dict[str, float]:
-    """Every rate as a number, from the coefficients in the data file."""
+    """Every rate as a number, from the coefficients in the data file; what no run told stands on a rung of the ladder."""
     known = coefficients()
     found = {}
     for name, (value, names) in rate_terms(setting).items():
         for one in names:
-            value *= known.get(one, 1.0)
+            value *= known[one] if one in known else rung(one, setting.accelerator, known)
         found[name] = value
     return found
 
@@ -178,13 +175,6 @@ def unknown_terms(setting: Setting) -> list[str]:
         ),
     }
     return [text for text, name in wanted.items() if name not in known]
-
-
-def generation_of(accelerator: Accelerator) -> str:
-    for start, name in _GENERATIONS:
-        if accelerator.architecture.startswith(start):
-            return name
-    return "other"
 
 
 def _has_units(card: Accelerator, name: str) -> bool:

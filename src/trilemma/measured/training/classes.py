@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trilemma.measured.tables import Row
 from trilemma.measured.training.question import TrainingQuestion
-from trilemma.timing.training_coefficients import generation_of
+from trilemma.timing.training_ladder import generation_of
 from trilemma.timing.training_operators import training_work
 
 
