@@ -207,7 +207,7 @@ def test_every_serving_engine_is_told(command: str, engine: str) -> None:
         ("accelerate launch train.py", "accelerate"),
         ("srun -N 2 torchrun --nproc-per-node 8 train.py --per_device_train_batch_size 1", "transformers"),
         ("axolotl train lora.yml", "axolotl"),
-        ("accelerate launch -m axolotl.cli.train lora.yml", "accelerate"),
+        ("accelerate launch -m axolotl.cli.train lora.yml", "axolotl"),
     ],
 )
 def test_training_commands_keep_their_launcher(command: str, engine: str) -> None:

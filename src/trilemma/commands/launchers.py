@@ -72,7 +72,7 @@ class Launch:
 
 def split_launch(words: Sequence[str], *, programs: Sequence[str] = ()) -> Launch:
     """Launcher and script of a training command. The script is the first ``*.py`` (or ``*.sh``), the module behind ``-m`` that
-    starts nothing itself, or one of ``programs``, which are called by their name."""
+    starts nothing itself, or one of ``programs``, which are called by their name and start processes themselves."""
     environment = {}
     at = 0
     while at < len(words) and (match := _ASSIGNMENT.fullmatch(words[at])):
@@ -86,7 +86,7 @@ def split_launch(words: Sequence[str], *, programs: Sequence[str] = ()) -> Launc
     per_node = _number(inner, _PER_NODE) or _included(inner)
     if per_node is None and _takes_what_is_visible(inner):
         per_node = _visible(environment)
-    if per_node is None and _plain(inner):
+    if per_node is None and script not in programs and _plain(inner):
         per_node = 1
     nodes = _number(inner, _NODES)
     return Launch(

@@ -17,7 +17,7 @@ from trilemma.commands import containers
 from trilemma.commands.shell_arrays import expand_arrays
 from trilemma.commands.shell_words import MOST_CHARACTERS, MOST_WORDS, split_commands
 from trilemma.engines import readable
-from trilemma.engines.training import trainable
+from trilemma.engines.training import framework_facts, owner_of, trainable
 from trilemma.engines.traits import every
 from trilemma.errors import InputError, shorten
 
@@ -49,28 +49,16 @@ class Program:
         return PurePosixPath(here[0]).name == self.words[0] and tuple(here[1:]) == self.words[1:]
 
 
-#: Training commands that are recognised.
-_TRAINING = (
-    Program(engine="megatron", words=("pretrain_gpt.py",), launched=True),
-    Program(engine="torchtitan", words=("-m", "torchtitan.train"), launched=True),
-    Program(engine="torchtitan", words=("run_train.sh",), launched=True),
-    Program(engine="axolotl", words=("axolotl", "train"), launched=True),
-    Program(engine="axolotl", words=("-m", "axolotl.cli.train"), launched=True),
-    Program(engine="deepspeed", words=("deepspeed",), launched=True),
-    Program(engine="accelerate", words=("accelerate", "launch"), launched=True),
-)
-#: Flags that tell whose training script it is, whatever its name: torchtitan's job file, a flag of the Trainer of Transformers.
-_BY_FLAG = (
-    (re.compile(r"--job\.config[_-]file(=.*)?"), "torchtitan"),
-    (re.compile(r"--per[_-]device[_-]train[_-]batch[_-]size(=.*)?"), "transformers"),
-)
-
-
 @cache
 def programs() -> tuple[Program, ...]:
     """Every command that is recognised."""
     serving = (Program(engine=one.name, words=words) for one in every().values() for words in one.programs)
-    return (*serving, *_TRAINING)
+    training = (
+        Program(engine=row["framework"], words=tuple(words), launched=True)
+        for row in framework_facts("trainers")["program"]
+        for words in row.get("words", ())
+    )
+    return (*serving, *training)
 
 
 def extract(argv: Sequence[str], *, pool: str | None = None) -> tuple[str, list[str]]:
@@ -182,14 +170,14 @@ def _program(words: list[str], environment: tuple[str, ...]) -> tuple[str, list[
     for at in range(len(words)):
         for program in programs():
             if program.starts(words, at):
-                start = 0 if program.launched else at - 1 if words[at] == "-m" and at else at
+                if program.launched:  # a trainer may stand behind what starts it: the whole command tells
+                    return owner_of(words) or program.engine, [*environment, *_substituted(words, environment)]
+                start = at - 1 if words[at] == "-m" and at else at
                 inner = [word for word in words[:start] if _ASSIGNMENT.fullmatch(word)]
                 every = (*environment, *inner)
                 return program.engine, [*every, *_substituted(words[start:], every)]
-    for pattern, engine in _BY_FLAG:
-        if any(pattern.fullmatch(word) for word in words):
-            return engine, [*environment, *_substituted(words, environment)]
-    return None
+    owner = owner_of(words)
+    return None if owner is None else (owner, [*environment, *_substituted(words, environment)])
 
 
 def _substituted(words: list[str], environment: Sequence[str]) -> list[str]:

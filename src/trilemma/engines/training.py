@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import PurePosixPath
 from typing import Any, cast
 
 from trilemma.data.files import read_data
@@ -45,7 +46,12 @@ _READERS = {
     "accelerate": "trilemma.engines.transformers.read",
     "transformers": "trilemma.engines.transformers.read",
     "axolotl": "trilemma.engines.axolotl.read",
+    "trl": "trilemma.engines.trl.read",
+    "llama-factory": "trilemma.engines.llama_factory.read",
+    "swift": "trilemma.engines.swift.read",
 }
+#: Frameworks that start a script of any trainer.
+_STARTERS = ("deepspeed", "accelerate", "transformers")
 
 
 def trainable() -> tuple[str, ...]:
@@ -55,8 +61,32 @@ def trainable() -> tuple[str, ...]:
 
 def read_training(framework: str, words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     """The plan of a training command; ``gpus`` is the number at hand where the launcher does not say. Raises `InputError`."""
-    reader = cast("Reader", importlib.import_module(_READERS[framework]).read)
+    owner = owner_of(words) if framework in _STARTERS else framework
+    reader = cast("Reader", importlib.import_module(_READERS[owner or framework]).read)
     return reader(list(words), gpus=gpus)
+
+
+def owner_of(words: Sequence[str]) -> str | None:
+    """The framework whose command stands anywhere in ``words``, as ``engines/trainers.toml`` tells them; None where none does."""
+    flags = {word.partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+    for row in framework_facts("trainers")["program"]:
+        named = any(starts_program(words, at, one) for one in row.get("words", ()) for at in range(len(words)))
+        flagged = any(flag.replace("-", "_") in flags for flag in row.get("flags", ()))
+        script = row.get("script", "")
+        if row["framework"] in _READERS and (
+            named or (flagged and any(word == script or word.endswith(f"/{script}") for word in words))
+            or (flagged and not script)
+        ):  # fmt: skip
+            return str(row["framework"])
+    return None
+
+
+def starts_program(words: Sequence[str], at: int, program: Sequence[str]) -> bool:
+    """Whether ``program`` stands in ``words`` at ``at``, the first of its words compared by file name."""
+    here = words[at : at + len(program)]
+    if len(here) < len(program) or PurePosixPath(here[0]).name != program[0]:
+        return False
+    return list(here[1:]) == list(program[1:])
 
 
 def check_training_vendor(accelerator: Accelerator) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from trilemma.errors import Caution, InputError
 from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import Interval
+from trilemma.memory.companions import with_companions
 from trilemma.memory.ledger import Budget, Ledger, Line
 from trilemma.memory.training_model import TrainingModel, prepare
 from trilemma.memory.training_moments import LINES, Moments, moments, row_terms
@@ -123,7 +124,7 @@ def training_memory(
             ranks = _ranks(found, prepared)
     shaped = {name: _unrows(value, shape) for name, value in lines.items()}
     ledger = Ledger(lines=tuple(_line(name, value, prepared) for name, value in shaped.items() if np.any(value)))
-    return TrainingMemory(
+    found_memory = TrainingMemory(
         ledger=ledger,
         allocated_bytes=ledger.total("inside"),
         reserved_bytes=ledger.total("inside") + shaped["fragmentation"],
@@ -138,6 +139,7 @@ def training_memory(
         ranks=ranks,
         cautions=prepared.cautions,
     )
+    return with_companions(found_memory, model, cluster, plan)
 
 
 def _numbers(plan: TrainingPlan) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from trilemma.errors import InputError, shorten
+from trilemma.plans.companions import Companion
 from trilemma.plans.plan import Layout
 from trilemma.quantities import Numbers, ceil_div
 from trilemma.workloads import TrainingWorkload
@@ -144,6 +145,7 @@ class TrainingPlan:
     ``overlap_tensor`` and ``overlap_data`` say whether collectives of those groups run beside computation (None: as the
     framework does by default).
     ``mtp`` trains multi-token-prediction layers too.
+    ``companions`` are models and engines that share the cards (`Companion`).
     ``version`` is that of the implementation, where known (facts by date live in data).
     """
 
@@ -172,6 +174,7 @@ class TrainingPlan:
     overlap_tensor: bool | None = None
     overlap_data: bool | None = None
     mtp: bool = False
+    companions: tuple[Companion, ...] = ()
 
     def __post_init__(self) -> None:
         for name, value, known in (

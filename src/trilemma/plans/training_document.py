@@ -10,6 +10,7 @@ from typing import Any, TypeVar, get_type_hints
 import numpy as np
 
 from trilemma.errors import InputError, shorten
+from trilemma.plans.companions import Companion
 from trilemma.plans.plan import Layout
 from trilemma.plans.training import Offload, Optimizer, Recompute, TrainingPlan, TrainingRecipe
 from trilemma.workloads import TrainingWorkload
@@ -28,9 +29,10 @@ _Made = TypeVar("_Made")
 def training_plan_to_document(plan: TrainingPlan) -> dict[str, Any]:
     """Every field of ``plan`` that is set, parts as objects, tuples as lists; a table of plans gives lists of numbers.
 
-    A field that is None is absent, or null where None is not its default.
+    A field that is None is absent, or null where None is not its default; so are companions where there are none.
     """
-    return _fields(plan)
+    found = _fields(plan)
+    return found if plan.companions else {key: value for key, value in found.items() if key != "companions"}
 
 
 def training_plan_from_document(document: Any) -> TrainingPlan:
@@ -41,7 +43,11 @@ def training_plan_from_document(document: Any) -> TrainingPlan:
         for name, kind in _PARTS.items()
         if given.get(name) is not None
     }
-    return TrainingPlan(**parts, **_values(TrainingPlan, given, "plan"))
+    companions = given.pop("companions", [])
+    if not isinstance(companions, list) or len(companions) > _MOST_ENTRIES:
+        raise _wrong(companions, "plan.companions", "a list")
+    beside = tuple(_made(Companion, one, f"plan.companions[{at}]") for at, one in enumerate(companions))
+    return TrainingPlan(**parts, companions=beside, **_values(TrainingPlan, given, "plan"))
 
 
 def training_workload_to_document(workload: TrainingWorkload) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from trilemma.memory.adapters import is_target_name
 from trilemma.models.architecture import Model
 from trilemma.models.naming import without_url
 from trilemma.models.resolve import load_model
+from trilemma.plans.companions import Companion
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import optimizer, recipe
 from trilemma.plans.training import (
@@ -53,7 +54,10 @@ class Sharding:
 
 @dataclass(kw_only=True, slots=True)
 class Run:
-    """One run as its files state it; None stands for what they do not say."""
+    """One run as its files state it; None stands for what they do not say.
+
+    ``sequences`` make one example: two of a preference, chosen and rejected, which pass through the model together.
+    """
 
     framework: Implementation
     model: str
@@ -77,6 +81,8 @@ class Run:
     tp: int = 1
     cp: int = 1
     steps: int | None = None
+    sequences: int = 1
+    companions: list[Companion] = field(default_factory=list)
     unknown: tuple[str, ...] = ()
     cautions: list[Caution] = field(default_factory=list)
 
@@ -96,7 +102,7 @@ def assemble(
     dp = replicas(world, given={"tensor parallel": run.tp, "context parallel": run.cp})
     run.model = without_url(run.model)
     cautions = list(run.cautions)
-    micro, batch = _batches(run, dp, cautions)
+    micro, batch = (run.sequences * one for one in _batches(run, dp, cautions))
     model = load_model(run.model)
     if run.seq is None:
         seq = int(framework_facts("transformers_flags")["defaults"]["max_length"])
@@ -198,7 +204,7 @@ def _plan(run: Run, layout: Layout, micro: int, cautions: list[Caution]) -> Trai
         layout=layout,
         micro_batch=micro,
         implementation=run.framework,
-        recipe=_recipe(run),
+        recipe=recipe_of(run),
         optimizer=_optimizer(run, cautions),
         sp=False,
         zero=sharding.zero,
@@ -213,10 +219,11 @@ def _plan(run: Run, layout: Layout, micro: int, cautions: list[Caution]) -> Trai
             optimizer=sharding.offload_optimizer,
             weights=sharding.offload_weights,
         ),
+        companions=tuple(run.companions),
     )
 
 
-def _recipe(run: Run) -> TrainingRecipe:
+def recipe_of(run: Run) -> TrainingRecipe:
     """DeepSpeed keeps 16-bit weights with an FP32 partition; FSDP under mixed precision FP32 shards; autocast FP32 weights,
     unless the model is loaded in 16 bits, which the optimizer then updates."""
     half = run.compute if run.compute in ("bf16", "fp16") else None

@@ -261,12 +261,8 @@ def _cluster(row: Row, layout: Layout, assumed: list[str]) -> Cluster:
     assumed += [caution.message for caution in cautions]
     per_node = row.whole("gpus_per_node", low=1, high=1024) or min(accelerator.gpus_per_node, int(layout.gpus))
     each = network_bytes_per_s(row.text("interconnect"), per_node)
-    return Cluster.of(
-        accelerator,
-        int(layout.gpus),
-        gpus_per_node=per_node,
-        network_bytes_per_s=None if each is None else each * per_node,
-    )
+    whole = None if each is None else each * per_node
+    return Cluster.of(accelerator, int(layout.gpus), gpus_per_node=per_node, network_bytes_per_s=whole)
 
 
 @lru_cache(maxsize=256)

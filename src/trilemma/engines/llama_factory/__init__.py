@@ -1,0 +1,1 @@
+"""LLaMA-Factory: `llamafactory-cli train` and src/train.py."""

@@ -1,0 +1,1 @@
+"""ms-swift: `swift sft|pt|rlhf` and `megatron sft|pt|rlhf`."""

@@ -1,0 +1,1 @@
+"""TRL: `trl sft`, `trl dpo`, `trl grpo` and its scripts."""

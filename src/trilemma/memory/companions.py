@@ -1,0 +1,100 @@
+"""Memory of what shares the cards with the model that is trained: frozen models, critics, a colocated inference engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trilemma.formats import catalogue
+from trilemma.hardware.cluster import Cluster
+from trilemma.memory.ledger import Budget, Ledger, Line
+from trilemma.models.architecture import Model
+from trilemma.models.parameters import count
+from trilemma.plans.companions import Companion
+from trilemma.plans.training import TrainingPlan
+
+if TYPE_CHECKING:
+    from trilemma.memory.training import TrainingMemory
+
+#: Lines of the trained model that stay on the card from one step to the next.
+_HELD = ("weights", "adapter", "master_weights", "optimizer")
+
+
+def with_companions(memory: TrainingMemory, model: Model, cluster: Cluster, plan: TrainingPlan) -> TrainingMemory:
+    """``memory`` with a line for each kind of companion of ``plan``.
+
+    A frozen model holds its weights, cut as the trained model is by tensor and pipeline, and over data-parallel ranks where it
+    is sharded. A critic holds weights, master weights and moments as the trained model does, in proportion to its parameters.
+    An engine takes a share of the card (vLLM's gpu_memory_utilization is asked for beside what the trainer holds); one that
+    sleeps while the model trains adds only what it and the held state need beyond the peak of a step.
+    """
+    if not plan.companions:
+        return memory
+    own = float(count(model).total)
+    held = sum((np.asarray(line.bytes) for line in memory.ledger if line.name in _HELD), np.asarray(0.0))
+    ranks = {one: _ranks(plan, one) for one in plan.companions}
+    frozen = sum(
+        (_weights(one, own) / ranks[one] for one in plan.companions if one.role == "frozen" and not one.offloaded), 0.0
+    )
+    critic = sum(
+        (_share(one, own) * held for one in plan.companions if one.role == "trained" and not one.offloaded), 0.0
+    )
+    card = cluster.accelerator.runtime_total().value
+    awake = sum(one.share for one in plan.companions if one.role == "engine" and not one.asleep) * card
+    asleep = sum(one.share for one in plan.companions if one.role == "engine" and one.asleep) * card
+    static = held + frozen + critic + memory.outside_bytes
+    engine = awake + np.maximum(static + asleep - (memory.device_bytes + frozen + critic), 0.0) * (asleep > 0)
+    lines = [
+        _line("reference_models", frozen, "inside", "parameters x bytes / ranks that hold them", plan, "frozen"),
+        _line(
+            "critic",
+            critic,
+            "inside",
+            "weights, master weights and moments, as the trained model's by parameter",
+            plan,
+            "trained",
+        ),
+        _line(
+            "generation_engine",
+            engine,
+            "outside",
+            "share of the card, beyond the peak where it sleeps in the step",
+            plan,
+            "engine",
+        ),
+    ]
+    moved = sum(
+        (_weights(one, own) / ranks[one] for one in plan.companions if one.offloaded and one.role == "frozen"), 0.0
+    )
+    return replace(
+        memory,
+        ledger=Ledger(lines=(*memory.ledger.lines, *(line for line in lines if np.any(line.bytes)))),
+        allocated_bytes=memory.allocated_bytes + frozen + critic,
+        reserved_bytes=memory.reserved_bytes + frozen + critic,
+        outside_bytes=memory.outside_bytes + engine,
+        host_bytes=memory.host_bytes + moved,
+    )
+
+
+def _weights(one: Companion, own: float) -> float:
+    return (one.parameters or own) * catalogue.get(one.format).bits / 8
+
+
+def _share(one: Companion, own: float) -> float:
+    return (one.parameters or own) / own
+
+
+def _ranks(plan: TrainingPlan, one: Companion) -> Any:
+    layout = plan.layout
+    cut = np.asarray(layout.tp) * layout.pp
+    return cut * layout.dp * layout.cp if one.sharded else cut
+
+
+def _line(name: str, value: Any, budget: Budget, formula: str, plan: TrainingPlan, role: str) -> Line:
+    bytes_ = float(value) if np.ndim(value) == 0 else value
+    return Line(
+        name=name, bytes=bytes_, low=bytes_, high=bytes_, budget=budget, formula=formula,
+        inputs={one.name: one.share or one.parameters or "as trained" for one in plan.companions if one.role == role},
+    )  # fmt: skip
