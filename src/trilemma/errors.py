@@ -33,6 +33,11 @@ class InputError(TrilemmaError):
         return _FIELD.sub(lambda found: f"--{_FLAGS.get(found[1], found[1]).replace('_', '-')}", str(self))
 
 
+def with_flags(error: Exception) -> str:
+    """What an error says, options as flags where it names any."""
+    return error.flags if isinstance(error, InputError) else str(error)
+
+
 class UnknownName(InputError):
     """A name that is in no catalogue; the message offers the nearest known names."""
 

@@ -31,22 +31,20 @@ class Serving:
         for name in ("isl", "osl", "concurrency", "context"):
             value = getattr(self, name)
             if value is not None and not 0 < value <= 2**40:
-                raise InputError(f"--{name} {value} is out of range; give a whole number of at least 1")
+                raise InputError(f"`{name}` {value} is out of range; give a whole number of at least 1")
         for name in ("rate", "ttft_ms", "tpot_ms"):
             value = getattr(self, name)
             if value is not None and not 1e-6 <= value < 1e12:
-                raise InputError(
-                    f"--{name.removesuffix('_ms')} {value} is out of range; give a number from 0.000001 up"
-                )
+                raise InputError(f"`{name}` {value} is out of range; give a number from 0.000001 up")
         if not 0 <= self.prefix_hit < 1:
             raise InputError(
-                f"--prefix-hit {self.prefix_hit} is out of range; give a share from 0 up to, not including, 1"
+                f"`prefix_hit` {self.prefix_hit} is out of range; give a share from 0 up to, not including, 1"
             )
         if self.rate is not None and self.concurrency is not None:
-            raise InputError("--rate and --concurrency both state the load; give one of them")
+            raise InputError("`rate` and `concurrency` both state the load; give one of them")
         if self.context is not None and (self.isl or 0) + (self.osl or 0) > self.context:
             raise InputError(
-                f"--context {self.context} is shorter than a request of {self.isl or 0} + {self.osl or 0} tokens; raise it, or"
+                f"`context` {self.context} is shorter than a request of {self.isl or 0} + {self.osl or 0} tokens; raise it, or"
                 " give shorter lengths"
             )
 
@@ -84,14 +82,14 @@ class TrainingWorkload:
     filling: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, flag in (("seq", "seq"), ("global_batch", "global-batch")):
+        for name in ("seq", "global_batch"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= 2**40:
-                raise InputError(f"--{flag} {value} is out of range; give a whole number of at least 1")
+                raise InputError(f"`{name}` {value} is out of range; give a whole number of at least 1")
         if self.method not in ("full", "lora", "qlora", "dora"):
-            raise InputError(f"--method {self.method!r} is not known; use full, lora, qlora or dora")
+            raise InputError(f"`method` {self.method!r} is not known; use full, lora, qlora or dora")
         if self.trains_adapters and not 0 < self.rank <= 2**16:
-            raise InputError(f"--rank {self.rank} is out of range; {self.method} needs a whole number such as 16")
+            raise InputError(f"`rank` {self.rank} is out of range; {self.method} needs a whole number such as 16")
         if self.tokens is not None and not 0 < self.tokens < 1e18:
             raise InputError(f"{self.tokens} tokens of training is out of range; give a number above 0")
         if not 0 < self.filling <= 1:
@@ -107,5 +105,5 @@ def parse_lengths(text: str) -> tuple[int, int]:
     """``4096/1024`` → (4096, 1024): prompt and output tokens. Raises `InputError`."""
     isl, slash, osl = text.partition("/")
     if not slash:
-        raise InputError(f"--serve {text[:80]!r} is not ISL/OSL, such as 4096/1024")
+        raise InputError(f"`serve` {text[:80]!r} is not ISL/OSL, such as 4096/1024")
     return parse_count(isl, what="prompt length"), parse_count(osl, what="output length")

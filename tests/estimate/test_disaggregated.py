@@ -121,7 +121,7 @@ def test_replicas_share_the_load_and_add_their_tokens():
     assert three.speed.tokens_per_s_per_gpu.value == pytest.approx(one.speed.tokens_per_s_per_gpu.value)
     assert three.speed.ttft_s == one.speed.ttft_s
     assert three.usd_per_hour.value == pytest.approx(3 * one.usd_per_hour.value)
-    with pytest.raises(InputError, match="3 replicas of --tp 4 x --pp 1 x --dp 1 takes 12 GPUs, but --gpu names 8"):
+    with pytest.raises(InputError, match="3 replicas of `tp` 4 x `pp` 1 x `dp` 1 takes 12 GPUs, but `gpu` names 8"):
         answer(Plan(pools=(Pool(layout=Layout(tp=4), options=options, replicas=3),)), gpus=8)
 
 

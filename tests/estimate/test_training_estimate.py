@@ -71,9 +71,9 @@ def test_unmeasured_cards_say_so_and_widen() -> None:
 @pytest.mark.parametrize(
     ("changes", "micro_batch", "why"),
     [
-        ({"dp": 8}, 1, r"256 GPUs, but there are 512; give --dp 16"),
-        ({}, 3, r"does not divide --global-batch 512; give a multiple of 48"),
-        ({"ep": 3}, 1, r"--ep 3 does not divide the 64 ranks"),
+        ({"dp": 8}, 1, r"256 GPUs, but there are 512; give `dp` 16"),
+        ({}, 3, r"does not divide `global_batch` 512; give a multiple of 48"),
+        ({"ep": 3}, 1, r"`ep` 3 does not divide the 64 ranks"),
         ({"pp": 128, "dp": 1}, 1, r"more stages than the 80 layers"),
     ],
 )

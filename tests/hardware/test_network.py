@@ -40,7 +40,7 @@ def test_a_node_shares_its_ports_and_a_narrow_core_divides_them() -> None:
     assert on_network(plain, None, 2).network.value == plain.network.value / 2
     assert on_network(plain, None, None) == plain
     for wrong in (0.5, float("nan"), 1e6):
-        with pytest.raises(InputError, match="--oversubscription"):
+        with pytest.raises(InputError, match="oversubscription"):
             on_network(plain, None, wrong)
 
 

@@ -100,7 +100,7 @@ GOOD: dict[str, Any] = plan_to_document(Plan(pools=(Pool(draft=Draft(method="mtp
         (("extra_key",), 1, "unknown key 'extra_key'"),
         (("pools", 0, "role"), "boss", "role"),
         (("pools", 0, "role"), [], "role"),
-        (("pools", 0, "layout", "tp"), 0, "--tp 0"),
+        (("pools", 0, "layout", "tp"), 0, "`tp` 0"),
         (("pools", 0, "layout", "tp"), True, "whole number"),
         (("pools", 0, "layout", "tp"), 2**70, "whole number"),
         (("pools", 0, "layout", "tp"), [], "list of 1"),

@@ -51,13 +51,13 @@ def test_workload_survives_json() -> None:
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        ({"layout": {"tp": 0}}, "--tp 0"),
+        ({"layout": {"tp": 0}}, "`tp` 0"),
         ({"layout": {"tp": 1.5}}, "plan.layout.tp 1.5"),
         ({"layout": {"tpp": 1}}, "unknown key 'tpp'"),
-        ({"zero": 9}, "--zero 9"),
+        ({"zero": 9}, "`zero` 9"),
         ({"micro_batch": -1}, "plan.micro_batch -1"),
         ({"imbalance": float("nan")}, "plan.imbalance nan"),
-        ({"recompute": {"mode": "most"}}, "--recompute 'most'"),
+        ({"recompute": {"mode": "most"}}, "`recompute` 'most'"),
         ({"recipe": {}}, "plan.recipe lacks name"),
         ([], "plan is not an object"),
     ],

@@ -52,7 +52,7 @@ def test_without_a_chance_the_central_value_counts():
 
 
 def test_a_chance_without_target_or_out_of_range_is_refused():
-    with pytest.raises(InputError, match="--ttft or --tpot"):
+    with pytest.raises(InputError, match="`ttft` or `tpot`"):
         _search(0.8, concurrency=8)
     for chance in (0.0, 1.0, 80.0):
         with pytest.raises(InputError, match="above 0 and below 1"):

@@ -49,8 +49,8 @@ def test_experts_are_split_or_spread_over_all_ranks():
 @pytest.mark.parametrize(
     ("fixed", "words"),
     [
-        (Fixed(tp=3), r"--tp 3 does not divide the 8 GPUs.*use one of 1, 2, 4, 8"),
-        (Fixed(tp=8, pp=2), r"--tp 8 x --pp 2 cannot be laid out on the 8 GPUs"),
+        (Fixed(tp=3), r"`tp` 3 does not divide the 8 GPUs.*use one of 1, 2, 4, 8"),
+        (Fixed(tp=8, pp=2), r"`tp` 8 x `pp` 2 cannot be laid out on the 8 GPUs"),
     ],
 )
 def test_degrees_that_cannot_be(fixed, words):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +49,8 @@ class Shown:
         return self.show()
 
     def _repr_html_(self) -> str:
+        import html
+
         head, _, rest = html.escape(self.show(width=_PAGE_WIDTH)).partition("\n\n")
         title = head.replace("\n", "<br>")
         return f"<div><strong>{title}</strong><pre>{rest}</pre></div>"

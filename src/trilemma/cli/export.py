@@ -190,7 +190,7 @@ def _serving(estimate: Mapping[str, Any], path: str, target: str) -> dict[str, s
             contents |= scripts.docker_files(contained)
             contents |= kubernetes.manifests(contained, card=card)
         except InputError as error:
-            notes.append(str(error))
+            notes.append(error.flags)
         engines = sum(group.replicas for group in fleet.groups)
         if fleet.router is None and engines > 1:
             notes.append(

@@ -48,7 +48,7 @@ def with_draft(model: Model, draft: Draft | None) -> Drafting:
     try:
         other = load_model(draft.model)
     except InputError as error:
-        return _not_counted(model, draft, str(error))
+        return _not_counted(model, draft, error.flags)
     return Drafting(model=_joined(model, other, draft), tokens=draft.tokens, has_layers=True)
 
 

@@ -40,7 +40,7 @@ from trilemma.timing.pools import Pools, PoolsSpeed
 from trilemma.timing.serving_step import MOST_REQUESTS
 from trilemma.workloads import Serving
 
-_NOTHING_TO_DECODE = "--osl 1 leaves a decode pool nothing to do; use one pool, or give a longer --osl"
+_NOTHING_TO_DECODE = "`osl` 1 leaves a decode pool nothing to do; use one pool, or give a longer `osl`"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +111,7 @@ def _check(plan: Plan, cluster: Cluster, workload: Serving) -> None:
             "weights in the memory of the host are timed in one pool only; leave --cpu-offload-gb out of prefill and decode"
         )
     if plan.gpus > cluster.gpus:
-        raise InputError(f"the pools take {counted(plan.gpus, 'GPU')}, but --gpu names {cluster.gpus}")
+        raise InputError(f"the pools take {counted(plan.gpus, 'GPU')}, but `gpu` names {cluster.gpus}")
     if workload.osl == 1:
         raise InputError(_NOTHING_TO_DECODE)
 

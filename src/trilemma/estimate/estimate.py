@@ -183,6 +183,11 @@ class Estimate:
         return inputs_of(self)
 
     @property
+    def command(self) -> str | None:
+        """What to run; None for pools apart, which have a command each, and for training."""
+        return self.extras.get("command")
+
+    @property
     def summary(self) -> str:
         """The plan in a few words."""
         return plan_words(self.question.plan)

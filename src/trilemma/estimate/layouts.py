@@ -75,14 +75,14 @@ def check_layout(model: Model, layout: Layout) -> None:
         if rule.startswith(("tp ", "tp and")):
             good = [str(tp) for tp in range(1, 129) if not any(np.any(b) for r, b in _tp_rules(model, tp).items())]
             whole = ", or spread experts whole (--ep)" if "experts" in rule else ""
-            raise InputError(f"--tp {layout.tp}: {rule} of {model.name}; use {_either(good)}{whole}")
+            raise InputError(f"`tp` {layout.tp}: {rule} of {model.name}; use {_either(good)}{whole}")
         if rule.startswith("more pipeline"):
-            raise InputError(f"--pp {layout.pp}: {rule} of {model.name}; use at most {len(model.layers)}")
+            raise InputError(f"`pp` {layout.pp}: {rule} of {model.name}; use at most {len(model.layers)}")
         if rule.startswith("dcp"):
             raise InputError(
-                f"--dcp {layout.dcp}: {rule} of {model.name} at tp {layout.tp}; leave it at 1 or raise --tp"
+                f"`dcp` {layout.dcp}: {rule} of {model.name} at tp {layout.tp}; leave it at 1 or raise `tp`"
             )
-        raise InputError(f"--ep {layout.ep}: {rule} in {model.name}; leave --ep out")
+        raise InputError(f"`ep` {layout.ep}: {rule} in {model.name}; leave `ep` out")
 
 
 def check_context(model: Model, context: int | None, *, rescaled: bool = False) -> None:

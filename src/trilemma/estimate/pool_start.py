@@ -50,7 +50,7 @@ def check_kinds(engine: str, cluster: Cluster) -> None:
         check_vendor(traits, card)
     if cluster.cards and not traits.mixed_cards:
         raise InputError(
-            f"{engine} gives every card the same part of a model, and --gpu names {cluster.name}; name cards of one kind,"
+            f"{engine} gives every card the same part of a model, and `gpu` names {cluster.name}; name cards of one kind,"
             f" or use {' or '.join(those('mixed_cards'))}"
         )
 

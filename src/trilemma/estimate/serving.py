@@ -85,6 +85,6 @@ def _check_gpus(pool: Pool, cluster: Cluster) -> None:
     if pool.gpus != cluster.gpus:
         times = f"{counted(pool.replicas, 'replica')} of " if pool.replicas > 1 else ""
         raise InputError(
-            f"{times}--tp {layout.tp} x --pp {layout.pp} x --dp {layout.dp} takes {counted(pool.gpus, 'GPU')},"
-            f" but --gpu names {cluster.gpus}"
+            f"{times}`tp` {layout.tp} x `pp` {layout.pp} x `dp` {layout.dp} takes {counted(pool.gpus, 'GPU')},"
+            f" but `gpu` names {cluster.gpus}"
         )

@@ -125,8 +125,8 @@ def stated(
     elif load.osl is None:
         if load.isl >= start.context:
             raise InputError(
-                f"--isl {load.isl} leaves no room for output in a context of {start.context} tokens; give shorter prompts, or a"
-                " larger --context where the model has it"
+                f"`isl` {load.isl} leaves no room for output in a context of {start.context} tokens; give shorter prompts, or a"
+                " larger `context` where the model has it"
             )
         load = replace(load, osl=min(ASSUMED_OSL, start.context - load.isl))
         assumed.append(f"outputs of {counted(load.osl or 0, 'token')}")

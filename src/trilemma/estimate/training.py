@@ -94,22 +94,22 @@ def check_training_layout(model: Model, cluster: Cluster, plan: TrainingPlan, wo
     tp, pp, dp, cp, ep = (int(one) for one in (layout.tp, layout.pp, layout.dp, layout.cp, layout.ep))
     if tp * pp * dp * cp != cluster.gpus:
         raise InputError(
-            f"--tp {tp} x --pp {pp} x --dp {dp} x --cp {cp} is {tp * pp * dp * cp} GPUs, but there are {cluster.gpus}; give"
-            f" --dp {max(cluster.gpus // max(tp * pp * cp, 1), 1)} or change the others"
+            f"`tp` {tp} x `pp` {pp} x `dp` {dp} x `cp` {cp} is {tp * pp * dp * cp} GPUs, but there are {cluster.gpus}; give"
+            f" `dp` {max(cluster.gpus // max(tp * pp * cp, 1), 1)} or change the others"
         )
     layers = len(model.layers)
     if pp * int(layout.vpp) > layers + 2:
         raise InputError(
-            f"--pp {pp} x --vpp {layout.vpp} is more stages than the {layers} layers of {model.name}; give at most {layers}"
+            f"`pp` {pp} x `vpp` {layout.vpp} is more stages than the {layers} layers of {model.name}; give at most {layers}"
         )
     if (tp * dp * cp) % ep:
         raise InputError(
-            f"--ep {ep} does not divide the {tp * dp * cp} ranks of a stage (tp x dp x cp); give a divisor"
+            f"`ep` {ep} does not divide the {tp * dp * cp} ranks of a stage (tp x dp x cp); give a divisor"
         )
     micro = int(plan.micro_batch) * dp
     if workload.global_batch % micro:
         raise InputError(
-            f"--micro-batch {plan.micro_batch} x --dp {dp} does not divide --global-batch {workload.global_batch}; give a"
+            f"`micro_batch` {plan.micro_batch} x `dp` {dp} does not divide `global_batch` {workload.global_batch}; give a"
             f" multiple of {micro}, such as {max(workload.global_batch // micro, 1) * micro}"
         )
 

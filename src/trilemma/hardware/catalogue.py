@@ -110,14 +110,14 @@ def find_measured(name: str, total_gib: float | None = None) -> tuple[Accelerato
 def parse_gpu_argument(text: str) -> tuple[Accelerator, int]:
     """``h200-sxm:8`` → (accelerator, 8); without a count, 1. Raises `InputError`."""
     if not text.isascii():
-        raise InputError(f"--gpu {shorten(text)!r} holds characters that no name has; give a name such as h200-sxm:8")
+        raise InputError(f"`gpu` {shorten(text)!r} holds characters that no name has; give a name such as h200-sxm:8")
     name, _, count = text.rpartition(":")
     if not states_count(text):
         name, count = text, "1"
     if not name.strip():
-        raise InputError(f"--gpu {shorten(text)!r} names no GPU; give a name such as h200-sxm or h200-sxm:8")
+        raise InputError(f"`gpu` {shorten(text)!r} names no GPU; give a name such as h200-sxm or h200-sxm:8")
     if not re.fullmatch(r"[0-9]{1,9}", count) or not 1 <= int(count) <= _MOST_GPUS:
-        raise InputError(f"--gpu {shorten(text)!r}: {shorten(count)!r} GPUs is out of range; give 1 to {_MOST_GPUS}")
+        raise InputError(f"`gpu` {shorten(text)!r}: {shorten(count)!r} GPUs is out of range; give 1 to {_MOST_GPUS}")
     return find(name), int(count)
 
 

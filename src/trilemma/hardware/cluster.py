@@ -57,7 +57,7 @@ class Cluster:
         if not 1 <= self.gpus <= 2**20:
             raise InputError(f"{self.gpus} GPUs is out of range; give a whole number of at least 1")
         if not 1 <= self.gpus_per_node <= 2**20:
-            raise InputError(f"--gpus-per-node {self.gpus_per_node} is out of range; give a whole number of at least 1")
+            raise InputError(f"`gpus_per_node` {self.gpus_per_node} is out of range; give a whole number of at least 1")
         if self.host_memory_bytes is not None and not 0 < self.host_memory_bytes < 1e15:
             raise InputError(f"{self.host_memory_bytes} bytes of host memory is out of range; give a number above 0")
         if self.network_bytes_per_s is not None and not 0 < self.network_bytes_per_s < 1e15:
@@ -84,9 +84,9 @@ class Cluster:
         """
         if nodes is not None:
             if nodes < 1 or gpus % nodes:
-                raise InputError(f"--nodes {nodes} does not divide {gpus} GPUs; give a divisor of {gpus}")
+                raise InputError(f"`nodes` {nodes} does not divide {gpus} GPUs; give a divisor of {gpus}")
             if gpus_per_node not in (None, gpus // nodes):
-                raise InputError(f"--nodes {nodes} and --gpus-per-node {gpus_per_node} do not make {gpus} GPUs")
+                raise InputError(f"`nodes` {nodes} and `gpus_per_node` {gpus_per_node} do not make {gpus} GPUs")
             gpus_per_node = gpus // nodes
         return cls(
             accelerator=accelerator,

@@ -104,7 +104,7 @@ def _is_recent(accelerator: Accelerator) -> bool:
 def _stated(name: str, figure: Figure) -> Host:
     if not _LEAST <= figure.value <= _MOST:
         raise InputError(
-            f"--host {shorten(name)}: {figure.value / 1e9:g} GB/s is no memory of a host; give 1 to 20000 GB/s"
+            f"`host` {shorten(name)}: {figure.value / 1e9:g} GB/s is no memory of a host; give 1 to 20000 GB/s"
         )
     return Host(name=name, bytes_per_s=figure, interval=_point(figure.value))
 

@@ -22,7 +22,7 @@ def parse_gpus(text: str) -> tuple[Accelerator, int, tuple[Accelerator, ...]]:
     for word in words:
         accelerator, number = parse_gpu_argument(word.strip())
         if len(found) + number > _MOST:
-            raise InputError(f"--gpu {shorten(text)!r} names more than {_MOST} cards of several kinds; name fewer")
+            raise InputError(f"`gpu` {shorten(text)!r} names more than {_MOST} cards of several kinds; name fewer")
         found += [accelerator] * number
     alike = all(card is found[0] for card in found)
     return found[0], len(found), () if alike else tuple(found)

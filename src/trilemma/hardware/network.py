@@ -35,12 +35,12 @@ def parse_network(text: str) -> float:
         ports = match.group("ports")
     else:
         raise InputError(
-            f"--network {shorten(text)!r} is not a rate between nodes; give that of one node, such as 10GbE, 8x400Gb/s or"
+            f"`network` {shorten(text)!r} is not a rate between nodes; give that of one node, such as 10GbE, 8x400Gb/s or"
             " 50GB/s"
         )
     rate = value * int(ports or 1)
     if not 1e6 <= rate <= 1e14:
-        raise InputError(f"--network {shorten(text)!r} is out of range; give the rate of one node, such as 8x400Gb/s")
+        raise InputError(f"`network` {shorten(text)!r} is out of range; give the rate of one node, such as 8x400Gb/s")
     return rate
 
 
@@ -48,7 +48,7 @@ def on_network(cluster: Cluster, network: str | None, oversubscription: float | 
     """``cluster`` with the network that its owner states."""
     if oversubscription is not None and not (math.isfinite(oversubscription) and 1 <= oversubscription <= 1000):
         raise InputError(
-            f"--oversubscription {oversubscription:g} is out of range; give how many times the edge is wider than the core,"
+            f"`oversubscription` {oversubscription:g} is out of range; give how many times the edge is wider than the core,"
             " such as 2"
         )
     return replace(

@@ -37,7 +37,7 @@ class Layout:
         for name in _DEGREES:
             value = np.asarray(getattr(self, name))
             if value.size and (not np.issubdtype(value.dtype, np.integer) or value.min() < 1 or value.max() > 2**20):
-                raise InputError(f"--{name} {getattr(self, name)} is out of range; give a whole number of at least 1")
+                raise InputError(f"`{name}` {getattr(self, name)} is out of range; give a whole number of at least 1")
 
     @property
     def gpus(self) -> Any:

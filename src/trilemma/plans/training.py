@@ -103,7 +103,7 @@ class Recompute:
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(RecomputeMode):
-            raise InputError(f"--recompute {shorten(str(self.mode))!r} is not known; use none, selective, op or full")
+            raise InputError(f"`recompute` {shorten(str(self.mode))!r} is not known; use none, selective, op or full")
         if self.mode == "selective" and not self.parts:
             object.__setattr__(self, "parts", ("core_attn",))
         for part in self.parts:
@@ -124,7 +124,7 @@ class Offload:
     def __post_init__(self) -> None:
         for name in ("activations", "optimizer", "weights"):
             if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"--offload {name} {getattr(self, name)} is out of range; give a share from 0 to 1")
+                raise InputError(f"`offload` {name} {getattr(self, name)} is out of range; give a share from 0 to 1")
 
     @property
     def any(self) -> bool:
@@ -187,11 +187,11 @@ class TrainingPlan:
             if value not in known:
                 raise InputError(f"{name} {shorten(str(value))!r} is not known; use {', '.join(known)}")
         if self.zero not in (0, 1, 2, 3):
-            raise InputError(f"--zero {shorten(str(self.zero))} is not known; use 0, 1, 2 or 3")
-        _check_whole("micro-batch", self.micro_batch)
+            raise InputError(f"`zero` {shorten(str(self.zero))} is not known; use 0, 1, 2 or 3")
+        _check_whole("micro_batch", self.micro_batch)
         for name in ("shard_group", "expert_tp"):
             if getattr(self, name) is not None:
-                _check_whole(name.replace("_", "-"), getattr(self, name))
+                _check_whole(name, getattr(self, name))
         if not 1 <= self.imbalance <= 2**16:
             raise InputError(f"expert imbalance {self.imbalance} is out of range; give the fullest rank over the mean")
         if not 1 <= self.loss_chunks <= 2**20:
@@ -205,4 +205,4 @@ class TrainingPlan:
 def _check_whole(name: str, value: Numbers) -> None:
     given = np.asarray(value)
     if given.size and (not np.issubdtype(given.dtype, np.integer) or given.min() < 1 or given.max() > 2**20):
-        raise InputError(f"--{name} {shorten(str(value))} is out of range; give a whole number of at least 1")
+        raise InputError(f"`{name}` {shorten(str(value))} is out of range; give a whole number of at least 1")

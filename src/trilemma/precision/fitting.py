@@ -81,7 +81,7 @@ def fit_plan(
     pool = replace(serve.pool, options=options)
     serve = replace(serve, pools=(pool,))
     if pool.layout.gpus != cluster.gpus:
-        raise InputError(f"the layout takes {pool.layout.gpus} GPUs, but --gpu names {cluster.gpus}")
+        raise InputError(f"the layout takes {pool.layout.gpus} GPUs, but `gpu` names {cluster.gpus}")
     check_layout(plan.model, pool.layout)
     check_context(plan.model, options.context)
     engine = engines.get(serve.engine.name)

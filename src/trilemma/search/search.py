@@ -119,13 +119,13 @@ def pools_possible(pools: PoolsAsked, engine: EngineRef, *, gpus: int, workload:
     if not traits_of(engine.name).disaggregates:
         why = f"{engine.name} has no prefill and decode pools; use {', '.join(those('disaggregates'))}"
     elif gpus < 2:
-        why = "prefill and decode pools take at least 2 GPUs; give more with --gpu"
+        why = "prefill and decode pools take at least 2 GPUs; give more with `gpu`"
     elif workload.osl == 1:
         why = "an output of 1 token leaves a decode pool nothing to do; give a longer one"
     if why is None or pools == "aggregated":
         return pools
     if pools == "disaggregated":
-        raise InputError(f"--pools disaggregated: {why}, or leave --pools out")
+        raise InputError(f"`pools` disaggregated: {why}, or leave `pools` out")
     return "aggregated"
 
 
@@ -162,7 +162,7 @@ def _space(model: Model, question: SearchQuestion) -> Space:
                 raise
             if question.pools == "disaggregated":
                 raise InputError(
-                    f"--pools disaggregated: two engines of the degrees given do not go onto {counted(gpus, 'GPU')} ({error});"
+                    f"`pools` disaggregated: two engines of the degrees given do not go onto {counted(gpus, 'GPU')} ({error});"
                     " give more GPUs or fewer degrees"
                 ) from None
     whole = None
@@ -174,7 +174,7 @@ def _space(model: Model, question: SearchQuestion) -> Space:
         why = "; ".join(dict.fromkeys(rule for one in (whole, parts) if one is not None for rule in one.rejected))
         raise InputError(
             f"{model.name} cannot be laid out on {counted(gpus, 'GPU')}: {why or 'no layout is legal'};"
-            " change --gpu or the degrees given"
+            " change `gpu` or the degrees given"
         )
     return space
 
@@ -182,7 +182,7 @@ def _space(model: Model, question: SearchQuestion) -> Space:
 def _with_target(workload: Serving) -> tuple[Serving, tuple[str, ...]]:
     if workload.isl is None or workload.osl is None:
         raise InputError(
-            "a search needs the lengths of prompt and output; give --serve ISL/OSL, such as --serve 4096/1024"
+            "a search needs the lengths of prompt and output; give `serve` ISL/OSL, such as `serve` 4096/1024"
         )
     stated = (workload.concurrency, workload.rate, workload.ttft_ms, workload.tpot_ms)
     if any(value is not None for value in stated):
@@ -198,9 +198,9 @@ def _checked(confidence: float | None, workload: Serving) -> float | None:
     if confidence is None:
         return None
     if not 0 < confidence < 1:
-        raise InputError(f"--confidence {confidence:g} is no chance; give one above 0 and below 1, such as 0.8")
+        raise InputError(f"`confidence` {confidence:g} is no chance; give one above 0 and below 1, such as 0.8")
     if workload.ttft_ms is None and workload.tpot_ms is None:
-        raise InputError(f"--confidence {confidence:g} has no target to hold; give --ttft or --tpot")
+        raise InputError(f"`confidence` {confidence:g} has no target to hold; give `ttft` or `tpot`")
     return confidence
 
 

@@ -299,12 +299,12 @@ def _check_fixed(fixed: Fixed, gpus: int) -> None:
         if degree is not None and (degree < 1 or gpus % degree):
             good = ", ".join(str(d) for d in _divisors(gpus))
             raise InputError(
-                f"--{name} {degree} does not divide the {counted(gpus, 'GPU')} of --gpu; use one of {good}"
+                f"`{name}` {degree} does not divide the {counted(gpus, 'GPU')} of `gpu`; use one of {good}"
             )
 
 
 def _no_layout(fixed: Fixed, gpus: int) -> str:
-    given = " x ".join(f"--{n} {getattr(fixed, n)}" for n in ("tp", "pp", "dp") if getattr(fixed, n) is not None)
+    given = " x ".join(f"`{n}` {getattr(fixed, n)}" for n in ("tp", "pp", "dp") if getattr(fixed, n) is not None)
     return (
         f"{given} cannot be laid out on the {counted(gpus, 'GPU')} of --gpu; their product with the rest must be {gpus}"
     )

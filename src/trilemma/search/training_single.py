@@ -26,9 +26,9 @@ def single_training_plan(
     degrees = {name: getattr(settled, name) or 1 for name in ("tp", "pp", "vpp", "ep", "cp")}
     taken = degrees["tp"] * degrees["pp"] * degrees["cp"]
     if settled.dp is None and gpus % taken:
-        given = " x ".join(f"--{name} {degrees[name]}" for name in ("tp", "pp", "cp"))
+        given = " x ".join(f"`{name}` {degrees[name]}" for name in ("tp", "pp", "cp"))
         raise InputError(
-            f"{given} is {taken}, which does not divide the {counted(gpus, 'GPU')} of --gpu; use degrees that do"
+            f"{given} is {taken}, which does not divide the {counted(gpus, 'GPU')} of `gpu`; use degrees that do"
         )
     layout = Layout(**degrees, dp=settled.dp or gpus // taken)
     plan = replace(

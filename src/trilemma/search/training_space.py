@@ -305,7 +305,7 @@ def _divisors(number: int) -> list[int]:
 
 
 def _nothing(settled: Settled, gpus: int, workload: TrainingWorkload) -> str:
-    given = [f"--{name.replace('_', '-')} {getattr(settled, name)}" for name in (*DEGREES, "micro_batch")]
+    given = [f"`{name}` {getattr(settled, name)}" for name in (*DEGREES, "micro_batch")]
     given = [text for text in given if not text.endswith("None")]
     shown = " x ".join(given) or "no degrees"
     product = 1
@@ -313,9 +313,9 @@ def _nothing(settled: Settled, gpus: int, workload: TrainingWorkload) -> str:
         product *= getattr(settled, name) or 1
     if gpus % product:
         return (
-            f"{shown}: their product {product} does not divide the {counted(gpus, 'GPU')} of --gpu; use degrees that do"
+            f"{shown}: their product {product} does not divide the {counted(gpus, 'GPU')} of `gpu`; use degrees that do"
         )
     return (
-        f"{shown} leaves no layout of {counted(gpus, 'GPU')} whose replicas divide --global-batch {workload.global_batch};"
-        " use another global batch, or a larger --tp, --pp or --cp"
+        f"{shown} leaves no layout of {counted(gpus, 'GPU')} whose replicas divide `global_batch` {workload.global_batch};"
+        " use another global batch, or a larger `tp`, `pp` or `cp`"
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trilemma.errors import InputError
+from trilemma.errors import InputError, with_flags
 from trilemma.measured.judgement import Comparison, Judgement
 from trilemma.measured.tables import Row, UnusableRow
 from trilemma.measured.training.baseline import Entry, baseline
@@ -78,7 +78,7 @@ def _read(row: Row, chosen: set[str], models_dir: str | Path | None) -> _Read | 
         question = with_room(row, question)
         return _Read(row=row, question=question, speed=measured_speed(row, question) if metric != MEMORY else None)
     except (UnusableRow, InputError) as error:
-        return str(error)
+        return with_flags(error)
 
 
 def _entry(question: TrainingQuestion, speed: MeasuredSpeed) -> Entry:
@@ -102,7 +102,7 @@ def _judged(row: Row, one: _Read | str, held_out_s: float | None, looked_up: Any
     try:
         comparisons = _memory(row, question) if one.speed is None else _speed(one, held_out_s, looked_up)
     except (UnusableRow, InputError) as error:
-        return Judgement(row_id=row.id, cells=row.cells, skipped=str(error), config=config_of(row))
+        return Judgement(row_id=row.id, cells=row.cells, skipped=with_flags(error), config=config_of(row))
     return Judgement(
         row_id=row.id,
         cells={column: resolved_cell(row, question, column) for column in row.cells},

@@ -153,7 +153,7 @@ def _built(
     except InputError as error:
         if {"layers", "hidden", "ffn", "heads", "vocab"} <= set(wanted):
             return model_from_config(_from_columns(wanted), name=name, source="architecture columns"), columns
-        return str(error)
+        return error.flags
     text = config.get("text_config")
     part = dict(text) if isinstance(text, dict) else config
     changes = _overlaid(part, wanted, dense_layers)
@@ -162,7 +162,7 @@ def _built(
             {**config, "text_config": part} if isinstance(text, dict) else part, name=plain, source=f"catalogue {plain}"
         )
     except InputError as error:
-        return str(error)
+        return error.flags
     return model, tuple(changes)
 
 
@@ -272,7 +272,7 @@ def _found_card(name: str) -> tuple[Accelerator, tuple[Caution, ...]] | str:
     try:
         return find_measured(name)
     except InputError as error:
-        return str(error)
+        return error.flags
 
 
 _PORTS = re.compile(

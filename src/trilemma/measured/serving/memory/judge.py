@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trilemma.engines.coefficients import shipped, using
-from trilemma.errors import InputError
+from trilemma.errors import InputError, with_flags
 from trilemma.measured.judgement import Judgement, Start
 from trilemma.measured.serving.memory.classes import classes_of, config_of, resolved_cell
 from trilemma.measured.serving.memory.figures import METRICS, Case, figures, given_bytes_only
@@ -43,7 +43,7 @@ def judge(
         try:
             questions.append(read_question(row, models_dir))
         except (UnusableRow, InputError) as error:
-            questions.append(str(error))
+            questions.append(with_flags(error))
     printed = _printed_weights(rows, questions)
     rows_of, document = refit(rows, questions, holdout) if holdout else ({}, {})
     judgements = []
@@ -77,7 +77,7 @@ def _judged(row: Row, question: Question | str, printed: dict[Any, list[float]])
                 comparisons = figures(replace(case, start=told))
                 verdict = _verdict(case, weights, assumed)
     except (UnusableRow, InputError) as error:
-        return Judgement(row_id=row.id, cells=row.cells, skipped=str(error))
+        return Judgement(row_id=row.id, cells=row.cells, skipped=with_flags(error))
     assumed += [caution.message for caution in case.start.cautions]
     return Judgement(
         row_id=row.id,

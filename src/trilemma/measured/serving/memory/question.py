@@ -185,7 +185,7 @@ def _loaded(name: str, models_dir: str | None) -> Model | str:
     try:
         model = load_model(name, models_dir=models_dir)
     except InputError as error:
-        return str(error)
+        return error.flags
     return model if models_dir is None else _more_exact(model, name)
 
 
@@ -221,7 +221,7 @@ def _requantized(name: str, models_dir: str | None, scheme: str) -> Model | str:
     try:
         return requantize(model, scheme)
     except InputError as error:
-        return str(error)
+        return error.flags
 
 
 #: Words of a quantisation column that name a toolkit or a kernel, not how weights are stored.
@@ -271,7 +271,7 @@ def _found_card(name: str, total_gib: float | None) -> tuple[Accelerator, tuple[
     try:
         return find_measured(name, total_gib)
     except InputError as error:
-        return str(error)
+        return error.flags
 
 
 def _version(row: Row, assumed: list[str], engine: str = DEFAULT_ENGINE) -> tuple[str | None, str | None]:

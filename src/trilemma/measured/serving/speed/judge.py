@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trilemma.errors import InputError
+from trilemma.errors import InputError, with_flags
 from trilemma.measured.judgement import Comparison, Judgement
 from trilemma.measured.serving.speed.baseline import interpolated
 from trilemma.measured.serving.speed.benches import benches_of, in_own_unit
@@ -48,7 +48,7 @@ def judge(
         try:
             questions.append(read_speed_question(row, place))
         except (UnusableRow, InputError) as error:
-            questions.append(str(error))
+            questions.append(with_flags(error))
     benches = benches_of(questions)
     terms = serving_terms.current()
     if holdout and benches:

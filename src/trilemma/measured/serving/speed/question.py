@@ -223,7 +223,7 @@ def _stored(name: str, text: str, models_dir: str | None) -> tuple[Model | None,
             listed = requantize(model, scheme)
         return listed, scheme, (f"weights stored as {scheme}: said by the row, not by the model's files",)
     except InputError as error:
-        return None, str(error), ()
+        return None, error.flags, ()
 
 
 def _own(model: Model) -> str:
@@ -250,5 +250,5 @@ def _found_card(name: str) -> tuple[Accelerator, tuple[str, ...]] | str:
     try:
         accelerator, cautions = find_measured(name, None)
     except InputError as error:
-        return str(error)
+        return error.flags
     return accelerator, tuple(caution.message for caution in cautions)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from trilemma.errors import InputError
+from trilemma.errors import InputError, with_flags
 from trilemma.measured.serving.speed.benches import benches_of
 from trilemma.measured.serving.speed.fit import Bench, fit, predict
 from trilemma.measured.serving.speed.question import SpeedQuestion, read_speed_question
@@ -102,7 +102,7 @@ def fit_rows(
         try:
             questions.append(read_speed_question(row, models_dir))
         except (UnusableRow, InputError) as error:
-            questions.append(str(error))
+            questions.append(with_flags(error))
     benches = benches_of(questions)
     if not benches:
         raise InputError("no row of the table can be used to fit serving terms; see trilemma validate for the reasons")
