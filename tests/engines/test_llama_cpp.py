@@ -290,3 +290,13 @@ def test_drafts() -> None:
     assert command.plan.pool.draft == Draft(method="draft", tokens=5, model="d.gguf")
     plan = Plan(engine=EngineRef(name="llama.cpp"), pools=(Pool(draft=command.plan.pool.draft),))
     assert read(write(model="m.gguf", plan=plan)).plan.pool.draft == command.plan.pool.draft
+
+
+def test_tables_of_slots_are_answered_row_by_row() -> None:
+    """``start_up`` takes arrays in ``max_seqs``: each row is the start of that many slots."""
+    question = {"model": load_model("llama-3.1-8b"), "accelerator": find("h200-sxm"), "layout": Layout(pp=1)}
+    table = engines.get("llama.cpp").start_up(**question, options=ServeOptions(context=4096, max_seqs=np.array([1, 8])))
+    for row, slots in enumerate((1, 8)):
+        one = engines.get("llama.cpp").start_up(**question, options=ServeOptions(context=4096, max_seqs=slots))
+        assert table.pool.need_bytes[row] == one.pool.need_bytes
+    assert table.pool.need_bytes[1] == 8 * table.pool.need_bytes[0]

@@ -71,11 +71,13 @@ class Span:
 
 def tightest(stages: Sequence[S], room: Sequence[Any], shape: tuple[int, ...]) -> S:
     """For every plan the stage with least ``room``, as one stage."""
-    pick = np.argmin(np.stack([np.broadcast_to(one, shape) for one in room]), axis=0)
+    pick = np.argmin(np.stack([np.broadcast_to(one, shape) for one in room]), axis=0)[None] if len(stages) > 1 else None
 
     def picked(values: Sequence[Any]) -> Any:
         if isinstance(values[0], Mapping):
             return {name: picked([value[name] for value in values]) for name in values[0]}
-        return np.take_along_axis(np.stack([np.broadcast_to(one, shape) for one in values]), pick[None], axis=0)[0]
+        if pick is None:
+            return values[0] if np.shape(values[0]) == shape else np.broadcast_to(values[0], shape)
+        return np.take_along_axis(np.stack([np.broadcast_to(one, shape) for one in values]), pick, axis=0)[0]
 
     return replace(stages[0], **{one.name: picked([getattr(s, one.name) for s in stages]) for one in fields(stages[0])})

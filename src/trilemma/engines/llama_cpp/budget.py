@@ -212,7 +212,8 @@ def by_rows(asked: Asked, start: Callable[[Asked], StartUp]) -> StartUp | None:
     layout, options = asked.layout, asked.options
     if not (layout.is_table or any(isinstance(n, np.ndarray) for n in (options.max_seqs, options.max_batched_tokens))):
         return None
-    given = (layout.tp, layout.pp, layout.dp, layout.ep, options.max_seqs or 0, options.max_batched_tokens or 0)
+    stated = [0 if number is None else number for number in (options.max_seqs, options.max_batched_tokens)]
+    given = (layout.tp, layout.pp, layout.dp, layout.ep, *stated)
     columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(value)) for value in given))
     known: dict[tuple[int, ...], StartUp] = {}
     loads = _loads(asked.model, options)

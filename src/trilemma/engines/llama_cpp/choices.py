@@ -26,27 +26,8 @@ def settle(
 
     ``free`` are the bytes of each card. The options come back with the experts that are left on the host (``n-cpu-moe``).
     """
-    extra = options.extra
-    depth = len(model.layers)
-    slots = (
-        int(options.max_seqs) if options.max_seqs is not None and int(options.max_seqs) > 0 else facts.slots["number"]
-    )
-    shared = bool(extra.get("kv-unified", facts.slots["shared"] and options.max_seqs is None))
-    longest = model.max_positions or int(facts.coefficients["unstated"]["context"])
-    context = options.context or facts.context or longest
-    asked_layers = _layers_asked(extra, depth)
-    layers = asked_layers if asked_layers is not None else depth + 1 if facts.layers_on_card == "all" else 0
-    keys = cache_format(options.kv_dtype, "--cache-type-k")
-    values = cache_format(extra.get("cache-type-v"), "--cache-type-v") if extra.get("cache-type-v") else None
-    given = extra.get("flash-attn")
-    flash = facts.flash_attention if given in (None, "auto") else str(given).lower() in ("on", "true", "1")
-    plan = Choices(
-        context=context, cells=cells_of(context, slots, shared, facts), slots=slots, shared=shared, layers=layers,
-        micro_batch=int(options.max_batched_tokens or facts.micro_batch), keys=keys,
-        values=values or (keys if options.kv_dtype else catalogue.get("fp16")), flash=flash,
-    )  # fmt: skip
-    fits = str(extra.get("fit", "on" if facts.fits_itself else "off")).lower() in ("on", "true", "1")
-    if not fits:
+    extra, plan = options.extra, _as_asked(model, options, facts)
+    if not _switched_on(extra.get("fit", "on" if facts.fits_itself else "off")):
         return plan, options, []
     margin = _margin(extra, facts)
     ends, cards = splits(options, free), len(free)
@@ -59,10 +40,12 @@ def settle(
         )
 
     if options.context is None and over(plan):
+        context = plan.context
         plan = _shorter(plan, over, facts, int(extra.get("fit-ctx") or facts.fit_least_context), context)
         message = f"--fit cuts the context from {show_count(context)} to {show_count(plan.context)} tokens"
         notes.append(Caution(code="context-cut", message=message))
-    if asked_layers is None and facts.layers_on_card == "all" and over(plan):
+    placed_by_engine = _layers_asked(extra, len(model.layers)) is None and facts.layers_on_card == "all"
+    if placed_by_engine and over(plan):
         if any(extra.get(name) for name in _PLACING) or rows > 1 or (cards > 1 and extra.get("tensor-split")):
             message = "--fit moves nothing to the host beside options that place tensors, --tensor-split or rows"
             notes.append(Caution(code="fit-without-effect", message=message))
@@ -70,6 +53,32 @@ def settle(
         plan, options, note = _to_host(model, plan, options, over)
         notes.append(note)
     return plan, options, notes
+
+
+def _as_asked(model: Model, options: ServeOptions, facts: LlamaCppFacts) -> Choices:
+    """Slots, context and layers as the command states them or the build has them by default."""
+    extra, depth = options.extra, len(model.layers)
+    stated = 0 if options.max_seqs is None else int(options.max_seqs)
+    slots = stated if stated > 0 else facts.slots["number"]
+    shared = bool(extra.get("kv-unified", facts.slots["shared"] and options.max_seqs is None))
+    longest = model.max_positions or int(facts.coefficients["unstated"]["context"])
+    context = options.context or facts.context or longest
+    layers = _layers_asked(extra, depth)
+    if layers is None:
+        layers = depth + 1 if facts.layers_on_card == "all" else 0
+    keys = cache_format(options.kv_dtype, "--cache-type-k")
+    values = cache_format(extra.get("cache-type-v"), "--cache-type-v") if extra.get("cache-type-v") else None
+    given = extra.get("flash-attn")
+    return Choices(
+        context=context, cells=cells_of(context, slots, shared, facts), slots=slots, shared=shared, layers=layers,
+        micro_batch=int(options.max_batched_tokens or facts.micro_batch), keys=keys,
+        values=values or (keys if options.kv_dtype else catalogue.get("fp16")),
+        flash=facts.flash_attention if given in (None, "auto") else _switched_on(given),
+    )  # fmt: skip
+
+
+def _switched_on(word: Any) -> bool:
+    return str(word).lower() in ("on", "true", "1")
 
 
 def _shorter(plan: Choices, over: Any, facts: LlamaCppFacts, least: int, most: int) -> Choices:

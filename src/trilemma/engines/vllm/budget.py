@@ -94,7 +94,8 @@ def pool(settled: VllmSettled, stage: VllmStage, found: Sequence[VllmStage]) -> 
     facts, force, plans, options = settled.facts, settled.force, settled.plans, settled.options
     grouping, available, budget = settled.grouping, _left(settled, stage), settled.budget_bytes
     uncertain = settled.card.uncertain_bytes * force.memory_fraction
-    spread = pool_spread(stage, facts, settled.model, total_bytes=uncertain, shared_bytes=settled.card.shared_bytes)
+    half = widths_of(stage, facts, settled.model)
+    spread = pool_spread(stage, half, facts, total_bytes=uncertain, shared_bytes=settled.card.shared_bytes)
     if fixed_pool(stage, options) is not None:
         budget, spread = inside_bytes(stage) + available, np.zeros_like(spread)
     available = available - _held_by_others(settled, stage)
@@ -104,7 +105,7 @@ def pool(settled: VllmSettled, stage: VllmStage, found: Sequence[VllmStage]) -> 
     )  # fmt: skip
     return Pool(
         lines={**stage.lines, "kv_cache": np.maximum(available, 0)},
-        half={**widths_of(stage, facts, settled.model), "kv_cache": spread},
+        half={**half, "kv_cache": spread},
         outside=("context",) if np.all(stage.graphs_inside) else ("context", "cuda_graphs"),
         inputs={
             **{name: plans.out(getattr(plans, name)) for name in ("tp", "pp", "dp", "ep")},

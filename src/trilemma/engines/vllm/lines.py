@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,17 +27,18 @@ def widths_of(stage: VllmStage, facts: VllmFacts, model: Model) -> dict[str, Any
     return {**found, "logits": spread["logits_relative"] * stage.lines["logits"]}
 
 
-def pool_spread(stage: VllmStage, facts: VllmFacts, model: Model, *, total_bytes: float, shared_bytes: float) -> Any:
-    """Half-width (90 %) of the bytes left for the cache: the lines' own, taken as independent, and the card's total.
+def pool_spread(
+    stage: VllmStage, half: Mapping[str, Any], facts: VllmFacts, *, total_bytes: float, shared_bytes: float
+) -> Any:
+    """Half-width (90 %) of the bytes left for the cache: the lines' own (``half``), taken as independent, and the card's total.
 
     ``total_bytes`` is the half-width of the budget where the card's total is inferred; ``shared_bytes`` the total of a
     card that shares memory with its host (0: none), of which the system takes what it likes.
     """
-    widths = widths_of(stage, facts, model)
-    names = [name for name in widths if name not in ("context", "logits")]
+    names = [name for name in half if name not in ("context", "logits")]
     inside = np.where(stage.graphs_inside, 1.0, 0.0)
     shared = facts.coefficients["spread"]["unified_memory_relative"] * shared_bytes
-    parts = [widths[name] * (inside if name == "cuda_graphs" else 1.0) for name in names]
+    parts = [half[name] * (inside if name == "cuda_graphs" else 1.0) for name in names]
     return root_of_squares(*parts, total_bytes, shared)
 
 
