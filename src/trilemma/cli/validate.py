@@ -38,7 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--holdout", metavar="COLUMN[,COLUMN]", help="refit fitted terms with each value (or combination) left out"
     )
-    parser.add_argument("--by", metavar="METRIC", help="also the errors of one metric by class")
+    parser.add_argument(
+        "--by",
+        metavar="METRIC|CLASS",
+        help="also errors by class: of one metric, or by one class (origin, distance, era)",
+    )
+    parser.add_argument(
+        "--assume",
+        metavar="COLUMN=VALUE",
+        action="append",
+        default=[],
+        help="fill the empty cells of a column; repeatable",
+    )
     parser.add_argument(
         "--worst", metavar="N", type=whole_or_none, default=5, help="how many of the worst rows to show"
     )
@@ -49,31 +60,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     import importlib
 
+    from trilemma.measured.assumptions import filled, noted, parse_assumptions
     from trilemma.measured.requirements import check, check_names, parse_requirement, statistics_of
     from trilemma.measured.row_file import write_rows
     from trilemma.measured.selection import parse_condition, select
     from trilemma.measured.tables import read_table
     from trilemma.measured.validation import summarise
     from trilemma.report.document import dumps
-    from trilemma.report.validation import render_classes, render_outcomes, render_validation
+    from trilemma.report.validation import render_class, render_classes, render_outcomes, render_validation
 
     table = read_table(arguments.table)
     judge = importlib.import_module(_module(table))
     requirements = [parse_requirement(text) for text in arguments.require]
     for requirement in requirements:
         check_names(requirement, {metric: statistics_of(metric) for metric in judge.METRICS})
-    if arguments.by and arguments.by not in judge.METRICS:
-        raise UnknownName("metric", arguments.by, judge.METRICS, hint="in --by")
-    _check_columns(table, arguments)
+    classes = ("origin", *getattr(judge, "CLASSES", ()))
+    if arguments.by and arguments.by not in (*judge.METRICS, *classes):
+        raise UnknownName("metric or class", arguments.by, (*judge.METRICS, *classes), hint="in --by")
+    _check_columns((*table.columns, *getattr(judge, "GROUPS", ())), arguments)
+    assumptions = parse_assumptions(arguments.assume, table.columns)
     rows = select(table.rows, [parse_condition(text, table.columns) for text in arguments.where])
     if not rows:
         raise InputError(f"no row of {shorten(arguments.table)} is left to judge; loosen --where")
     holdout = tuple(part.strip() for part in (arguments.holdout or "").split(",") if part.strip())
     with _Progress(len(rows)) as progress:
-        judgements, refitted = judge.judge(rows, models_dir=arguments.models, holdout=holdout, progress=progress)
+        judgements, refitted = judge.judge(
+            filled(rows, assumptions), models_dir=arguments.models, holdout=holdout, progress=progress
+        )
     validation = summarise(
         table.kind.name,
-        judgements,
+        noted(judgements, rows, assumptions),
         macro_columns=arguments.macro,
         broken=() if arguments.where else table.broken,
         holdout=refitted,
@@ -87,7 +103,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(render_validation(validation, worst=min(arguments.worst, 1000)))
         if arguments.by:
-            print("\n" + render_classes(validation, arguments.by))
+            gathered = render_classes if arguments.by in judge.METRICS else render_class
+            print("\n" + gathered(validation, arguments.by))
         if outcomes:
             print("\n" + render_outcomes(outcomes))
         if arguments.explain:
@@ -101,11 +118,11 @@ def _module(table: Table) -> str:
     return table.kind.module
 
 
-def _check_columns(table: Table, arguments: argparse.Namespace) -> None:
+def _check_columns(columns: Sequence[str], arguments: argparse.Namespace) -> None:
     for option, names in (("--macro", arguments.macro), ("--holdout", (arguments.holdout or "").split(","))):
         for name in names:
-            if name.strip() and name.strip() not in table.columns:
-                raise UnknownName("column", name, table.columns, hint=f"in {option}")
+            if name.strip() and name.strip() not in columns:
+                raise UnknownName("column", name, columns, hint=f"in {option}")
 
 
 def _with_made_by(document: dict[str, Any], outcomes: Sequence[Any]) -> dict[str, Any]:

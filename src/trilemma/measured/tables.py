@@ -20,6 +20,7 @@ MOST_BYTES = 64 * 2**20
 MOST_ROWS = 10**6
 MOST_COLUMNS = 1000
 MOST_CELL = 2**16
+_MOST_ID = 400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,6 +150,8 @@ def read_table(path: str | Path) -> Table:
         columns = _header(next(reader, []), path)
         kind = recognise(columns, path)
         rows, broken = _rows(reader, columns, path)
+        if "source_ref" in columns and "origin" not in columns:
+            columns = (*columns, "origin")
     except csv.Error as error:
         raise InputError(f"{shorten(str(path))}: line {reader.line_num} is not CSV: {error}") from None
     return Table(name=path.name, kind=kind, columns=columns, rows=tuple(rows), broken=tuple(broken))
@@ -213,6 +216,12 @@ def _header(cells: Sequence[str], path: Path) -> tuple[str, ...]:
     return columns
 
 
+def origin_of(source_ref: str) -> str:
+    """Who published a row: the first word of its ``source_ref``, without revision and file (``owner/name@…:path``)."""
+    first = source_ref.split(maxsplit=1)[0] if source_ref.split() else ""
+    return first.partition("@")[0]
+
+
 def _rows(reader: Any, columns: tuple[str, ...], path: Path) -> tuple[list[Row], list[tuple[str, str]]]:
     rows: list[Row] = []
     broken: list[tuple[str, str]] = []
@@ -221,7 +230,11 @@ def _rows(reader: Any, columns: tuple[str, ...], path: Path) -> tuple[list[Row],
             raise InputError(f"{shorten(str(path))}: more than {MOST_ROWS:,} rows; split the table")
         if not any(values):
             continue
-        row_id = shorten(values[columns.index("id")]) if "id" in columns and len(values) == len(columns) else ""
+        row_id = (
+            " ".join(values[columns.index("id")].split())[:_MOST_ID]
+            if "id" in columns and len(values) == len(columns)
+            else ""
+        )
         row_id = row_id or f"line {reader.line_num}"
         if len(values) != len(columns):
             broken.append((row_id, f"{len(values)} cells where the header has {len(columns)}"))
@@ -229,5 +242,7 @@ def _rows(reader: Any, columns: tuple[str, ...], path: Path) -> tuple[list[Row],
             broken.append((row_id, f"a cell longer than {MOST_CELL} characters"))
         else:
             cells = {column: value.strip() for column, value in zip(columns, values, strict=True)}
+            if "source_ref" in columns and not cells.get("origin"):
+                cells["origin"] = origin_of(cells["source_ref"])
             rows.append(Row(id=row_id, line=reader.line_num, cells={c: v for c, v in cells.items() if c and v}))
     return rows, broken

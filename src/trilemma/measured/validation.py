@@ -135,7 +135,9 @@ def _by_class(judgements: Sequence[Judgement]) -> dict[str, dict[str, Errors | V
     parts: dict[str, list[Judgement]] = {}
     for judgement in judgements:
         if judgement.used:
-            for name, value in judgement.classes.items():
+            origin = judgement.cells.get("origin")
+            classes = {**judgement.classes, "origin": origin} if origin else judgement.classes
+            for name, value in classes.items():
                 parts.setdefault(f"{name}={value}", []).append(judgement)
     return {name: _all_of(parts[name]) for name in sorted(parts)}
 

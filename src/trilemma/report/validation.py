@@ -44,6 +44,18 @@ def render_classes(validation: Validation, metric: str, width: int = 110) -> str
     return render_table([metric, *_FIGURES], rows[:_MOST_CLASSES], align="lrrrrrr", width=width)
 
 
+def render_class(validation: Validation, name: str, width: int = 110) -> str:
+    """The errors of every metric, a line per value of one class."""
+    rows = [
+        [label.partition("=")[2], metric, *_figures(stats)]
+        for label, part in validation.by.items()
+        if label.partition("=")[0] == name
+        for metric, stats in part.items()
+        if isinstance(stats, Errors)
+    ]
+    return render_table([name, "error of", *_FIGURES], rows[: 4 * _MOST_CLASSES], align="llrrrrrr", width=width)
+
+
 def render_outcomes(outcomes: Sequence[Outcome]) -> str:
     """One line per bar: met or missed, and by what figure."""
     lines = []
