@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_names(requirement, {metric: statistics_of(metric) for metric in judge.METRICS})
     classes = ("origin", *getattr(judge, "CLASSES", ()))
     if arguments.by and arguments.by not in (*judge.METRICS, *classes):
-        raise UnknownName("metric or class", arguments.by, (*judge.METRICS, *classes), hint="in --by")
+        raise UnknownName("metric", arguments.by, (*judge.METRICS, *classes), hint="in --by")
     _check_columns((*table.columns, *getattr(judge, "GROUPS", ())), arguments)
     assumptions = parse_assumptions(arguments.assume, table.columns)
     rows = select(table.rows, [parse_condition(text, table.columns) for text in arguments.where])

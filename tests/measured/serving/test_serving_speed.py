@@ -3,6 +3,7 @@ not see what they judge."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 
 from trilemma.cli.main import main
 from trilemma.measured.serving.speed.baseline import interpolated
+from trilemma.measured.serving.speed.benches import benches_of
+from trilemma.measured.serving.speed.distance import Seen, distances
 from trilemma.measured.serving.speed.judge import METRICS, judge
 from trilemma.measured.serving.speed.question import engine_of, read_speed_question
 from trilemma.measured.tables import Row, UnusableRow, read_table
@@ -24,6 +27,10 @@ ROW = {
 
 def row(name: str = "r", **cells: str) -> Row:
     return Row(id=name, line=1, cells={key: value for key, value in {**ROW, **cells}.items() if value})
+
+
+def question_of(one: Row):
+    return read_speed_question(one, None)
 
 
 def question(**cells: str):
@@ -117,6 +124,50 @@ def test_the_look_up_uses_neighbours_on_both_sides_only():
     assert np.isnan(interpolated(questions, ["one"] * 5)).all()
 
 
+def test_experts_over_all_ranks_may_be_said_by_a_word():
+    assert question(ep="on").layout.ep == 8
+    assert question(ep="1").layout.ep == 1
+
+
+def test_a_load_stated_by_its_rate_is_the_requests_that_it_keeps_in_flight():
+    """Little's law: the rate that 64 requests in flight finish is judged as 64 requests in flight are."""
+    (steady,), _ = judge([row(concurrency_or_batch="64", metric="output_tok_s_total", value="1000")])
+    rate = steady.comparisons[0].predicted / 1024
+    (loaded,), _ = judge([row(concurrency_or_batch="64")])
+    (arriving,), _ = judge([row(concurrency_or_batch=f"rate={0.9999 * rate:.4f} req/s")])
+    assert arriving.comparisons[0].predicted == pytest.approx(loaded.comparisons[0].predicted, rel=1e-6)
+    (slower,), _ = judge([row(concurrency_or_batch=f"rate={rate / 8:.4f}")])
+    assert slower.comparisons[0].predicted < loaded.comparisons[0].predicted
+    with pytest.raises(UnusableRow, match="outside"):
+        question(concurrency_or_batch="rate=0")
+
+
+def test_rows_say_how_far_they_lie_from_those_of_the_fit():
+    rows = [
+        row("own"),
+        row("card", gpu="gh200"),
+        row("precision", precision_weights="int4", gpu="h200_sxm", engine="sglang"),
+    ]
+    judgements, _ = judge(rows)
+    assert [one.classes["distance"] for one in judgements] == ["own deployment", "card never seen", "other precision"]
+    era = {text: judge([row(version=text)])[0][0].classes["era"] for text in ("0.11.1", "v0.9.2-rc1", "")}
+    assert list(era.values()) == ["vllm 0.11", "vllm 0.9", "vllm not stated"]
+
+
+def test_distance_without_a_group_is_told_by_the_rows_that_are_left():
+    rows = [row("a"), row("b", model="qwen3-32b"), row("c", gpu="b200_sxm"), row("d", gpu="b200_sxm", engine="sglang")]
+    benches = benches_of([question_of(one) for one in rows])
+    nothing = Seen(keys=(frozenset(),) * 6)
+
+    def by(*groups: str) -> list[str]:
+        return distances(benches, [question_of(one) for one in rows], nothing, groups)
+
+    assert by("1", "2", "3", "4") == ["other model", "other model", "pair never together", "engine never seen"]
+    assert by("1", "1", "3", "3")[0] == "card never seen"
+    assert by("1", "1", "2", "3") == ["card never seen", "card never seen", "pair never together", "engine never seen"]
+    assert set(distances(benches, [question_of(one) for one in rows], nothing)) == {"engine never seen"}
+
+
 def measured(tmp_path: Path) -> Path:
     """A table whose figures are what the shipped terms predict, with one card 1.5 times as slow."""
     rows = [
@@ -167,12 +218,10 @@ def test_validate_prints_the_look_up_beside(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_calibrate_serving_table_writes_terms_that_fit_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    import tomllib
-
-    table, output = measured(tmp_path), tmp_path / "terms.toml"
+    table, output = measured(tmp_path), tmp_path / "terms.json"
     words = ["calibrate", "serving-table", str(table), "--source", "a test", "--as-of", "2026-11-29", "-o", str(output)]
     assert main(words) == 0
-    terms = serving_terms.from_document(tomllib.loads(output.read_text()))
+    terms = serving_terms.from_document(json.loads(output.read_text()))
     assert terms.source == "a test"
     with serving_terms.using(terms):
         judgements, _ = judge(read_table(table).rows)

@@ -61,6 +61,7 @@ def bench_of(points: Sequence[Point], *, model: Model, cluster: Cluster, plan: P
         isl=np.array([point.isl for point, _, _ in rows]),
         osl=np.array([point.osl for point, _, _ in rows]),
         concurrency=np.array([point.concurrency for point, _, _ in rows]),
+        rate=np.full(len(rows), np.nan),
         slots=np.array(held),
         queued=np.zeros(len(rows), dtype=bool),
         quantity=np.array([quantity for _, quantity, _ in rows]),

@@ -19,7 +19,7 @@ def interpolated(questions: Sequence[SpeedQuestion | str], allowed: Sequence[Any
     """
     series: dict[Any, list[int]] = {}
     for at, question in enumerate(questions):
-        if isinstance(question, SpeedQuestion) and np.isfinite(question.concurrency):
+        if isinstance(question, SpeedQuestion) and question.rate is None and np.isfinite(question.concurrency):
             layout = question.layout
             key = (
                 question.model.name, question.precision, question.accelerator.id, question.engine, question.metric,

@@ -83,6 +83,7 @@ def _bench(members: Sequence[tuple[int, SpeedQuestion]]) -> Bench:
         isl=_column(questions, "isl"),
         osl=_column(questions, "osl"),
         concurrency=np.where(np.isinf(_column(questions, "concurrency")), 1e9, _column(questions, "concurrency")),
+        rate=np.array([np.nan if one.rate is None else one.rate for one in questions]),
         slots=np.array([_slots(one, kv_format.name) for one in questions]),
         queued=np.array([one.kind == "queued" for one in questions]),
         quantity=np.array([quantity_of(one) for one in questions]),

@@ -20,7 +20,7 @@ from trilemma.quantities import Array
 from trilemma.timing.coefficients import scaled
 from trilemma.timing.forward_pass import Machine, decode_step, prefill_pass
 from trilemma.timing.operators import ModelWork
-from trilemma.timing.serving_step import serving_speed
+from trilemma.timing.serving_step import concurrency_for_rate, serving_speed
 from trilemma.timing.serving_terms import LEVELS, Priors, ServingTerms, keys_of
 
 #: Errors beyond about this much (natural logarithm) pull less than their square.
@@ -39,7 +39,8 @@ class Bench:
     """Figures of one model on one kind of card under one engine; arrays have one entry per figure.
 
     ``quantity`` is tpot or ttft in seconds, output, decode or prefill in tokens per second over the whole plan; ``queued``
-    ones are taken with every request waiting. ``at`` says where the figures stood in the table, ``trust`` what each weighs.
+    ones are taken with every request waiting, those with a ``rate`` (requests a second, else nan) as requests arrive. ``at``
+    says where the figures stood in the table, ``trust`` what each weighs.
     """
 
     work: ModelWork
@@ -51,6 +52,7 @@ class Bench:
     isl: Array
     osl: Array
     concurrency: Array
+    rate: Array
     slots: Array
     queued: Any
     quantity: Any
@@ -66,7 +68,7 @@ class Bench:
     def take(self, chosen: Any) -> Bench:
         """The figures at ``chosen`` (indices or a mask)."""
         degrees = {name: np.asarray(getattr(self.layout, name))[chosen] for name in ("tp", "pp", "dp", "ep")}
-        arrays = ("isl", "osl", "concurrency", "slots", "queued", "quantity", "measured", "at", "trust")
+        arrays = ("isl", "osl", "concurrency", "rate", "slots", "queued", "quantity", "measured", "at", "trust")
         return Bench(
             work=self.work, machine=self.machine, engine=self.engine, precision=self.precision,
             kv_format=self.kv_format, layout=Layout(**degrees), **{name: getattr(self, name)[chosen] for name in arrays},
@@ -90,6 +92,13 @@ def predict(bench: Bench, factors: Mapping[str, Any]) -> Any:
 def _of_load(bench: Bench, machine: Machine) -> Any:
     dp = np.asarray(bench.layout.dp)
     offered = np.where(bench.queued, (bench.slots + 1) * dp, bench.concurrency)
+    arriving = np.isfinite(bench.rate)
+    if np.any(arriving):
+        kept_up = concurrency_for_rate(
+            bench.work, machine, bench.layout, rate=np.where(arriving, bench.rate, 0.0), isl=bench.isl, osl=bench.osl,
+            kv_format=bench.kv_format, slots=bench.slots,
+        )  # fmt: skip
+        offered = np.where(arriving, kept_up, offered)
     speed = serving_speed(
         bench.work, machine, bench.layout, concurrency=offered, isl=bench.isl, osl=bench.osl, kv_format=bench.kv_format,
         slots=bench.slots,

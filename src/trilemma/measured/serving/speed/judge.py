@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from trilemma.errors import InputError, with_flags
 from trilemma.measured.judgement import Comparison, Judgement
 from trilemma.measured.serving.speed.baseline import interpolated
 from trilemma.measured.serving.speed.benches import benches_of, in_own_unit
+from trilemma.measured.serving.speed.distance import Seen, distances
 from trilemma.measured.serving.speed.fit import Bench
 from trilemma.measured.serving.speed.question import METRICS as _OWN
 from trilemma.measured.serving.speed.question import SpeedQuestion, read_speed_question
@@ -28,7 +30,10 @@ METRICS = (
     *(f"{metric}_interpolated" for metric in _OWN),
     *(f"{metric}_where_interpolated" for metric in _OWN),
 )
-_SPREAD_FIGURES = {"ttft_ms": "ttft", "tpot_ms": "tpot", "prefill_tok_s": "prefill", "decode_tok_s": "decode"}
+#: Names that group rows beside the table's own columns, and classes that errors are gathered by.
+GROUPS = ("precision",)
+CLASSES = ("family", "engine", "gpu", "precision", "tier", "model", "distance", "era")
+_RELEASE = re.compile(r"(?<![0-9.])v?([0-9]{1,4}\.[0-9]{1,4})|\bb([0-9])[0-9]{3}\b")
 
 
 def judge(
@@ -53,8 +58,7 @@ def judge(
     terms = serving_terms.current()
     if holdout and benches:
         groups = [_group(row, question, holdout) for row, question in zip(rows, questions, strict=True)]
-        start = terms
-        predicted = without(benches, groups, start, progress=progress)
+        predicted = without(benches, groups, progress=progress)
         bounds = _bounds_without(benches, questions, predicted, groups)
         document = {"columns": list(holdout), "groups": len({g for g in groups if g is not None})}
         document |= {"terms": list(serving_terms.priors().terms), "uninformed": {}}
@@ -64,8 +68,9 @@ def judge(
         bounds = _bounds(benches, questions, terms)
         document = {}
     looked_up = interpolated(questions, groups)
+    far = distances(benches, questions, Seen.by(terms), groups)
     judgements = [
-        _judged(row, question, predicted[at], bounds[at], looked_up[at])
+        _judged(row, question, predicted[at], bounds[at], looked_up[at], far[at])
         for at, (row, question) in enumerate(zip(rows, questions, strict=True))
     ]
     return judgements, document
@@ -86,6 +91,8 @@ def _resolved(row: Row, question: SpeedQuestion, column: str) -> str:
             return question.model.name
         case "engine":
             return question.engine
+        case "precision":
+            return question.precision
         case _:
             return row.text(column)
 
@@ -124,7 +131,9 @@ def _bounds_without(
     return found
 
 
-def _judged(row: Row, question: SpeedQuestion | str, predicted: float, bounds: Array, looked_up: float) -> Judgement:
+def _judged(
+    row: Row, question: SpeedQuestion | str, predicted: float, bounds: Array, looked_up: float, far: str
+) -> Judgement:
     if isinstance(question, str):
         return Judgement(row_id=row.id, cells=row.cells, skipped=question)
     if not np.isfinite(predicted):
@@ -140,15 +149,30 @@ def _judged(row: Row, question: SpeedQuestion | str, predicted: float, bounds: A
     return Judgement(
         row_id=row.id,
         cells={column: _resolved(row, question, column) for column in row.cells},
-        classes=_classes(row, question),
+        classes={**_classes(row, question), "distance": far, "era": era_of(row, question)},
         comparisons=tuple(comparisons),
         config=repr(
-            (question.model.name, question.accelerator.id, question.engine, layout, lengths, question.concurrency)
+            (
+                question.model.name,
+                question.accelerator.id,
+                question.engine,
+                layout,
+                lengths,
+                *question.load,
+            )
         ),
         order_group=f"{question.model.name} {question.accelerator.id} {lengths}",
         order_metric=question.metric if question.metric == "tpot_ms" else "output_tok_s_per_gpu",
         assumed=question.assumed,
     )
+
+
+def era_of(row: Row, question: SpeedQuestion) -> str:
+    """The minor release of the engine (a thousand builds of llama.cpp) that the row names."""
+    release = _RELEASE.search(row.text("version")[:200])
+    if release is None:
+        return f"{question.engine} not stated"
+    return f"{question.engine} {release[1] or f'b{release[2]}xxx'}"
 
 
 def _classes(row: Row, question: SpeedQuestion) -> dict[str, str]:

@@ -37,6 +37,7 @@ _BEGUN = {"B": 0.0, "C": 0.0}
 #: InferenceX draws lengths evenly from 80 to 100 % of the nominal ones (its RANDOM_RANGE_RATIO), 90 % in the mean.
 _DRAWN_SHARE = 0.9
 _QUEUED = ("max load", "scenario=offline")
+_AT_RATE = re.compile(r"rate\s*=\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(?:req(?:uest)?s?\s*/\s*s)?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +46,7 @@ class SpeedQuestion:
 
     ``precision`` is what the row calls its weights; ``layout.dp`` counts replicas of attention. ``trust`` is the weight of
     the row in a fit: usable with assumptions counts half (its time to first token nothing), flagged or contradictory
-    nothing.
+    nothing. ``rate`` is requests a second where arrivals are stated instead of requests in flight.
     """
 
     model: Model
@@ -61,6 +62,12 @@ class SpeedQuestion:
     measured: float
     assumed: tuple[str, ...]
     trust: float = 1.0
+    rate: float | None = None
+
+    @property
+    def load(self) -> tuple[float | str, ...]:
+        """Requests in flight, or the rate at which they arrive."""
+        return (self.concurrency,) if self.rate is None else (f"{self.rate:g} requests a second",)
 
 
 def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
@@ -70,7 +77,8 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
     engine = engine_of(row.text("engine"))
     _refuse_unstated_deployments(row)
     layout = _layout(row, assumed)
-    concurrency, queued = _load(row)
+    rate = _rate(row)
+    concurrency, queued = (1.0, False) if rate is not None else _load(row)
     isl, osl = _lengths(row, metric)
     model, precision = _model(row, models_dir, assumed)
     accelerator = _card(row, assumed)
@@ -93,6 +101,7 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
         measured=measured,
         assumed=tuple(assumed),
         trust=_trust(row.text("tier").upper(), metric),
+        rate=rate,
     )
 
 
@@ -137,7 +146,8 @@ def _layout(row: Row, assumed: list[str]) -> Layout:
     gpus = row.whole("gpus", low=1, high=65536)
     if gpus is None and tp is None:
         raise UnusableRow("names no layout")
-    ep = row.whole("ep", low=0, high=65536) or 1
+    spread = row.text("ep").lower() in ("on", "true", "yes")  # over all ranks
+    ep = 65536 if spread else row.whole("ep", low=0, high=65536) or 1
     pp, dp = pp or 1, dp or 1
     if tp is None:
         if gpus is None or gpus % (pp * dp):
@@ -151,6 +161,17 @@ def _layout(row: Row, assumed: list[str]) -> Layout:
         else:
             raise UnusableRow(f"tp {tp} x pp {pp} x dp {dp} is not {gpus} GPUs")
     return Layout(tp=tp, pp=pp, dp=dp, ep=min(ep, tp * dp))
+
+
+def _rate(row: Row) -> float | None:
+    """Requests a second of an open loop, stated as ``rate=R`` with or without a unit; None for another load."""
+    match = _AT_RATE.fullmatch(row.text("concurrency_or_batch").lower()[:100])
+    if match is None:
+        return None
+    rate = float(match[1])
+    if not 1e-6 <= rate <= 1e6:
+        raise UnusableRow(f"rate {rate:g} is outside 1e-06 to 1e+06 requests a second")
+    return rate
 
 
 def _load(row: Row) -> tuple[float, bool]:

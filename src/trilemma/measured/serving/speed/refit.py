@@ -21,7 +21,6 @@ from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.quantities import Array
 from trilemma.timing.serving_terms import ServingTerms, Spread, priors
 
-_ROUNDS = 5
 _MODEL_FOLDS = 6
 
 
@@ -41,11 +40,14 @@ def predictions(benches: Sequence[Bench], terms: ServingTerms, rows: int) -> Arr
 def without(
     benches: Sequence[Bench],
     groups: Sequence[Hashable],
-    start: ServingTerms,
     *,
     progress: Callable[[int], None] | None = None,
 ) -> Array:
-    """Predictions of every row by terms fitted without the rows of its group; ``start`` is where each fit sets out."""
+    """Predictions of every row by terms fitted without the rows of its group.
+
+    Each fit sets out from the spec sheet and runs until it gains nothing: terms that had seen the group would carry what they
+    saw into a fit that stops early.
+    """
     found = np.full(len(groups), np.nan)
     named = np.empty(len(groups), dtype=object)
     named[:] = list(groups)
@@ -55,7 +57,7 @@ def without(
         own = [bench.take(mask) for bench in benches if np.any(mask := _is(named[bench.at], group))]
         rest = [bench.take(mask) for bench in benches if np.any(mask := ~_is(named[bench.at], group))]
         if rest:
-            terms = fit(rest, priors(), start=start, most_rounds=_ROUNDS)
+            terms = fit(rest, priors())
             for bench in own:
                 factors = terms.factors(bench.engine, bench.machine.accelerator, bench.precision)
                 found[bench.at] = predict(bench, factors)
@@ -125,8 +127,8 @@ def fit_table(
     terms = fit(benches, priors(), start=start)
     rows = len(questions)
     fitted = residuals_of(benches, questions, predictions(benches, terms, rows))
-    other_models = residuals_of(benches, questions, without(benches, _groups(questions, "model"), terms))
-    elsewhere = residuals_of(benches, questions, without(benches, _groups(questions, "deployment"), terms))
+    other_models = residuals_of(benches, questions, without(benches, _groups(questions, "model")))
+    elsewhere = residuals_of(benches, questions, without(benches, _groups(questions, "deployment")))
     spreads: tuple[Spread, ...] = (
         *spreads_of([*fitted, *other_models], measured=True),
         *spreads_of([*elsewhere, *other_models], measured=False),
