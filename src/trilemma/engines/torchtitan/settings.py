@@ -58,7 +58,8 @@ def settings_of(words: Sequence[str], environment: Mapping[str, str], *, started
         (*facts["switches"], "activation_checkpoint.preserve_rng_state", "activation_checkpoint.debug")
     )
     keys = frozenset((*facts["keys"], *facts["old_keys"], *_AC_KEYS, "module", "config")) - switches
-    options = read_options(words, switches=switches, values=keys, fold=True)
+    negated = frozenset(".no_".join(switch.rsplit(".", 1)) for switch in switches)
+    options = read_options(words, switches=switches | negated, values=keys, fold=True)
     subcommand = next((m.group(1) for word in options.positional if (m := _SUBCOMMAND.fullmatch(word))), None)
     given = {name: value for name, found in options.words.items() for name, value in [_flag(name, found, facts)]}
     if subcommand is not None:
