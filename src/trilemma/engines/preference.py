@@ -7,7 +7,7 @@ from trilemma.errors import Caution, InputError, shorten
 from trilemma.models.naming import without_url
 from trilemma.models.parameters import count
 from trilemma.models.resolve import load_model
-from trilemma.plans.companions import Companion, Role
+from trilemma.plans.companions import Companion, Frees, Role
 
 #: What a step's seconds leave out where a trainer also generates and scores.
 UPDATE_ONLY = Caution(
@@ -35,13 +35,13 @@ def trained(run: Run, name: str, *, of: str | None = None, offloaded: bool = Fal
     run.companions += _companion(run, name, "trained", of, sharded=run.sharding.zero == 3, offloaded=offloaded)
 
 
-def generating(run: Run, share: float, *, asleep: bool, where: str) -> None:
+def generating(run: Run, share: float, *, asleep: bool, where: str, frees: Frees = "nothing") -> None:
     """Add an inference engine on the same cards that takes ``share`` of each. Raises `InputError`."""
     if not 0 < share < 1:
         raise InputError(
             f"{where} {share:g} is not a share of the card's memory; give one between 0 and 1, such as 0.3"
         )
-    run.companions.append(Companion(name="generation engine", role="engine", share=share, asleep=asleep))
+    run.companions.append(Companion(name="generation engine", role="engine", share=share, asleep=asleep, frees=frees))
     if asleep:
         text = "what a sleeping engine leaves on the card (graphs, its own communicators) is not counted"
         run.cautions.append(Caution(code="not-counted", message=text))

@@ -49,6 +49,9 @@ _READERS = {
     "trl": "trilemma.engines.trl.read",
     "llama-factory": "trilemma.engines.llama_factory.read",
     "swift": "trilemma.engines.swift.read",
+    "torchtune": "trilemma.engines.torchtune.read",
+    "verl": "trilemma.engines.verl.read",
+    "openrlhf": "trilemma.engines.openrlhf.read",
 }
 #: Frameworks that start a script of any trainer.
 _STARTERS = ("deepspeed", "accelerate", "transformers")

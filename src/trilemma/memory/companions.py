@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Lines of the trained model that stay on the card from one step to the next.
 _HELD = ("weights", "adapter", "master_weights", "optimizer")
+#: Lines that leave the card while an engine generates.
+_LEAVES: dict[str, tuple[str, ...]] = {"nothing": (), "optimizer": ("optimizer", "master_weights"), "all": _HELD}
 
 
 def with_companions(memory: TrainingMemory, model: Model, cluster: Cluster, plan: TrainingPlan) -> TrainingMemory:
@@ -44,7 +46,9 @@ def with_companions(memory: TrainingMemory, model: Model, cluster: Cluster, plan
     card = cluster.accelerator.runtime_total().value
     awake = sum(one.share for one in plan.companions if one.role == "engine" and not one.asleep) * card
     asleep = sum(one.share for one in plan.companions if one.role == "engine" and one.asleep) * card
-    static = held + frozen + critic + memory.outside_bytes
+    gone = _LEAVES[max((one.frees for one in plan.companions), key=list(_LEAVES).index)]
+    left = sum((np.asarray(line.bytes) for line in memory.ledger if line.name in gone), np.asarray(0.0))
+    static = held - left + frozen + critic + memory.outside_bytes
     engine = awake + np.maximum(static + asleep - (memory.device_bytes + frozen + critic), 0.0) * (asleep > 0)
     lines = [
         _line("reference_models", frozen, "inside", "parameters x bytes / ranks that hold them", plan, "frozen"),

@@ -82,6 +82,7 @@ class Run:
     cp: int = 1
     steps: int | None = None
     sequences: int = 1
+    in_backward: bool = False
     companions: list[Companion] = field(default_factory=list)
     unknown: tuple[str, ...] = ()
     cautions: list[Caution] = field(default_factory=list)
@@ -219,6 +220,7 @@ def _plan(run: Run, layout: Layout, micro: int, cautions: list[Caution]) -> Trai
             optimizer=sharding.offload_optimizer,
             weights=sharding.offload_weights,
         ),
+        optimizer_in_backward=run.in_backward,
         companions=tuple(run.companions),
     )
 

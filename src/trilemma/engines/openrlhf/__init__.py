@@ -1,0 +1,1 @@
+"""OpenRLHF: openrlhf.cli.train_sft, train_dpo, train_rm, train_ppo_ray."""

@@ -1,0 +1,1 @@
+"""torchtune: `tune run RECIPE --config NAME key=value`."""

@@ -1,0 +1,1 @@
+"""verl: `python -m verl.trainer.main_ppo key=value` and its supervised trainer."""
