@@ -100,11 +100,11 @@ def test_idle_cards_are_paid_for():
 @pytest.mark.parametrize(
     ("one", "gpus", "load", "words"),
     [
-        (plan(), 6, LOAD, "the pools take 8 GPUs, but --gpu names 6"),
+        (plan(), 6, LOAD, "the pools take 8 GPUs, but `gpu` names 6"),
         (plan(engine="llama.cpp"), 8, LOAD, "llama.cpp has no prefill and decode pools"),
-        (plan(), 8, replace(LOAD, osl=1), "--osl 1 leaves a decode pool nothing"),
+        (plan(), 8, replace(LOAD, osl=1), "`osl` 1 leaves a decode pool nothing"),
         (Plan(pools=(Pool(), Pool())), 8, LOAD, "pools of serve, serve"),
-        (plan(prefill=(3, 1)), 8, LOAD, "--tp 3"),
+        (plan(prefill=(3, 1)), 8, LOAD, "`tp` 3"),
     ],
 )
 def test_what_cannot_be_is_refused(one, gpus, load, words):

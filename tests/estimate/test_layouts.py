@@ -33,7 +33,7 @@ def test_one_plan_and_a_table_obey_the_same_rules() -> None:
     [
         (Layout(pp=81), "use at most 80"),
         (Layout(tp=2, ep=2), "without experts"),
-        (Layout(tp=8, dcp=2), "--dcp 2"),
+        (Layout(tp=8, dcp=2), "`dcp` 2"),
     ],
 )
 def test_other_rules_name_value_and_remedy(layout: Layout, words: str) -> None:

@@ -379,13 +379,13 @@ def test_resume_needs_a_copy_where_checkpoints_load_whole() -> None:
         ({"pp": 35}, "--pp 35 needs 35 pieces"),
         ({"pp": 8, "vpp": 8}, "pieces of 32 layers"),
         ({"pp": 2, "pipeline_layers": (16, 15)}, "are not 2 stages"),
-        ({"work": {"method": "lora", "rank": 0}}, "--rank 0"),
+        ({"work": {"method": "lora", "rank": 0}}, "`rank` 0"),
         ({"work": {"method": "lora", "rank": 8, "targets": ("nothing",)}}, "name no layer"),
-        ({"micro_batch": 0}, "--micro-batch 0"),
-        ({"zero": 4}, "--zero 4"),
+        ({"micro_batch": 0}, "`micro_batch` 0"),
+        ({"zero": 4}, "`zero` 4"),
         ({"imbalance": math.nan}, "imbalance nan"),
         ({"schedule": "zigzag"}, "schedule 'zigzag'"),
-        ({"seq": 0}, "--seq 0"),
+        ({"seq": 0}, "`seq` 0"),
     ],
 )  # fmt: skip
 def test_bad_plans_are_input_errors(what: dict[str, object], message: str) -> None:
