@@ -1,4 +1,4 @@
-"""Versions of engines as numbers that compare, and the engine that is meant where none is named."""
+"""Versions of engines as numbers that compare, and the engine and framework that are meant where none is named."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from trilemma.errors import InputError, shorten
 
 Version = tuple[int, ...]
-DEFAULT_ENGINE = "vllm"
+DEFAULT_ENGINE, DEFAULT_FRAMEWORK = "vllm", "megatron"
 
 
 def parse_version(text: str, *, engine: str = "vLLM") -> Version:

@@ -13,6 +13,9 @@ from trilemma.data.digest import DATA
 from trilemma.data.files import read_data
 from trilemma.engines.deployment.facts import of_engine
 from trilemma.engines.traits import every, those
+from trilemma.memory.traits import implementation_facts
+from trilemma.plans import frameworks
+from trilemma.plans.recipes import optimizer, recipe
 
 HOUSE = Path(trilemma.__file__).parent
 
@@ -65,7 +68,11 @@ NAMED = {
     "versions.py": "the engine that is meant where none is named, and builds in place of versions",
     "measured/serving/memory/fit.py": "fits the coefficients of one engine",
     "timing/kernels/ladder.py": "words of tables of kernels, below the engines",
+    "measured/training/classes.py": "a class of rows without one framework, whose tables are many",
+    "measured/activations/judge.py": "counts what one library's own model code saves",
 }
+#: The engines themselves, the words of launchers that people paste, data.
+BELOW = ("engines", "commands", "data")
 
 
 def names_in(path: Path, known: set[str]) -> Iterator[str]:
@@ -74,10 +81,43 @@ def names_in(path: Path, known: set[str]) -> Iterator[str]:
             yield f"{path.relative_to(HOUSE).as_posix()}:{node.lineno} {node.value}"
 
 
-def test_no_room_asks_for_an_engine_by_name() -> None:
-    known = set(every())
-    rooms = [path for path in HOUSE.rglob("*.py") if path.relative_to(HOUSE).parts[0] not in ("engines", "data")]
+def test_no_room_asks_for_an_engine_or_framework_by_name() -> None:
+    known = {*every(), *frameworks.every()}
+    rooms = [path for path in HOUSE.rglob("*.py") if path.relative_to(HOUSE).parts[0] not in BELOW]
     assert len(rooms) > 300
     found = [hit for path in rooms for hit in names_in(path, known)]
     assert [hit for hit in found if hit.split(":")[0] not in NAMED] == []
     assert {hit.split(":")[0] for hit in found} == set(NAMED), "a place that names none any more leaves the list"
+
+
+def test_every_framework_has_its_packages_and_a_recipe_that_is_known() -> None:
+    assert frameworks.those("reader") == (
+        "megatron",
+        "torchtitan",
+        "deepspeed",
+        "accelerate",
+        "transformers",
+        "axolotl",
+    )
+    assert frameworks.those("writer") == ("megatron", "torchtitan", "deepspeed", "accelerate")
+    assert frameworks.those("cuts") == ("megatron", "torchtitan")
+    assert (frameworks.default_for("full"), frameworks.default_for("adapters")) == ("megatron", "transformers")
+    for one in frameworks.every().values():
+        assert one.reader is None or (HOUSE / "engines" / one.reader / "read.py").exists()
+        assert one.writer is None or (HOUSE / "engines" / one.writer / "deploy.py").exists()
+        assert one.vendors_source
+        habits = (one.habits, one.habits_of_adapters)
+        names = {name for habit in habits for name in (*habit.recipes, *habit.narrow_recipes)}
+        assert all(recipe(name) for name in (*names, one.plain_recipe or one.usual_recipe, one.usual_recipe))
+        assert all(optimizer(habit.optimizer) for habit in habits)
+        assert implementation_facts(one.name)["logit_bytes"]
+
+
+def test_frameworks_differ_where_their_makers_do() -> None:
+    """DeepSpeed's pipeline engine refuses ZeRO-2 and ZeRO-3, FSDP2 runs under one; torchtitan's stages are of one size."""
+    known = frameworks.every()
+    assert [name for name in known if not known[name].shards_beside_pipeline] == ["megatron", "deepspeed"]
+    assert frameworks.those("equal_stages") == ("torchtitan",)
+    assert [known["accelerate"].habits.stages, known["accelerate"].habits_of_adapters.stages] == [(3,), (0, 3)]
+    assert frameworks.names()["fsdp2"] == "torchtitan"
+    assert "torchtune" not in frameworks.names()

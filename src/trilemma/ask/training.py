@@ -28,12 +28,6 @@ _MOST_SHOWN = 100
 #: What ``offload`` takes: where each part of the state goes.
 _OFFLOADS = ("none", "optimizer", "activations", "weights")
 _UNITS = {"t": 1e12, "b": 1e9}
-#: ``engine`` → implementation; frameworks whose commands are read.
-_IMPLEMENTATIONS: dict[str, Implementation] = {
-    "megatron": "megatron", "megatron-lm": "megatron", "megatron-core": "megatron", "torchtitan": "torchtitan",
-    "fsdp": "torchtitan", "fsdp2": "torchtitan", "deepspeed": "deepspeed", "accelerate": "accelerate",
-    "transformers": "transformers", "axolotl": "axolotl",
-}  # fmt: skip
 
 
 def one_plan(
@@ -129,11 +123,12 @@ def settled_of(options: SimpleNamespace) -> Settled:
     """What the options settle, checked; names that are not known raise `UnknownName`."""
     from typing import get_args
 
+    from trilemma.plans.frameworks import default_for
     from trilemma.plans.recipes import optimizer, recipe
     from trilemma.plans.training import Schedule as Schedules
     from trilemma.search.training_space import Settled
 
-    engine = options.engine or ("megatron" if options.method == "full" else "transformers")
+    engine = options.engine or default_for("full" if options.method == "full" else "adapters")
     implementation, version = implementation_of(engine)
     schedule: Schedule | None = options.schedule
     if schedule is not None and schedule not in get_args(Schedules):
@@ -160,10 +155,12 @@ def settled_of(options: SimpleNamespace) -> Settled:
 
 def implementation_of(text: str) -> tuple[Implementation, str | None]:
     """``torchtitan@0.3`` → its implementation and version. Raises `UnknownName`."""
+    from trilemma.plans.frameworks import names
+
     name, _, version = text.partition("@")
-    found = _IMPLEMENTATIONS.get(name.strip().lower())
+    found = names().get(name.strip().lower())
     if found is None:
-        raise UnknownName("training engine", name, _IMPLEMENTATIONS, hint=f"known: {', '.join(_IMPLEMENTATIONS)}")
+        raise UnknownName("training engine", name, names(), hint=f"known: {', '.join(names())}")
     return found, version or None
 
 

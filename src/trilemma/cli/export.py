@@ -20,14 +20,12 @@ if TYPE_CHECKING:
 _MOST_BYTES = 64 * 2**20
 #: Where a plan is written for the engine that it was judged for.
 _MANAGED = ("kubernetes", "llm-d")
-#: Frameworks that files of training plans are written for.
-_FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "accelerate")
 _ESTIMATE, _PLANS = "trilemma/estimate@1", "trilemma/plans@1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("document", metavar="FILE.json", help="what fit, check or plan printed with --json")
-    known = ", ".join((*_serving_targets(), *_FRAMEWORKS))
+    known = ", ".join((*_serving_targets(), *_frameworks()))
     parser.add_argument(
         "--to",
         required=True,
@@ -41,12 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the files and prints their paths."""
-    known = (*_serving_targets(), *_FRAMEWORKS)
+    known = (*_serving_targets(), *_frameworks())
     if arguments.to not in known:
         raise UnknownName("engine", arguments.to, known, hint=f"files are written for: {', '.join(known)}")
     estimate = _chosen(_document(arguments.document), arguments.plan, arguments.document)
-    if _trains(estimate) != (arguments.to in _FRAMEWORKS):
-        kind, wanted = ("training", _FRAMEWORKS) if _trains(estimate) else ("serving", _serving_targets())
+    if _trains(estimate) != (arguments.to in _frameworks()):
+        kind, wanted = ("training", _frameworks()) if _trains(estimate) else ("serving", _serving_targets())
         raise InputError(f"{shorten(arguments.document)} holds a {kind} plan; use --to {' or '.join(wanted)}")
     if _trains(estimate):
         from trilemma.cli.export_training import files
@@ -66,6 +64,13 @@ def _serving_targets() -> tuple[str, ...]:
     from trilemma.engines.traits import those
 
     return (*those("deploys"), *_MANAGED)
+
+
+def _frameworks() -> tuple[str, ...]:
+    """Frameworks that files of training plans are written for."""
+    from trilemma.plans.frameworks import those
+
+    return those("writer")
 
 
 def _trains(estimate: Mapping[str, Any]) -> bool:

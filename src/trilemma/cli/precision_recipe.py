@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from trilemma.precision.recipe import Recipe, Savings
 
 _SEQUENCE, _BATCH = 4096, 64
-#: Whose training a framework's layers are priced in, where ``--engine`` does not say.
-_ENGINES = {"te": "megatron", "megatron": "megatron", "deepspeed": "deepspeed", "torchao": "torchtitan"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     model = load_model(arguments.model, models_dir=arguments.models)
     cluster = read_cluster(arguments)
     recipe = choose(cluster.accelerator, arguments.framework, arguments.recipe)
-    arguments.engine = arguments.engine or _ENGINES[arguments.framework]
+    arguments.engine = arguments.engine or frameworks()[arguments.framework].implementation
     assumed = arguments.seq is None or arguments.global_batch is None
     arguments.seq = arguments.seq or min(_SEQUENCE, model.max_positions or _SEQUENCE)
     arguments.global_batch = arguments.global_batch or max(_BATCH, cluster.gpus)

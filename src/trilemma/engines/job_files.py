@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
@@ -22,6 +22,18 @@ class Asked:
     flag: str
     variable: str
     meaning: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Started:
+    """How a framework runs one plan, which its package says in ``deploy.started``: the program behind its launcher, the
+    environment, what the reader sets, the files that the program names."""
+
+    program: tuple[str, ...]
+    launcher: tuple[str, ...] = ("torchrun",)
+    environment: tuple[tuple[str, str], ...] = ()
+    asked: tuple[Asked, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from trilemma.data.files import read_data
 from trilemma.errors import Caution, InputError, nearest, shorten
-from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import Model
+from trilemma.plans.frameworks import every
 from trilemma.plans.training import TrainingPlan
 from trilemma.workloads import TrainingWorkload
 
@@ -38,45 +38,31 @@ class TrainingCommand:
 
 #: ``read(words, gpus=N or None) -> TrainingCommand``; raises `InputError` naming flag, value and remedy.
 Reader = Callable[..., TrainingCommand]
-#: framework → module that offers ``read``.
-_READERS = {
-    "megatron": "trilemma.engines.megatron.read",
-    "torchtitan": "trilemma.engines.torchtitan.read",
-    "deepspeed": "trilemma.engines.transformers.read",
-    "accelerate": "trilemma.engines.transformers.read",
-    "transformers": "trilemma.engines.transformers.read",
-    "axolotl": "trilemma.engines.axolotl.read",
-    "trl": "trilemma.engines.trl.read",
-    "llama-factory": "trilemma.engines.llama_factory.read",
-    "swift": "trilemma.engines.swift.read",
-    "torchtune": "trilemma.engines.torchtune.read",
-    "verl": "trilemma.engines.verl.read",
-    "openrlhf": "trilemma.engines.openrlhf.read",
-}
 #: Frameworks that start a script of any trainer.
 _STARTERS = ("deepspeed", "accelerate", "transformers")
 
 
 def trainable() -> tuple[str, ...]:
     """The names of the frameworks whose training commands are read."""
-    return tuple(_READERS)
+    return tuple(_readers())
 
 
 def read_training(framework: str, words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     """The plan of a training command; ``gpus`` is the number at hand where the launcher does not say. Raises `InputError`."""
     owner = owner_of(words) if framework in _STARTERS else framework
-    reader = cast("Reader", importlib.import_module(_READERS[owner or framework]).read)
+    reader = cast("Reader", importlib.import_module(f"trilemma.engines.{_readers()[owner or framework]}.read").read)
     return reader(list(words), gpus=gpus)
 
 
 def owner_of(words: Sequence[str]) -> str | None:
     """The framework whose command stands anywhere in ``words``, as ``engines/trainers.toml`` tells them; None where none does."""
+    readers = _readers()
     flags = {word.partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
     for row in framework_facts("trainers")["program"]:
         named = any(starts_program(words, at, one) for one in row.get("words", ()) for at in range(len(words)))
         flagged = any(flag.replace("-", "_") in flags for flag in row.get("flags", ()))
         script = row.get("script", "")
-        if row["framework"] in _READERS and (
+        if row["framework"] in readers and (
             named or (flagged and any(word == script or word.endswith(f"/{script}") for word in words))
             or (flagged and not script)
         ):  # fmt: skip
@@ -92,13 +78,11 @@ def starts_program(words: Sequence[str], at: int, program: Sequence[str]) -> boo
     return list(here[1:]) == list(program[1:])
 
 
-def check_training_vendor(accelerator: Accelerator) -> None:
-    """Raise `InputError` where no framework read here trains on cards of this maker."""
-    vendors = read_data("training_frameworks.toml")["vendors"]
-    if accelerator.vendor not in vendors:
-        raise InputError(
-            f"no training framework read here runs on {accelerator.name}; use a card of {', '.join(vendors)}"
-        )
+@cache
+def _readers() -> Mapping[str, str]:
+    """Framework → package that reads its commands; trainers that run others come after these."""
+    own = {name: one.reader for name, one in every().items() if one.reader is not None}
+    return {**own, **framework_facts("trainers")["readers"]}
 
 
 @cache

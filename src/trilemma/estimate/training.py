@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from trilemma.engines.training import check_training_vendor
 from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Bottleneck, Estimate, Latency, MemoryEstimate, Resource, SpeedEstimate
 from trilemma.estimate.training_verdict import host_need, training_verdict
@@ -14,6 +13,7 @@ from trilemma.hardware.price import price_cautions
 from trilemma.intervals import Interval
 from trilemma.memory.training import TrainingMemory, training_memory
 from trilemma.models.architecture import ExpertFfn, Model
+from trilemma.plans.frameworks import check_vendor
 from trilemma.plans.training import TrainingPlan
 from trilemma.question import TrainingQuestion
 from trilemma.timing.training_coefficients import Framework, Setting, framework_of, unknown_terms
@@ -40,7 +40,7 @@ def estimate_training(
     under ``failures`` where these are given. Raises `InputError` for layouts that cannot be.
     """
     model, cluster, workload, plan = question.model, question.cluster, question.workload, question.plan
-    check_training_vendor(cluster.accelerator)
+    check_vendor(plan.implementation, cluster.accelerator)
     check_training_layout(model, cluster, plan, workload)
     memory = training_memory(model, cluster, plan, workload)
     step = training_step(

@@ -145,7 +145,7 @@ def _cautions(
         )
     if workload.filling == 1.0 and workload.trains_adapters:
         notes.append(Caution(code="full_sequences", message="sequences are taken as full; padded batches need less"))
-    if np.any(np.asarray(plan.layout.tp) > 1) and plan.implementation == "torchtitan":
+    if np.any(np.asarray(plan.layout.tp) > 1) and implementation_facts(plan.implementation).get("record_streams"):
         notes.append(
             Caution(
                 code="record_streams",

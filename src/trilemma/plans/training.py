@@ -13,16 +13,15 @@ import numpy as np
 
 from trilemma.errors import InputError, shorten
 from trilemma.plans.companions import Companion
+from trilemma.plans.frameworks import every
 from trilemma.plans.plan import Layout
 from trilemma.quantities import Numbers, ceil_div
+from trilemma.versions import DEFAULT_FRAMEWORK
 from trilemma.workloads import TrainingWorkload
 
 #: Who runs the training: decides which tensors are saved, how state is sharded and what stays unsharded.
-Implementation = Literal[
-    "megatron", "torchtitan", "transformers", "accelerate", "deepspeed", "axolotl", "torchtune", "litgpt", "llm-foundry"
-]
-#: Who cuts the model itself into stages and experts; the others run replicas, sharded or not, at most with tp and cp.
-CUTTING = ("megatron", "torchtitan")
+#: A framework of data/frameworks.
+Implementation = str
 #: Order of micro-batches over pipeline stages: Huang et al. 2019; Narayanan et al. 2019 and 2021; Qi et al. 2024; DeepSeek-V3.
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zbv", "v-half", "v-min", "dualpipe", "dualpipev"]
 #: ``full`` logits in one piece, ``chunked`` along the sequence, ``fused`` with the output matrix (logits never whole).
@@ -151,7 +150,7 @@ class TrainingPlan:
 
     layout: Layout = field(default_factory=Layout)
     micro_batch: Numbers = 1
-    implementation: Implementation = "megatron"
+    implementation: Implementation = DEFAULT_FRAMEWORK
     version: str | None = None
     recipe: TrainingRecipe = field(default_factory=lambda: TrainingRecipe(name="bf16"))
     optimizer: Optimizer = field(default_factory=lambda: Optimizer(name="adamw", moments=("fp32", "fp32")))
@@ -179,7 +178,7 @@ class TrainingPlan:
     def __post_init__(self) -> None:
         for name, value, known in (
             ("cp_exchange", self.cp_exchange, get_args(CpExchange)),
-            ("implementation", self.implementation, get_args(Implementation)),
+            ("implementation", self.implementation, tuple(every())),
             ("schedule", self.schedule, get_args(Schedule)),
             ("loss", self.loss, get_args(Loss)),
             ("attention", self.attention, get_args(Attention)),

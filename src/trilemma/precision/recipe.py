@@ -60,7 +60,10 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Framework:
-    """A framework by name: the version whose source was read, the names that exist there and some that do not."""
+    """A framework by name: the version whose source was read, the names that exist there and some that do not.
+
+    ``implementation`` is whose training its layers are priced in.
+    """
 
     key: str
     title: str
@@ -68,6 +71,7 @@ class Framework:
     source: str
     names: tuple[str, ...]
     absent: tuple[str, ...]
+    implementation: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +107,7 @@ def frameworks() -> dict[str, Framework]:
     return {
         key: Framework(
             key=key, title=row["title"], version=row["version"], source=row["source"], names=tuple(row["names"]),
-            absent=tuple(row["absent"]),
+            absent=tuple(row["absent"]), implementation=row["implementation"],
         )
         for key, row in _document()["framework"].items()
     }  # fmt: skip
@@ -212,11 +216,11 @@ def savings(estimate: Any, plan: Any, state_name: str) -> Savings:
 
 
 def _snippets(row: Mapping[str, Any]) -> dict[str, str]:
-    """Code or flags by framework; DeepSpeed trains Transformer Engine's layers, so it takes their code."""
-    own = {key: row[key] for key in ("te", "torchao", "megatron") if key in row}
-    if "te" in own:
-        own["deepspeed"] = own["te"] + '\n\n# ds_config.json: {"bf16": {"enabled": true}}'
-    return own
+    """Code or flags by framework, its own or those of the library whose layers it trains."""
+    known = _document()["framework"]
+    own = {key: row[key] for key in known if key in row}
+    taken = {key: one for key, one in known.items() if one.get("takes") in own}
+    return own | {key: own[one["takes"]] + one["beside"] for key, one in taken.items()}
 
 
 @cache

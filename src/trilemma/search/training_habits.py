@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from trilemma.plans.training import Attention, Implementation, Loss, Recompute
+from trilemma.plans.frameworks import Habits, every
+from trilemma.plans.training import Recompute
 
 #: Modes of recompute from the leanest in memory to the fastest: what fits with one need not be tried with a leaner one.
 RECOMPUTE_LADDER = (
@@ -20,43 +19,19 @@ _MIXTURE_LADDER = (
     Recompute(mode="selective", parts=("core_attn",)),
     Recompute(),
 )
-#: torchtitan recomputes by operator.
+#: By operator, as torchtitan does, and by whole layers.
 _OPERATOR_LADDER = (Recompute(mode="full"), Recompute(mode="op"), Recompute())
+_LAYER_LADDER = (Recompute(mode="full"), Recompute())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Habits:
-    """What an implementation is searched with where nothing is settled."""
-
-    ladder: tuple[Recompute, ...]
-    stages: tuple[int, ...]
-    recipes: tuple[str, ...]
-    narrow_recipes: tuple[str, ...] = ()
-    optimizer: str = "adamw-like-weights"
-    attention: Attention = "sdpa"
-    compiled: bool = False
-    loss: Loss = "full"
-    overlap: bool | None = None
+def habits_of(implementation: str, *, adapters: bool) -> Habits:
+    """The habits of a framework, full training and adapters apart where it differs."""
+    traits = every()[implementation]
+    return traits.habits_of_adapters if adapters else traits.habits
 
 
-def habits_of(implementation: Implementation, *, mixture: bool, adapters: bool) -> Habits:
-    """Megatron-LM: BF16 and low precision with ZeRO-1 beside everything; torchtitan: FSDP2, compiled, chunked loss; DeepSpeed
-    ZeRO; the others replicas, or FSDP under Accelerate; adapters in BF16, as torchtune, NeMo and TRL's QLoRA hold them. Narrow
-    recipes are those of cards with such matrix units."""
-    if implementation == "megatron":
-        return Habits(
-            ladder=_MIXTURE_LADDER if mixture else RECOMPUTE_LADDER, stages=(1, 2, 3), recipes=("bf16",),
-            narrow_recipes=("fp8-bf16-grads", "mxfp8-bf16-grads"), optimizer="adamw", attention="flash", overlap=True,
-        )  # fmt: skip
-    if implementation == "torchtitan":
-        return Habits(
-            ladder=_OPERATOR_LADDER, stages=(3,), recipes=("fsdp",), narrow_recipes=("fsdp-fp8", "fsdp-fp8"), compiled=True,
-            loss="chunked",
-        )  # fmt: skip
-    plain = (Recompute(mode="full"), Recompute())
-    if implementation == "deepspeed":
-        return Habits(ladder=plain, stages=(1, 2, 3), recipes=("zero-bf16",), optimizer="adamw")
-    if implementation in ("accelerate", "llm-foundry", "litgpt") and not adapters:
-        return Habits(ladder=plain, stages=(3,), recipes=("fsdp",))
-    # Adapters over ranks: replicas, or the frozen weights sharded too where they do not fit.
-    return Habits(ladder=plain, stages=(0, 3), recipes=("pure-bf16",))
+def ladder_of(habits: Habits, *, mixture: bool) -> tuple[Recompute, ...]:
+    """What is tried of recompute, the leanest first."""
+    if habits.ladder == "parts":
+        return _MIXTURE_LADDER if mixture else RECOMPUTE_LADDER
+    return _OPERATOR_LADDER if habits.ladder == "operators" else _LAYER_LADDER

@@ -12,6 +12,7 @@ from trilemma.estimate.training_price import priced
 from trilemma.hardware.accelerator import Figure
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
+from trilemma.plans.frameworks import every
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import recipe
 from trilemma.plans.training import Offload, Recompute, TrainingPlan
@@ -206,7 +207,7 @@ def _changes(plan: TrainingPlan, best: TrainingPlan) -> Iterator[tuple[str, Trai
 def _naive(model: Model, cluster: Cluster, workload: TrainingWorkload, best: TrainingPlan) -> TrainingPlan | None:
     """Tensor parallel over a node, or as far as the heads allow, the rest replicas, nothing else."""
     tp = min(cluster.gpus_per_node, cluster.gpus)
-    plain = recipe({"megatron": "bf16", "torchtitan": "fsdp"}.get(best.implementation, best.recipe.name))
+    plain = recipe(every()[best.implementation].plain_recipe or best.recipe.name)
     while tp >= 1:
         if cluster.gpus % tp == 0:
             layout = Layout(tp=tp, dp=cluster.gpus // tp)

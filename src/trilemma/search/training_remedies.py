@@ -10,8 +10,9 @@ from trilemma.estimate.estimate import Estimate, Remedy
 from trilemma.estimate.training import estimate_training
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
+from trilemma.plans.frameworks import every
 from trilemma.plans.recipes import optimizer
-from trilemma.plans.training import CUTTING, Offload, Recompute, TrainingPlan
+from trilemma.plans.training import Offload, Recompute, TrainingPlan
 from trilemma.quantities import counted, show_gib
 from trilemma.question import Question
 from trilemma.search.training_rules import training_violations
@@ -71,7 +72,7 @@ def _settings(plan: TrainingPlan, workload: TrainingWorkload) -> Iterator[Change
         changed = step(plan)
         if changed is not None:
             yield Change(words=changed[0], flags=changed[1], plan=changed[2], workload=workload)
-    if plan.implementation in CUTTING:
+    if every()[plan.implementation].cuts:
         for factor in (2, 4, 8):
             tp, dp = int(plan.layout.tp) * factor, int(plan.layout.dp)
             if dp % factor == 0:
@@ -105,7 +106,7 @@ def _leaner(plan: TrainingPlan) -> Iterator[_Step]:
     if int(plan.layout.dp) * int(plan.layout.cp) > 1:
         yield _sharded
     yield _offloaded("optimizer")
-    if int(plan.layout.pp) == 1 and plan.implementation != "megatron":
+    if int(plan.layout.pp) == 1 and every()[plan.implementation].offloads_weights:
         yield _offloaded("weights")
 
 
@@ -123,7 +124,7 @@ def _one_sequence(plan: TrainingPlan) -> tuple[str, str, TrainingPlan] | None:
 
 
 def _sharded(plan: TrainingPlan) -> tuple[str, str, TrainingPlan] | None:
-    most = 3 if int(plan.layout.pp) == 1 or plan.implementation == "torchtitan" else 1
+    most = 3 if int(plan.layout.pp) == 1 or every()[plan.implementation].shards_beside_pipeline else 1
     if plan.zero >= most:
         return None
     return f"state sharded over the replicas (ZeRO-{most})", f"--zero {most}", replace(plan, zero=most)

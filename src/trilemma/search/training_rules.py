@@ -12,12 +12,10 @@ import numpy as np
 
 from trilemma.errors import InputError
 from trilemma.models.architecture import ExpertFfn, Model
+from trilemma.plans.frameworks import every, those
 from trilemma.plans.pipeline import V_SHAPED
-from trilemma.plans.training import CUTTING, TrainingPlan
+from trilemma.plans.training import TrainingPlan
 from trilemma.workloads import TrainingWorkload
-
-#: Who shards weights or gradients under a pipeline: torch's FSDP2 does; Megatron-FSDP and DeepSpeed (engine.py) refuse.
-_NO_PIPELINE_BESIDE_ZERO = ("megatron", "deepspeed")
 
 
 def training_violations(
@@ -46,14 +44,14 @@ def training_violations(
     pieces = np.where(cp > 1, 2 * cp, 1) * np.where(plan.sp, tp, 1)
     broken[f"cp and tp do not cut the sequence of {workload.seq} evenly"] = workload.seq % pieces != 0
     broken |= _expert_rules(model, plan, tp, dp, cp, ep)
-    if plan.zero >= 2 and plan.implementation in _NO_PIPELINE_BESIDE_ZERO:
+    traits = every()[plan.implementation]
+    if plan.zero >= 2 and not traits.shards_beside_pipeline:
         broken["sharded gradients or weights (ZeRO-2, ZeRO-3) beside a pipeline"] = pp > 1
-    if plan.implementation == "torchtitan":
-        # Chunks beyond its default of two come from layers per stage (torchtitan/distributed/pipeline_parallel.py).
+    if traits.equal_stages:
         layers = len(model.layers)
         possible = sorted({-(-(layers + ends) // size) for ends in (0, 2) for size in range(1, layers + 1)})
-        broken["torchtitan cuts layers into stages of one size"] = (vpp > 2) & ~np.isin(pp * vpp, possible)
-    if plan.implementation not in CUTTING:
+        broken[f"{traits.label} cuts layers into stages of one size"] = (vpp > 2) & ~np.isin(pp * vpp, possible)
+    if not traits.cuts:
         broken["pipeline or expert parallelism"] = pp * ep > 1
     return broken
 
@@ -127,10 +125,12 @@ def _sentence(rule: str, model: Model, plan: TrainingPlan, workload: TrainingWor
         return f"--ep {layout.ep}: {rule} of {model.name}; use a divisor"
     if rule.startswith("expert"):
         return f"--ep {layout.ep}: {rule} in {model.name}; leave --ep out"
-    if rule.startswith("torchtitan"):
+    if rule.endswith("stages of one size"):
         return f"--pp {layout.pp} with --vpp {layout.vpp}: {rule}; use --vpp 1 or 2"
     if rule.startswith("pipeline or"):
-        return f"{rule} does not run on {plan.implementation}; leave --pp and --ep out or use --engine megatron"
+        return (
+            f"{rule} does not run on {plan.implementation}; leave --pp and --ep out or use --engine {those('cuts')[0]}"
+        )
     return f"--zero {plan.zero} with --pp {layout.pp}: {rule} does not run on {plan.implementation}; use --zero 1 or --pp 1"
 
 

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import ExpertFfn, Model
+from trilemma.plans.frameworks import Habits, every
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import optimizer, recipe
-from trilemma.plans.training import CUTTING, Implementation, Offload, Recompute, Schedule, TrainingPlan
+from trilemma.plans.training import Offload, Recompute, Schedule, TrainingPlan
 from trilemma.quantities import counted
-from trilemma.search.training_habits import Habits, habits_of
+from trilemma.search.training_habits import habits_of, ladder_of
 from trilemma.search.training_rules import training_violations
+from trilemma.versions import DEFAULT_FRAMEWORK
 from trilemma.workloads import TrainingWorkload
 
 DEGREES = ("tp", "pp", "vpp", "dp", "ep", "cp")
@@ -53,7 +55,7 @@ class Settled:
     recipes: tuple[str, ...] = ()
     optimizer: str | None = None
     offload: Offload | None = None
-    implementation: Implementation = "megatron"
+    implementation: str = DEFAULT_FRAMEWORK
     version: str | None = None
 
 
@@ -149,7 +151,7 @@ def legal(
 def _layouts(model: Model, workload: TrainingWorkload, gpus: int, settled: Settled) -> Iterator[Rows]:
     """Every combination of degrees whose product is the GPUs, in no rule's way yet, with every micro-batch that divides."""
     layers, experts = len(model.layers), _experts(model)
-    if settled.implementation not in CUTTING:
+    if not every()[settled.implementation].cuts:
         # Asked degrees stay, so that the rule that forbids them is named.
         settled = replace(
             settled,
@@ -226,8 +228,8 @@ def _telling_sizes(sizes: Sequence[int]) -> list[int]:
 
 def _families(model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: Settled) -> Iterator[Family]:
     """Templates: recipe × ZeRO stage × schedule, each with its ladder of recompute; offload as a rescue."""
-    habits = habits_of(settled.implementation, mixture=_experts(model) > 1, adapters=workload.trains_adapters)
-    ladder = habits.ladder if settled.recompute is None else (settled.recompute,)
+    habits = habits_of(settled.implementation, adapters=workload.trains_adapters)
+    ladder = ladder_of(habits, mixture=_experts(model) > 1) if settled.recompute is None else (settled.recompute,)
     stages = habits.stages if settled.zero is None else (settled.zero,)
     schedules: tuple[Schedule, ...] = (settled.schedule,) if settled.schedule else ("1f1b", "interleaved")
     for name in settled.recipes or recipes_of(accelerator, habits.recipes, habits.narrow_recipes):
@@ -262,13 +264,13 @@ def _template(habits: Habits, settled: Settled, name: str, *, mtp: bool) -> Trai
 
 
 def _trains_mtp(model: Model, workload: TrainingWorkload, settled: Settled) -> bool:
-    """Whether multi-token-prediction layers train: Megatron-LM's exported command has them, the other frameworks drop them."""
-    return bool(model.mtp_layers) and settled.implementation == "megatron" and not workload.trains_adapters
+    """Whether multi-token-prediction layers train: some frameworks' exported command has them, others drop them."""
+    return bool(model.mtp_layers) and every()[settled.implementation].trains_mtp and not workload.trains_adapters
 
 
 def usual_plan(model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: Settled) -> TrainingPlan:
     """The implementation's plainest plan, on one GPU, with what is settled beside layout: ``fit`` starts from it."""
-    habits = habits_of(settled.implementation, mixture=_experts(model) > 1, adapters=workload.trains_adapters)
+    habits = habits_of(settled.implementation, adapters=workload.trains_adapters)
     names = settled.recipes or recipes_of(accelerator, habits.recipes, ())
     if len(names) > 1 and settled.recipes:
         raise InputError(f"--precision {','.join(names)} names {len(names)} recipes; one plan has one")

@@ -21,6 +21,7 @@ from trilemma.plans.training import TrainingPlan
 from trilemma.timing.roofline import peak_flops
 from trilemma.timing.training_collectives import Fabric
 from trilemma.timing.training_ladder import generation_of, rung
+from trilemma.versions import DEFAULT_FRAMEWORK
 
 _FILE = "coefficients/training_time.json"
 _FRAMEWORKS = "training_frameworks.toml"
@@ -40,7 +41,7 @@ class Framework:
     overlap_tensor: bool = False
     overlap_data: bool = True
     overlap_expert: bool = False
-    implementation: str = "megatron"
+    implementation: str = DEFAULT_FRAMEWORK
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

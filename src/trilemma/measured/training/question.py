@@ -27,15 +27,16 @@ from trilemma.measured.training.usual import (
     usual_optimizer,
 )
 from trilemma.models.architecture import Model
+from trilemma.plans.frameworks import every, names
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import recipe
 from trilemma.plans.training import Matmul, Recompute, Schedule, TrainingPlan, TrainingRecipe
 from trilemma.timing.training_coefficients import Framework, era_of, find_framework
+from trilemma.versions import DEFAULT_FRAMEWORK
 from trilemma.workloads import TrainingWorkload
 
 #: Load of the fullest expert rank over the mean where a source says that routing was the model's own.
 NATURAL_IMBALANCE = 1.2
-_SHARDED = {"torchtitan", "llm-foundry", "torchtune", "litgpt", "accelerate", "transformers", "axolotl"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +65,7 @@ def read_training_question(row: Row, models_dir: str | Path | None = None) -> Tr
     plan = TrainingPlan(
         layout=layout,
         micro_batch=micro_batch,
-        implementation=framework.implementation,  # type: ignore[arg-type]
+        implementation=framework.implementation,
         version=row.text("version") or None,
         recipe=replace(base, matmul=matmul),
         optimizer=usual_optimizer(row, base, framework.name, model),
@@ -210,7 +211,7 @@ def _framework(row: Row, assumed: list[str]) -> Framework:
     found = find_framework(f"{name} {version}")
     if found is None:
         assumed.append(f"framework {shorten(name)!r} is not known; as fast as frameworks are on average")
-        return Framework(name="other", implementation="torchtitan" if "fsdp" in name.lower() else "megatron")
+        return Framework(name="other", implementation=names()["fsdp"] if "fsdp" in name.lower() else DEFAULT_FRAMEWORK)
     return found
 
 
@@ -314,15 +315,13 @@ def _recipe(row: Row, framework: Framework, assumed: list[str]) -> tuple[Trainin
         matmul = "fp8_row" if "row" in text else "fp8_block" if "block" in text or "1x128" in text else "fp8_tensor"
     else:
         matmul = "same"
-    if framework.implementation in _SHARDED:
-        base = recipe("fsdp")
-        single = framework.implementation == "transformers" and text.startswith("bf16") and "adapter" not in text
-        if single or "pure" in text or "full bf16" in text or framework.implementation in ("torchtune", "litgpt"):
-            base = replace(recipe("pure-bf16"), gathered="bf16")
-        return base, matmul
-    if framework.implementation == "deepspeed":
-        return recipe("zero-bf16"), matmul
-    return recipe("bf16-bf16-grads" if framework.name == "megatron-bridge" else "bf16"), matmul
+    traits = every()[framework.implementation]
+    if traits.usual_recipe in ("fsdp", "pure-bf16"):
+        single = traits.pure_where_bf16 and text.startswith("bf16") and "adapter" not in text
+        if single or "pure" in text or "full bf16" in text or traits.usual_recipe == "pure-bf16":
+            return replace(recipe("pure-bf16"), gathered="bf16"), matmul
+        return recipe("fsdp"), matmul
+    return recipe("bf16-bf16-grads" if framework.name == "megatron-bridge" else traits.usual_recipe), matmul
 
 
 def _sharding(row: Row, framework: Framework) -> dict[str, Any]:
@@ -332,7 +331,9 @@ def _sharding(row: Row, framework: Framework) -> dict[str, Any]:
     if "fsdp" in text or "zero-3" in text:
         degree = re.search(r"fsdp\((\d{1,6})\)", text)
         return {"zero": 3, "shard_group": int(degree.group(1)) if degree else None}
-    if "zero-1" in text or (not text and framework.implementation == "megatron" and "2021" not in framework.name):
+    if "zero-1" in text or (
+        not text and every()[framework.implementation].shards_optimizer and "2021" not in framework.name
+    ):
         return {"zero": 1}
     return {"zero": 0}
 

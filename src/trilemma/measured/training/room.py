@@ -8,7 +8,8 @@ from trilemma.measured.tables import Row
 from trilemma.measured.training.figures import MEMORY
 from trilemma.measured.training.question import TrainingQuestion
 from trilemma.memory.training import training_memory
-from trilemma.plans.training import CUTTING, Recompute
+from trilemma.plans.frameworks import every
+from trilemma.plans.training import Recompute
 
 
 def with_room(row: Row, question: TrainingQuestion) -> TrainingQuestion:
@@ -17,7 +18,7 @@ def with_room(row: Row, question: TrainingQuestion) -> TrainingQuestion:
     otherwise: of those only rows of memory are read so."""
     if row.text("recompute") or question.plan.recompute.mode != "none":
         return question
-    if row.text("measured_metric") != MEMORY and question.plan.implementation in CUTTING:
+    if row.text("measured_metric") != MEMORY and every()[question.plan.implementation].cuts:
         return question
     room = question.cluster.accelerator.runtime_total().value
     plain = training_memory(question.model, question.cluster, question.plan, question.workload)

@@ -7,6 +7,7 @@ import re
 from trilemma.measured.tables import Row
 from trilemma.memory.traits import coefficients, implementation_facts
 from trilemma.models.architecture import Model
+from trilemma.plans.frameworks import every
 from trilemma.plans.recipes import optimizer
 from trilemma.plans.training import Loss, Offload, Optimizer, TrainingRecipe
 from trilemma.workloads import Method
@@ -87,9 +88,14 @@ def applies_in_backward(row: Row) -> bool:
 
 
 def usual_micro_batch(row: Row, implementation: str, pp: int) -> int | None:
-    """The micro-batch of a pipeline whose local batch the notes state: torchtitan cuts it into as many as there are stages."""
+    """The micro-batch of a pipeline whose local batch the notes state, where the framework cuts it into as many as there are
+    stages."""
     local = re.search(r"local batch (\d{1,5})", row.text("notes").lower())
-    return max(int(local.group(1)) // pp, 1) if local is not None and implementation == "torchtitan" else None
+    return (
+        max(int(local.group(1)) // pp, 1)
+        if local is not None and every()[implementation].local_batch_over_stages
+        else None
+    )
 
 
 def stated_offload(row: Row) -> Offload:

@@ -1,0 +1,116 @@
+"""Training frameworks by what they can do: a data file each, ``data/frameworks/NAME.toml``; listing the folder finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from trilemma.data.digest import DATA
+from trilemma.data.files import read_data
+from trilemma.errors import InputError
+
+if TYPE_CHECKING:
+    from trilemma.hardware.accelerator import Accelerator
+    from trilemma.plans.training import Attention, Loss
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Habits:
+    """What a framework is searched with where nothing is settled.
+
+    ``ladder`` says by what it recomputes: parts of a layer, single operators, whole layers. ``stages`` are those of ZeRO.
+    ``narrow_recipes`` are for cards with FP8 and MXFP8 units; ``overlap`` None leaves it to the framework.
+    """
+
+    recipes: tuple[str, ...]
+    stages: tuple[int, ...]
+    ladder: Literal["parts", "operators", "layers"] = "layers"
+    narrow_recipes: tuple[str, ...] = ()
+    optimizer: str = "adamw-like-weights"
+    attention: Attention = "sdpa"
+    compiled: bool = False
+    loss: Loss = "full"
+    overlap: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FrameworkTraits:
+    """What one framework is called and can do.
+
+    ``reader`` and ``writer`` are packages under ``engines/`` that read its commands and write its files; None: none does.
+    It is ``default_for`` full training or adapters.
+    ``cuts``: it cuts the model into pipeline stages and experts, others run replicas, sharded or not. ``plain_recipe`` is the
+    number format of its simplest plan (None: the one at hand), ``usual_recipe`` that of tables that state none, whose optimizer
+    is sharded (ZeRO-1) where ``shards_optimizer``.
+    """
+
+    name: str
+    label: str
+    listed: int
+    vendors: tuple[str, ...]
+    vendors_source: str
+    habits: Habits
+    habits_of_adapters: Habits
+    aliases: tuple[str, ...] = ()
+    reader: str | None = None
+    writer: str | None = None
+    default_for: tuple[str, ...] = ()
+    cuts: bool = False
+    shards_beside_pipeline: bool = True
+    equal_stages: bool = False
+    offloads_weights: bool = True
+    #: Its exported command has multi-token-prediction layers.
+    trains_mtp: bool = False
+    transformer_engine: bool = False
+    shards_optimizer: bool = False
+    local_batch_over_stages: bool = False
+    plain_recipe: str | None = None
+    usual_recipe: str = "bf16"
+    pure_where_bf16: bool = False
+
+
+@cache
+def every() -> Mapping[str, FrameworkTraits]:
+    """Name → traits of every framework, in the order in which they are named."""
+    found = [_traits(path.stem) for path in (DATA / "frameworks").glob("*.toml")]
+    return {one.name: one for one in sorted(found, key=lambda one: one.listed)}
+
+
+def _traits(stem: str) -> FrameworkTraits:
+    document = read_data(f"frameworks/{stem}.toml")
+    own = Habits(**_frozen(document["habits"]))
+    of_adapters = Habits(**_frozen(document["habits_of_adapters"])) if "habits_of_adapters" in document else own
+    return FrameworkTraits(name=stem, habits=own, habits_of_adapters=of_adapters, **_frozen(document["traits"]))
+
+
+def _frozen(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+
+
+def _tuple(values: list[Any]) -> tuple[Any, ...]:
+    return tuple(_tuple(value) if isinstance(value, list) else value for value in values)
+
+
+def those(trait: str) -> tuple[str, ...]:
+    """The names of the frameworks that have ``trait``."""
+    return tuple(name for name, one in every().items() if getattr(one, trait))
+
+
+@cache
+def names() -> Mapping[str, str]:
+    """Every name and other name of the frameworks whose commands are read → the framework."""
+    return {word: one.name for one in every().values() if one.reader for word in (one.name, *one.aliases)}
+
+
+def default_for(what: Literal["full", "adapters"]) -> str:
+    """The framework that is meant where none is named."""
+    return next(one.name for one in every().values() if what in one.default_for)
+
+
+def check_vendor(name: str, accelerator: Accelerator) -> None:
+    """Raise `InputError` where the framework does not train on cards of this maker."""
+    one = every()[name]
+    if accelerator.vendor not in one.vendors:
+        raise InputError(f"{one.label} does not train on {accelerator.name}; use a card of {', '.join(one.vendors)}")
