@@ -79,16 +79,19 @@ def host_of(accelerator: Accelerator) -> Host:
 
 
 def node_of(cluster: Cluster) -> Host:
-    """The host of one training node: as stated, else as `host_of` assumes, with both sockets of a board of eight."""
+    """The host of one training node: as stated, else as `host_of` assumes, with both sockets of a board of eight.
+
+    A job on a part of the board's cards may have but that part of the memory (half at least: boards of four have that)."""
     host = cluster.around
     row = _facts()["board"]
-    if not host.assumed or min(cluster.gpus_per_node, cluster.accelerator.gpus_per_node) < row["least_gpus"]:
+    if not host.assumed or cluster.accelerator.gpus_per_node < row["least_gpus"]:
         return host
+    part = min(min(cluster.gpus_per_node, cluster.gpus) / row["least_gpus"], 1.0)
     sockets = float(row["sockets"])
     return replace(
         host, name=f"{row['sockets']} sockets of {host.name}", interval=host.interval.scaled(sockets),
         bytes_per_s=replace(host.bytes_per_s, value=host.bytes_per_s.value * sockets),
-        low_bytes=row["low_gib"] * GIB, high_bytes=row["high_gib"] * GIB,
+        low_bytes=row["low_gib"] * GIB * max(part, 0.5), high_bytes=row["high_gib"] * GIB,
     )  # fmt: skip
 
 

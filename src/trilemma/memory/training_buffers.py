@@ -45,11 +45,19 @@ def whole_in_pipelines(plan: TrainingPlan, facts: Mapping[str, Any]) -> bool:
 
 
 def reduced_gradients(state: RankState, plan: TrainingPlan, facts: Mapping[str, Any]) -> Any:
-    """Bytes (plans,) of one layer's gradients while they are reduced to the rank that owns them (ZeRO-2 and 3)."""
+    """Bytes (plans,) of one layer's gradients while they are reduced to the rank that owns them (ZeRO-2 and 3).
+
+    Flat parameters (torch/distributed/fsdp/_runtime_utils.py, FSDP1) are reduced whole: the unit's gradient as computed and its
+    copy in FP32. What no layer holds is one unit, whose head waits for the embedding's gradient until backward ends.
+    """
     if plan.zero < 2:
         return np.zeros(state.block.shape[1])
-    elements = state.block[QUANTITIES.index("gradients")] * 8 / catalogue.get(plan.recipe.gradients).bits
-    elements = np.minimum(elements, facts.get("most_reduced", math.inf))
+    row = QUANTITIES.index("gradients")
+    each = 8 / catalogue.get(plan.recipe.gradients).bits
+    if plan.flat_parameters:
+        computed = catalogue.get(plan.recipe.gathered).bits / 8
+        return each * (state.block[row] * (computed + 4.0) + state.head[row] * computed)
+    elements = np.minimum(each * state.block[row], facts.get("most_reduced", math.inf))
     return elements * facts["gradient_block_bytes"]
 
 

@@ -295,6 +295,8 @@ def _fragmentation(prepared: TrainingModel, plan: TrainingPlan, lines: Mapping[s
     """Reserved minus allocated: a share of what a step allocates and frees, a smaller one of what stays, and blocks of
     other moments of the step that do not serve this one."""
     share = prepared.facts["compiled_fragmentation" if plan.compiled else "fragmentation"]
+    if plan.flat_parameters:
+        share = share + prepared.facts["flat_fragmentation"]
     passing = sum(lines[name] for name in _STEP)
     staying = sum(lines[name] for name in ("weights", "gradients", "master_weights", "optimizer", "adapter"))
     return np.asarray(share * passing + prepared.facts["fragmentation_of_state"] * staying + apart)

@@ -138,7 +138,8 @@ class TrainingPlan:
     ``expert_tp`` (None: by 1 where ``ep`` > 1, else by ``tp``). ``sp`` is Megatron's sequence parallelism. ``zero`` 1 shards
     optimizer state, 2 gradients too, 3 weights too (FSDP, FSDP2) over ``dp · cp`` ranks, or over ``shard_group`` of them
     with copies between groups (HSDP). ``reshard`` frees gathered blocks after the forward pass (ZeRO-3); it is left out
-    where a pipeline keeps them. ``pipeline_layers`` states the layers of each stage where they are uneven by hand.
+    where a pipeline keeps them. ``flat_parameters``: layers are gathered and reduced as one flat tensor each (FSDP1), not by
+    parameter (FSDP2). ``pipeline_layers`` states the layers of each stage where they are uneven by hand.
     ``imbalance`` is the load of the fullest expert rank over the mean. ``loss_chunks`` are the pieces
     of a chunked loss; ``optimizer_in_backward`` updates and frees each gradient as it comes.
     ``overlap_tensor`` and ``overlap_data`` say whether collectives of those groups run beside computation (None: as the
@@ -159,6 +160,7 @@ class TrainingPlan:
     zero: int = 1
     shard_group: Numbers | None = None
     reshard: bool = True
+    flat_parameters: bool = False
     recompute: Recompute = field(default_factory=Recompute)
     schedule: Schedule = "1f1b"
     pipeline_layers: tuple[int, ...] | None = None

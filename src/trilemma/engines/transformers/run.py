@@ -211,6 +211,7 @@ def _plan(run: Run, layout: Layout, micro: int, cautions: list[Caution]) -> Trai
         zero=sharding.zero,
         shard_group=None if whole else group,
         reshard=sharding.reshard,
+        flat_parameters=sharding.by == "fsdp" and sharding.version == 1 and sharding.zero > 0,
         recompute=Recompute(mode="full") if run.checkpointing or sharding.checkpointing else Recompute(),
         attention=run.attention,
         compiled=run.compiled,

@@ -124,7 +124,7 @@ def accelerate_yaml(*, plan: TrainingPlan, gpus: int, gpus_per_node: int) -> str
     }
     if plan.zero == 3:
         document["fsdp_config"] = {
-            "fsdp_version": 2,
+            "fsdp_version": 1 if plan.flat_parameters else 2,
             "fsdp_reshard_after_forward": plan.reshard,
             "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
             "fsdp_offload_params": bool(plan.offload.weights),
