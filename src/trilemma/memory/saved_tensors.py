@@ -77,7 +77,7 @@ def layer_tensors(facts: LayerFacts, traits: Traits, *, attention: str) -> tuple
             found += _dense(ffn.intermediate, ffn.gated, traits, role="ffn", part="mlp")
         else:
             found += _experts(ffn, facts, traits)
-    if traits.dropout:
+    if traits.hidden_dropout:
         found.append(SavedTensor(name="dropout_masks", width=2 * facts.hidden, bits=8))
     for extra in range(max(facts.norms - 2, 0)):
         found += _norm(f"sandwich_norm_{extra}", facts, traits, roles=(), feeds=False)
@@ -159,7 +159,7 @@ def _attention_core(heads: int, out: int, attention: str, traits: Traits, *, rol
     """Output (which is the input of the output projection) and what softmax keeps.
 
     FlashAttention (Dao et al. 2022, section 3.1) keeps one FP32 log-sum-exp a head and token; eager attention the FP32
-    probabilities and their copy in the format of activations.
+    probabilities and their copy in the format of activations, or a fused softmax its 16-bit output alone.
     """
     output = SavedTensor(name="attention_output", width=out, cut="units", units=heads, op=True, fp8=True)
     if attention in ("flash", "sdpa"):
@@ -167,10 +167,17 @@ def _attention_core(heads: int, out: int, attention: str, traits: Traits, *, rol
             name="log_sum_exp", width=heads, bits=32, cut="units", units=heads, parts=("core_attn",), op=True
         )
         return [output, lse]
-    if traits.dropout:
-        # Softmax output, mask and dropped output: 5 bytes a pair of tokens and head.
+    if traits.attention_dropout or traits.fused_softmax:
+        # Softmax's output in 16 bits; under dropout its mask and the dropped output too: 5 bytes a pair of tokens and head.
+        copies = 2.5 if traits.attention_dropout else 1.0
         probabilities = SavedTensor(
-            name="probabilities", width=2.5 * heads, bits=16, cut="units", units=heads, per="pair", parts=("core_attn",)
+            name="probabilities",
+            width=copies * heads,
+            bits=16,
+            cut="units",
+            units=heads,
+            per="pair",
+            parts=("core_attn",),
         )
         return [output, probabilities]
     pair = SavedTensor(

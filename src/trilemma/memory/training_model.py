@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,11 @@ def prepare(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> Tra
     if not found:
         raise InputError(f"{model.name} has no decoder layers to train")
     traits = modelling_traits(facts["modelling"], model.family)
+    if plan.hidden_dropout or plan.attention_dropout:
+        traits = replace(
+            traits, hidden_dropout=plan.hidden_dropout or traits.hidden_dropout,
+            attention_dropout=plan.attention_dropout or traits.attention_dropout,
+        )  # fmt: skip
     tensors: tuple[Tensor, ...] = model.tensors
     frozen: str | None = None
     trained: frozenset[str] | None = None
@@ -82,7 +87,7 @@ def prepare(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> Tra
         inputs=_inputs(plan, workload),
         sources=_sources(plan, facts),
         formulas=FORMULAS,
-        cautions=_cautions(model, found, plan, workload),
+        cautions=_cautions(model, found, plan, workload, fused_softmax=traits.fused_softmax),
     )
 
 
@@ -128,7 +133,7 @@ FORMULAS = {
 
 
 def _cautions(
-    model: Model, found: tuple[LayerFacts, ...], plan: TrainingPlan, workload: TrainingWorkload
+    model: Model, found: tuple[LayerFacts, ...], plan: TrainingPlan, workload: TrainingWorkload, *, fused_softmax: bool
 ) -> tuple[Caution, ...]:
     notes: list[Caution] = []
     mixers = [kind.mixer for kind in found if kind.mixer is not None]
@@ -153,7 +158,7 @@ def _cautions(
                 " collectives stay alive and the peak rises",
             )
         )
-    if any(mixer.is_latent for mixer in mixers) and plan.attention == "eager":
+    if any(mixer.is_latent for mixer in mixers) and plan.attention == "eager" and not fused_softmax:
         notes.append(
             Caution(code="latent_eager", message="eager latent attention is counted like eager softmax attention")
         )

@@ -17,8 +17,9 @@ class Traits:
     or separate. ``router_copies`` FP32 copies of all router scores; ``routed_scalars`` 32-bit numbers per token sent to an
     expert (indices, weights, orders); ``returned_rows`` copies of what experts return that are kept to weigh them.
     ``gathered_inputs``: inputs of column-parallel products are kept as gathered along the sequence, not as dealt out.
-    ``dropout``: masks of one byte are kept, and where softmax is not fused its output before and after (Korthikanti et al.
-    2022, section 4.1).
+    ``hidden_dropout``: masks of one byte are kept after both halves of a layer; ``attention_dropout``: where attention is not
+    fused, softmax's output before and after and the mask between (Korthikanti et al. 2022, section 4.1). ``fused_softmax``:
+    unfused attention keeps softmax's output in 16 bits alone (Transformer Engine's FusedScaleMaskSoftmax).
 
     Habits of single families: ``wide_norm`` multiplies the weight of a written norm in FP32, of whose
     input ``norm_copies`` FP32 copies are kept; ``fused_qkv`` keeps the product
@@ -33,7 +34,9 @@ class Traits:
     routed_scalars: float = 2.0
     returned_rows: float = 1.0
     gathered_inputs: bool = False
-    dropout: bool = False
+    hidden_dropout: bool = False
+    attention_dropout: bool = False
+    fused_softmax: bool = False
     wide_norm: bool = False
     norm_copies: float = 1.0
     fused_qkv: bool = False

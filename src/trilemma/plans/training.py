@@ -144,7 +144,7 @@ class TrainingPlan:
     of a chunked loss; ``optimizer_in_backward`` updates and frees each gradient as it comes.
     ``overlap_tensor`` and ``overlap_data`` say whether collectives of those groups run beside computation (None: as the
     framework does by default).
-    ``mtp`` trains multi-token-prediction layers too.
+    ``mtp`` trains multi-token-prediction layers too. ``hidden_dropout`` and ``attention_dropout`` say that there is any.
     ``companions`` are models and engines that share the cards (`Companion`).
     ``version`` is that of the implementation, where known (facts by date live in data).
     """
@@ -175,6 +175,8 @@ class TrainingPlan:
     overlap_tensor: bool | None = None
     overlap_data: bool | None = None
     mtp: bool = False
+    hidden_dropout: bool = False
+    attention_dropout: bool = False
     companions: tuple[Companion, ...] = ()
 
     def __post_init__(self) -> None:

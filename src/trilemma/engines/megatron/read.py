@@ -232,7 +232,15 @@ def _plan(options: Options, layout: Layout, micro: int, model: Model | None, cau
         overlap_tensor=options.on("tp-comm-overlap"),
         overlap_data=options.on("overlap-grad-reduce"),
         mtp=bool(options.whole("mtp-num-layers", low=0)),
+        hidden_dropout=_dropped(options, "hidden-dropout"),
+        attention_dropout=_dropped(options, "attention-dropout"),
     )
+
+
+def _dropped(options: Options, name: str) -> bool:
+    """Whether there is dropout: Megatron-LM's arguments.py has 0.1 of both unless told otherwise."""
+    share = options.real(name)
+    return (0.1 if share is None else share) > 0
 
 
 def _zero(options: Options) -> int:

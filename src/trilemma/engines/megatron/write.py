@@ -46,6 +46,8 @@ def write(*, model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> li
     words += [*_state(plan), *_recipe(plan), *_recompute(plan), *_offload(plan, model)]
     words += ["--tp-comm-overlap"] if plan.overlap_tensor and layout.tp > 1 else []
     words += ["--attention-backend", "unfused" if plan.attention == "eager" else "flash"]
+    words += [] if plan.hidden_dropout else ["--hidden-dropout", "0.0"]
+    words += [] if plan.attention_dropout else ["--attention-dropout", "0.0"]
     if plan.loss == "fused":
         words += ["--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl", "linear"]
     return words
