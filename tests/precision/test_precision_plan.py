@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from trilemma.cli.main import main
 from trilemma.errors import InputError
 from trilemma.hardware.catalogue import parse_gpu_argument
+from trilemma.hardware.number_formats import runs
 from trilemma.models.architecture import Model
 from trilemma.models.resolve import load_model
-from trilemma.precision.capability import obstacles, runs
+from trilemma.precision.capability import obstacles
 from trilemma.precision.patterns import groups_of, is_matrix, read_rules
 from trilemma.precision.plan import PrecisionPlan, plan_from_choice, plan_from_rules
 from trilemma.precision.presets import file_plan, ladder, preset_names, preset_plan

@@ -72,6 +72,11 @@ class Traits:
     vendors: tuple[str, ...] | None = None
     vendors_source: str = ""
     benchmark: Benchmark | None = None
+    #: Least compute capability at which it runs bfloat16; below it "auto" means float16, and a stated bfloat16 is refused or
+    #: float16 too.
+    bfloat16_from: float | None = None
+    bfloat16_below: Literal["refused", "float16"] = "float16"
+    bfloat16_source: str = ""
 
     @property
     def in_turn(self) -> bool:

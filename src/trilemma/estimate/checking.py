@@ -37,7 +37,7 @@ def check_command(command: EngineCommand, question: ServingQuestion, *, log: str
         answer = estimate(question)
         refused = refusals(command)
         if refused:
-            answer = replace(answer, extras={**answer.extras, "refused": list(refused)})
+            answer = replace(answer, extras={**answer.extras, "refused": [*answer.extras.get("refused", ()), *refused]})
     else:
         answer = _with_log(question, log)
     return replace(answer, warnings=(*command.cautions, *answer.warnings))

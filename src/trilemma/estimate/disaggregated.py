@@ -14,6 +14,7 @@ from trilemma.engines.base import Stage, StartUp
 from trilemma.engines.traits import those
 from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Bottleneck, Estimate, Resource, Verdict
+from trilemma.estimate.number_formats import as_computed
 from trilemma.estimate.operators import operators
 from trilemma.estimate.pool_start import start_pool
 from trilemma.estimate.reasons import reason
@@ -150,6 +151,7 @@ def _speed(start: StartUp, question: ServingQuestion) -> tuple[Speed, tuple[Caut
         raise InputError(_NOTHING_TO_DECODE)
     isl, osl = load.isl or ASSUMED_ISL, load.osl or ASSUMED_OSL
     prefill, decode = _roles(plan)
+    model = as_computed(model, plan.engine.name, plan.pools[0].options)
     work = model_work(model, cluster.accelerator)
     machine = Machine.serving(cluster, work=work, engine=engines.canonical(plan.engine.name))
     speculation, unstated = speculation_of(replace(plan, pools=(decode,)))

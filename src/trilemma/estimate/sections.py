@@ -18,6 +18,7 @@ from trilemma.estimate.estimate import (
     SpeedEstimate,
     Verdict,
 )
+from trilemma.estimate.number_formats import format_cautions
 from trilemma.estimate.speed import Speed
 from trilemma.hardware.price import price_cautions
 from trilemma.intervals import Interval
@@ -102,6 +103,7 @@ def cautions_of(start: StartUp, question: ServingQuestion, more: Iterable[Cautio
         found.append(
             Caution(code="unknown-fields", message=f"fields of the model's configuration not understood: {names}")
         )
+    found += format_cautions(question)
     found += price_cautions(cluster.every)
     return tuple(dict.fromkeys((*found, *more)))
 

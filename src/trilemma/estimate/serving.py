@@ -10,6 +10,7 @@ from trilemma.engines.base import StartUp
 from trilemma.errors import InputError
 from trilemma.estimate.disaggregated import estimate_pools
 from trilemma.estimate.estimate import Estimate, Verdict
+from trilemma.estimate.number_formats import refused_formats
 from trilemma.estimate.pool_start import start_pool, with_context
 from trilemma.estimate.reasons import reason
 from trilemma.estimate.sections import assembled, cache_of, memory_of, printed_lines
@@ -54,8 +55,14 @@ def from_start_up(start: StartUp, question: ServingQuestion) -> Estimate:
         extras={
             "start_up": printed_lines(start, engine),
             "command": shlex.join(engine.write(model=question.named, plan=plan)),
+            **_refused(question),
         },
     )
+
+
+def _refused(question: ServingQuestion) -> dict[str, list[str]]:
+    refused = refused_formats(question)
+    return {"refused": list(refused)} if refused else {}
 
 
 def one_of(workload: Serving, replicas: int) -> Serving:

@@ -13,6 +13,7 @@ from trilemma import engines
 from trilemma.engines.base import StartUp
 from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Bottleneck, Latency, OperatorTime, Resource, SpeedEstimate
+from trilemma.estimate.number_formats import as_computed
 from trilemma.estimate.operators import operators
 from trilemma.estimate.outside_cards import Spread, host_cautions, with_host
 from trilemma.formats import catalogue
@@ -50,6 +51,7 @@ def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
     load, cautions = stated(question.workload, start, readers=_readers(plan))
     isl, osl = load.isl or ASSUMED_ISL, load.osl or ASSUMED_OSL
     layout, kv_format = plan.pool.layout, catalogue.get(start.kv_format)
+    model = as_computed(model, plan.engine.name, plan.pool.options)
     whole = model_work(model, cluster.accelerator)
     machine = Machine.serving(cluster, work=whole, engine=engines.canonical(plan.engine.name))
     work = split_work(model, cluster.accelerator, start.on_host)

@@ -9,6 +9,7 @@ from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Bottleneck, Estimate, Latency, MemoryEstimate, Resource, SpeedEstimate
 from trilemma.estimate.training_verdict import host_need, training_verdict
 from trilemma.hardware.cluster import Cluster
+from trilemma.hardware.number_formats import training_lacks
 from trilemma.hardware.price import price_cautions
 from trilemma.intervals import Interval
 from trilemma.memory.training import TrainingMemory, training_memory
@@ -49,6 +50,7 @@ def estimate_training(
     )  # fmt: skip
     capacity = cluster.accelerator.runtime_total()
     host = host_need(memory, cluster)
+    lacks = training_lacks(plan.recipe.matmul, cluster.accelerator)
     verdict = training_verdict(memory, capacity, host, uncounted=uncounted)
     mixture = any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers)
     chosen = framework or framework_of(plan)
@@ -81,6 +83,7 @@ def estimate_training(
         extras={
             "training_step": _lines(step),
             **({"host_memory": host.document} if host is not None else {}),
+            **({"refused": [lacks]} if lacks is not None else {}),
             **_run(workload, step, low, high, cluster, memory, failures),
         },
     )

@@ -47,6 +47,8 @@ def units(name: str) -> Units | None:
 def computes_in(fmt: Format, card: Card, activation_bits: int | None = None) -> str:
     """The units of ``card`` that multiply weights stored as ``fmt``; see `Format.computes_in`."""
     own = _units().get(fmt.hardware)
+    if (activation_bits or 0) >= 32:
+        return "fp32"
     if own is None or fmt.bits >= 16:
         return EXPANDED
     met = activation_bits or own.activations
@@ -65,10 +67,12 @@ def has_units(card: Card, name: str) -> bool:
 
 
 def stands_for(name: str) -> Iterable[str]:
-    """``name`` and the units whose peak bounds it where a card states none, nearest first."""
+    """``name``, its twin, and the units whose peak bounds it where a card states none, nearest first."""
     while name:
         yield name
         found = _units().get(name)
+        if found is not None and found.twin:
+            yield found.twin
         name = found.wider if found is not None else ""
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trilemma import engines
+from trilemma.estimate.number_formats import as_computed
 from trilemma.estimate.speed import slots
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
@@ -153,6 +154,7 @@ def options_for(choice: Choice, *, context: int, fixed: Fixed) -> ServeOptions:
         context=context,
         kv_dtype=None if choice.kv_dtype == "auto" else choice.kv_dtype,
         quantization=choice.precision.on_load,
+        dtype=fixed.options.dtype or choice.precision.dtype,
         max_seqs=choice.slots or fixed.options.max_seqs,
     )
 
@@ -205,7 +207,8 @@ def started(
         tally.lawful(dead)
         tally.lost(why, dead)
     good = np.asarray(start.stages == "ok")
-    work = model_work(choice.precision.model, cluster.accelerator)
+    served = as_computed(choice.precision.model, question.engine.name, ServeOptions(dtype=choice.precision.dtype))
+    work = model_work(served, cluster.accelerator)
     return Started(
         layout=take(layouts.layout, good),
         replicas=layouts.replicas[good],

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trilemma.engines import traits_of
-from trilemma.errors import InputError
+from trilemma.errors import InputError, UnknownName
 from trilemma.estimate.layouts import violations
+from trilemma.formats import catalogue as formats
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.models.catalogue import hub_id
 from trilemma.models.parameters import weight_bytes
 from trilemma.models.quantized import find_scheme, requantize
-from trilemma.plans import Layout, Plan, ServeOptions
+from trilemma.plans import Layout, Plan, Pool, ServeOptions
 from trilemma.quantities import counted
 from trilemma.question import Question, ServingQuestion
 from trilemma.search.quality import weight_quality
@@ -64,6 +65,8 @@ class Precision:
     on_load: str | None = None
     checkpoint: str = AS_PUBLISHED
     quality: str = "unchanged"
+    #: The engine's word for the format that unquantised weights are loaded in, where it is not the checkpoint's own.
+    dtype: str | None = None
 
     @property
     def served_as(self) -> str:
@@ -80,11 +83,16 @@ class Precision:
         self, *, cluster: Cluster, workload: Serving, plan: Plan, free_bytes: float | None = None
     ) -> ServingQuestion:
         """The question of one plan with weights so stored."""
+        if self.dtype is not None:
+            plan = replace(plan, pools=tuple(self._loaded(pool) for pool in plan.pools))
         scheme, checkpoint = (None, None) if self.checkpoint == AS_PUBLISHED else (self.name, self.checkpoint)
         return Question(
             model=self.model, cluster=cluster, workload=workload, plan=plan, free_bytes=free_bytes,
             served_as=self.served_as, scheme=scheme, checkpoint=checkpoint,
         )  # fmt: skip
+
+    def _loaded(self, pool: Pool) -> Pool:
+        return replace(pool, options=replace(pool.options, dtype=pool.options.dtype or self.dtype))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -255,6 +263,8 @@ def _precision(model: Model, name: str) -> Precision:
         return Precision(name=AS_PUBLISHED, model=model)
     scheme = find_scheme(name)
     own = model.quantization
+    if own is None and not scheme.quantises and scheme.format.name != model.dtype.name and _names_a_format(name):
+        return Precision(name=scheme.name, model=requantize(model, name), dtype=scheme.format.aliases[0])
     if (own is None and not scheme.quantises) or (own is not None and own.weight_format == scheme.format):
         return Precision(name=AS_PUBLISHED, model=model)
     on_load = "fp8" if own is None and scheme.name == "fp8" else None
@@ -263,25 +273,35 @@ def _precision(model: Model, name: str) -> Precision:
         model=requantize(model, name),
         on_load=on_load,
         checkpoint=AS_PUBLISHED if on_load else f"a checkpoint converted to {scheme.name}",
+        dtype=scheme.format.aliases[0] if not scheme.quantises and scheme.format.name != model.dtype.name else None,
         quality=weight_quality(name) if scheme.quantises else "unchanged",
     )
 
 
+def _names_a_format(name: str) -> bool:
+    """Whether ``name`` is that of a number format, and not a word for weights as they are ("none", "16bit")."""
+    try:
+        formats.get(name)
+    except UnknownName:
+        return False
+    return True
+
+
 def _narrower(model: Model, accelerator: Accelerator) -> list[str]:
     """Schemes that store fewer bits than the checkpoint does and that the card runs, widest first."""
-    formats = set(accelerator.hardware_formats)
+    units = set(accelerator.hardware_formats)
     nvidia = (accelerator.compute_capability or 0.0) >= 7.5
     own = model.quantization
     bits = own.weight_format.bits if own is not None and own.weight_format is not None else model.dtype.bits
     names: list[str] = []
     if bits >= 16:
-        names += ["fp8"] if "fp8" in formats else ["w8a8"] if "int8" in formats and nvidia else []
+        names += ["fp8"] if "fp8" in units else ["w8a8"] if "int8" in units and nvidia else []
     if bits >= 8:
-        if "nvfp4" in formats:
+        if "nvfp4" in units:
             names.append("nvfp4")
-        elif "mxfp4" in formats:
+        elif "mxfp4" in units:
             names.append("mxfp4")
-        if not formats & {"nvfp4", "mxfp4"} or bits >= 16:
+        if not units & {"nvfp4", "mxfp4"} or bits >= 16:
             names += ["awq"] if nvidia or accelerator.vendor.lower().startswith("amd") else []
     return names
 

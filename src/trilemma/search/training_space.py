@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
+from trilemma.hardware.number_formats import training_lacks
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans.frameworks import Habits, every
 from trilemma.plans.plan import Layout
@@ -232,6 +233,10 @@ def _families(model: Model, accelerator: Accelerator, workload: TrainingWorkload
     ladder = ladder_of(habits, mixture=_experts(model) > 1) if settled.recompute is None else (settled.recompute,)
     stages = habits.stages if settled.zero is None else (settled.zero,)
     schedules: tuple[Schedule, ...] = (settled.schedule,) if settled.schedule else ("1f1b", "interleaved")
+    for name in settled.recipes:
+        lacks = training_lacks(recipe(name).matmul, accelerator)
+        if lacks is not None:
+            raise InputError(f"--precision {name}: {lacks}")
     for name in settled.recipes or recipes_of(accelerator, habits.recipes, habits.narrow_recipes):
         for zero in stages:
             for schedule in schedules:

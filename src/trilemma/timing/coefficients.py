@@ -63,7 +63,7 @@ class Coefficients:
 
     def matmul_share(self, compute_format: str) -> Any:
         """Share of the dense peak of ``compute_format`` that large matrix products reach."""
-        return next(self.matmul[name] for name in stands_for(compute_format) if name in self.matmul)
+        return next(self.matmul[name] for name in (*stands_for(compute_format), "bf16") if name in self.matmul)
 
     def stream_share(self, bits: float) -> Any:
         """Share of bandwidth at which weights of ``bits`` per element are read."""

@@ -162,7 +162,7 @@ def model_work(model: Model, accelerator: Accelerator) -> ModelWork:
 def _model_work(same_model: ByIdentity, same_accelerator: ByIdentity) -> ModelWork:
     model, accelerator = same_model.value, same_accelerator.value
     assert isinstance(model, Model) and isinstance(accelerator, Accelerator)  # noqa: PT018
-    bits = model.quantization.activation_bits if model.quantization is not None else None
+    bits = activation_bits(model)
     layers = [tensor for tensor in model.of_part("layers") if len(tensor.shape) >= 2]
     head = [tensor for tensor in model.of_part("head") if len(tensor.shape) >= 2]
     if model.tied_embeddings or not head:
@@ -189,6 +189,13 @@ def _model_work(same_model: ByIdentity, same_accelerator: ByIdentity) -> ModelWo
             sorted(f"{stored.name} weights compute in {computed}" for stored, computed in units.met.items())
         ),
     )
+
+
+def activation_bits(model: Model) -> int | None:
+    """Bits of what weights are multiplied with, where the checkpoint says so or the model is held in FP32."""
+    if model.quantization is not None:
+        return model.quantization.activation_bits
+    return 32 if model.dtype.bits >= 32 else None
 
 
 class Units:
