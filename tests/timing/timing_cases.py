@@ -35,7 +35,7 @@ def card(
 
 
 def cluster(accelerator: Accelerator | None = None, *, gpus: int = 8, network: float | None = 50e9) -> Cluster:
-    return Cluster(accelerator=accelerator or card(), gpus=gpus, gpus_per_node=8, node_bytes_per_s=network)
+    return Cluster(accelerator=accelerator or card(), gpus=gpus, gpus_per_node=8, network_bytes_per_s=network)
 
 
 def _layer_tensors(index: int, hidden: int, mixer: SoftmaxAttention, size: int, stored: Format) -> list[Tensor]:
