@@ -198,13 +198,20 @@ def test_a_card_that_nobody_measured_keeps_the_widest_bounds():
 def test_terms_in_use_reach_every_estimate():
     work = model_work(llama_70b(FP8), find("h200-sxm"))
     load = {"concurrency": 8, "isl": 512, "osl": 128, "kv_format": BF16}
+    cards = cluster(find("h200-sxm"), gpus=8)
 
     def tpot() -> float:
-        machine = Machine.serving(cluster(find("h200-sxm"), gpus=8), work=work, engine="vllm")
+        machine = Machine.serving(cards, work=work, engine="vllm")
         return float(serving_speed(work, machine, Layout(tp=8), **load).tpot_s)
 
     before = tpot()
     slower = ({"all": {**shipped().offsets[0]["all"], "kernel": 2.0}}, *shipped().offsets[1:])
-    with using(replace(shipped(), offsets=slower)):
-        assert tpot() > before
+    terms = replace(shipped(), offsets=slower)
+    with using(terms):
+        machine, within = Machine.serving(cards, work=work, engine="vllm"), tpot()
+    assert within > before
     assert tpot() == before
+    assert float(serving_speed(work, machine, Layout(tp=8), **load).tpot_s) == within
+    given = Machine.serving(cards, work=work, engine="vllm", terms=terms)
+    assert given.terms is terms
+    assert float(serving_speed(work, given, Layout(tp=8), **load).tpot_s) == within

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from trilemma.estimate.estimate import OperatorTime, Resource
-from trilemma.timing import Machine, PassTime, ServingSpeed, serving_terms
+from trilemma.timing import Machine, PassTime, ServingSpeed
 from trilemma.timing.host_weights import HOST_LINES
 
 #: A line of a token's time that is a pass of its own, and the draft passes, whose work is not counted.
@@ -45,7 +45,7 @@ def _operators(speed: ServingSpeed, roof: ServingSpeed, machine: Machine) -> Ite
 def source_of(machine: Machine) -> str:
     """Where the seconds come from, in a few words: a profile, runs of this deployment or of others, the datasheet."""
     deployment = f"{machine.engine} {machine.accelerator.id} {machine.precision}"
-    profile = serving_terms.current().profile
+    profile = None if machine.terms is None else machine.terms.profile
     if profile is not None and profile[1] == deployment:
         return f"profile {profile[0]}"
     if not machine.engine or not machine.coefficients.known_card:

@@ -22,7 +22,7 @@ from trilemma.models.architecture import Model
 from trilemma.plans import Plan
 from trilemma.quantities import Numbers, counted, show_count
 from trilemma.question import ServingQuestion
-from trilemma.timing import Machine, ServingSpeed, concurrency_for_rate, model_work, serving_speed, serving_terms
+from trilemma.timing import Machine, ServingSpeed, concurrency_for_rate, model_work, serving_speed
 from trilemma.timing.host_weights import split_work
 from trilemma.timing.intervals import profile_spread, speed_spread
 from trilemma.timing.mixed_cards import work_of_cards
@@ -220,7 +220,7 @@ def speculation_of(plan: Plan) -> tuple[Speculation | None, tuple[Caution, ...]]
 
 def source_cautions(machine: Machine) -> tuple[Caution, ...]:
     """Where the speed comes from: a profile, runs of this deployment, of deployments like it, or the datasheet."""
-    profile = serving_terms.current().profile
+    profile = None if machine.terms is None else machine.terms.profile
     if profile is not None:
         name, key = profile
         if key == f"{machine.engine} {machine.accelerator.id} {machine.precision}":

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from trilemma.timing.forward_pass import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.roofline import peak_flops
-from trilemma.timing.serving_terms import current
 
 
 def speed_explanation(work: ModelWork, machine: Machine) -> tuple[str, ...]:
@@ -44,9 +43,9 @@ def _sentences(work: ModelWork, machine: Machine) -> Iterator[str]:
         f" {shares.request_s * 1e3:.3g} ms a request"
     )
     yield f"shares from {shares.source}"
-    if machine.engine:
+    if machine.terms is not None:
         known = "this deployment" if machine.measured else "deployments like it"
         yield (
             f"each of these numbers is multiplied by terms fitted to runs of {known} ({machine.engine}, {machine.precision});"
-            f" runs from {current().source}"
+            f" runs from {machine.terms.source}"
         )

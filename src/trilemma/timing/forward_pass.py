@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from trilemma.timing.collectives import Wires, all_gather_s, all_reduce_s, point
 from trilemma.timing.host_weights import HOST_LINES, HostRates, decode_on_host, prefill_on_host
 from trilemma.timing.operators import ExpertProducts, ModelWork, Products
 from trilemma.timing.roofline import is_compute_bound, operator_time_s, peak_flops
-from trilemma.timing.serving_terms import current, precision_of
+from trilemma.timing.serving_terms import ServingTerms, current, precision_of
 
 #: Lines of a pass in the order in which they are shown.
 PASS_LINES = (
@@ -75,8 +75,8 @@ class PassTime:
 class Machine:
     """A cluster as timing sees it: datasheet figures and the coefficients of its kind of card.
 
-    ``engine`` and ``precision`` name whose serving terms were put in ("": none were), ``measured`` says whether runs of this
-    very deployment are among what they were fitted to. ``ideal``: everything runs at its datasheet figure.
+    ``terms`` are the serving terms that were put in (None: none were), ``engine`` and ``precision`` name whose, ``measured`` says
+    whether runs of this very deployment are among what they were fitted to. ``ideal``: everything runs at its datasheet figure.
     """
 
     accelerator: Accelerator
@@ -87,6 +87,7 @@ class Machine:
     precision: str = ""
     measured: bool = False
     ideal: bool = False
+    terms: ServingTerms | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, cluster: Cluster) -> Machine:
@@ -99,13 +100,13 @@ class Machine:
         )
 
     @classmethod
-    def serving(cls, cluster: Cluster, *, work: ModelWork, engine: str) -> Machine:
-        """`of`, with the coefficients scaled by the terms fitted to runs of ``engine`` on such cards."""
-        plain, terms, precision = cls.of(cluster), current(), precision_of(work)
+    def serving(cls, cluster: Cluster, *, work: ModelWork, engine: str, terms: ServingTerms | None = None) -> Machine:
+        """`of`, with the coefficients scaled by ``terms`` (those in use, where none are given) of ``engine`` on such cards."""
+        plain, terms, precision = cls.of(cluster), terms or current(), precision_of(work)
         factors = terms.factors(engine, cluster.accelerator, precision)
         fitted = plain.with_coefficients(scaled(plain.coefficients, factors))
         measured = terms.measured(engine, cluster.accelerator, precision)
-        return replace(fitted, engine=engine, precision=precision, measured=measured)
+        return replace(fitted, engine=engine, precision=precision, measured=measured, terms=terms)
 
     def with_coefficients(self, coefficients: Coefficients) -> Machine:
         """The same cards and wires under other coefficients."""

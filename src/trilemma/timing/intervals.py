@@ -9,7 +9,7 @@ from trilemma.plans import Layout
 from trilemma.timing.coefficients import spec_sheet
 from trilemma.timing.forward_pass import Machine
 from trilemma.timing.operators import ModelWork
-from trilemma.timing.serving_terms import current, served_as
+from trilemma.timing.serving_terms import served_as
 
 
 def speed_spread(machine: Machine, model: Model) -> Mapping[str, tuple[float, float]]:
@@ -39,7 +39,9 @@ def profile_spread(
 
     Factors without a unit, numbers. Source: the profile's own residuals (`trilemma.measured`).
     """
-    terms = current()
+    terms = machine.terms
+    if terms is None:
+        return spread
     own, deployment = terms.own, f"{machine.engine} {machine.accelerator.id} {machine.precision}"
     if own is None or terms.profile is None or terms.profile[1] != deployment:
         return spread
@@ -66,9 +68,11 @@ def pools_spread(machine: Machine, model: Model) -> Mapping[str, tuple[float, fl
 
 
 def _fitted(machine: Machine, family: str) -> dict[str, tuple[float, float]]:
-    found = {}
+    found: dict[str, tuple[float, float]] = {}
+    if machine.terms is None:
+        return found
     for figure in ("ttft", "tpot"):
-        spread = current().spread(
+        spread = machine.terms.spread(
             figure, family=family, engine=machine.engine, precision=machine.precision, measured=machine.measured
         )
         if spread is not None:

@@ -223,8 +223,7 @@ def test_calibrate_serving_table_writes_terms_that_fit_the_table(tmp_path: Path,
     assert main(words) == 0
     terms = serving_terms.from_document(json.loads(output.read_text()))
     assert terms.source == "a test"
-    with serving_terms.using(terms):
-        judgements, _ = judge(read_table(table).rows)
+    judgements, _ = judge(read_table(table).rows, terms=terms)
     errors = [abs(one.comparisons[0].predicted / one.comparisons[0].measured - 1) for one in judgements]
     assert np.median(errors) < 0.05
     capsys.readouterr()

@@ -41,11 +41,13 @@ def judge(
     *,
     models_dir: str | Path | None = None,
     holdout: Sequence[str] = (),
+    terms: ServingTerms | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[list[Judgement], dict[str, Any]]:
     """Judge every row; the second value is the ``holdout`` part of the document. A row never ends the run.
 
-    With ``holdout`` every row is judged by terms refitted without the rows that share its values in these columns.
+    Rows are judged by ``terms``, those in use where none are given; with ``holdout`` by terms refitted without the rows that
+    share its values in these columns.
     """
     place = None if models_dir is None else str(models_dir)
     questions: list[SpeedQuestion | str] = []
@@ -55,7 +57,7 @@ def judge(
         except (UnusableRow, InputError) as error:
             questions.append(with_flags(error))
     benches = benches_of(questions)
-    terms = serving_terms.current()
+    terms = terms or serving_terms.current()
     if holdout and benches:
         groups = [_group(row, question, holdout) for row, question in zip(rows, questions, strict=True)]
         predicted = without(benches, groups, progress=progress)
