@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from trilemma.columns import column
 from trilemma.engines.base import Stage
 from trilemma.errors import Caution
 from trilemma.intervals import Interval
@@ -65,7 +66,7 @@ class CacheEstimate:
 class Latency:
     """A figure of speed: ``interval.value`` is the mean; p50 and p99 where the load makes them differ."""
 
-    interval: Interval
+    interval: Interval = field(metadata=column(inline=True))
     p50: float | None = None
     p99: float | None = None
 
@@ -83,11 +84,11 @@ class OperatorTime:
     name: str
     seconds: float
     share: float
-    bound_by: Resource
-    source: str
-    roof_s: float | None = None
+    roof_s: float | None = field(default=None, metadata=column(then="fraction_of_roof"))
     flops: float | None = None
     bytes: float | None = None
+    bound_by: Resource
+    source: str
     computed_in: str | None = None
 
     @property
@@ -105,12 +106,12 @@ class SpeedEstimate:
     ``itl_s`` is the gap between two tokens (same mean as ``tpot_s``), ``request_s`` the time from sending to the last token.
     """
 
-    ttft_s: Latency | None = None
-    tpot_s: Latency | None = None
-    step_s: Latency | None = None
-    itl_s: Latency | None = None
-    request_s: Latency | None = None
+    ttft_s: Latency | None = field(default=None, metadata=column("ttft_ms", scale=1e3))
+    tpot_s: Latency | None = field(default=None, metadata=column("tpot_ms", scale=1e3))
     output_tokens_per_s: Interval | None = None
+    step_s: Latency | None = None
+    itl_s: Latency | None = field(default=None, metadata=column("itl_ms", scale=1e3))
+    request_s: Latency | None = field(default=None, metadata=column("request_ms", scale=1e3))
     tokens_per_s_per_gpu: Interval | None = None
     mfu: Interval | None = None
     hfu: Interval | None = None
@@ -136,7 +137,7 @@ class Remedy:
     flags: str
     effect: str
     quality: str = "unchanged"
-    cost_rank: float = 0.0
+    cost_rank: float = field(default=0.0, metadata=column(hidden=True))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)

@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import json
 import types
+from collections.abc import Mapping
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from trilemma.columns import columns_of
 from trilemma.data.digest import DATA
+from trilemma.errors import Caution
+from trilemma.estimate.estimate import Bottleneck, Remedy, SpeedEstimate
 from trilemma.precision.documents import GateDocument, LabDocument, WatchDocument
+from trilemma.search.training_questions import Gain, WaterfallStep
 
 
 class Made(TypedDict):
@@ -60,57 +66,6 @@ class CacheDocument(TypedDict):
     max_concurrency: float
 
 
-class FigureDocument(TypedDict):
-    value: float
-    low: float
-    high: float
-    p50: NotRequired[float]
-    p99: NotRequired[float]
-
-
-class SpeedLine(TypedDict):
-    name: str
-    seconds: float
-
-
-class OperatorDocument(TypedDict):
-    """One line of the time per output token, on the busiest GPU; the lines sum to ``tpot_ms``."""
-
-    name: str
-    seconds: float
-    share: float
-    bound_by: Literal["compute", "memory_bandwidth", "interconnect", "capacity", "host"]
-    source: str
-    roof_s: NotRequired[float]
-    fraction_of_roof: NotRequired[float]
-    flops: NotRequired[float]
-    bytes: NotRequired[float]
-    computed_in: NotRequired[str]
-
-
-class SpeedDocument(TypedDict):
-    ttft_ms: NotRequired[FigureDocument]
-    tpot_ms: NotRequired[FigureDocument]
-    output_tokens_per_s: NotRequired[FigureDocument]
-    step_s: NotRequired[FigureDocument]
-    itl_ms: NotRequired[FigureDocument]
-    request_ms: NotRequired[FigureDocument]
-    tokens_per_s_per_gpu: NotRequired[FigureDocument]
-    mfu: NotRequired[FigureDocument]
-    hfu: NotRequired[FigureDocument]
-    comm_fraction: NotRequired[FigureDocument]
-    bubble_fraction: NotRequired[FigureDocument]
-    batch: NotRequired[float]
-    lines: NotRequired[list[SpeedLine]]
-    operators: NotRequired[list[OperatorDocument]]
-    ttft_lines: NotRequired[list[SpeedLine]]
-
-
-class BottleneckDocument(TypedDict):
-    resource: Literal["compute", "memory_bandwidth", "interconnect", "capacity", "host"]
-    detail: str
-
-
 class CostDocument(TypedDict):
     usd_per_hour: float
     usd_per_hour_low: float
@@ -123,18 +78,6 @@ class CostDocument(TypedDict):
 class PowerDocument(TypedDict):
     watts: float
     joules_per_token: NotRequired[float]
-
-
-class RemedyDocument(TypedDict):
-    change: str
-    flags: str
-    effect: str
-    quality: str
-
-
-class CautionDocument(TypedDict):
-    code: str
-    message: str
 
 
 class ComparisonDocument(TypedDict):
@@ -179,12 +122,12 @@ class EstimateDocument(TypedDict):
     refused: NotRequired[list[str]]
     memory: MemoryDocument
     kv_cache: NotRequired[CacheDocument]
-    speed: NotRequired[SpeedDocument]
-    bottleneck: NotRequired[BottleneckDocument]
+    speed: NotRequired[SpeedEstimate]
+    bottleneck: NotRequired[Bottleneck]
     cost: NotRequired[CostDocument]
     power: NotRequired[PowerDocument]
     ranks: NotRequired[list[dict[str, Any]]]
-    remedies: NotRequired[list[RemedyDocument]]
+    remedies: NotRequired[list[Remedy]]
     command: NotRequired[str]
     commands: NotRequired[list[PoolCommand]]
     targets: NotRequired[list[TargetDocument]]
@@ -193,25 +136,12 @@ class EstimateDocument(TypedDict):
     training_step: NotRequired[dict[str, Any]]
     host_memory: NotRequired[dict[str, Any]]
     training_run: NotRequired[dict[str, Any]]
-    warnings: list[CautionDocument]
+    warnings: list[Caution]
 
 
 class Rejected(TypedDict):
     why: str
     count: int
-
-
-class GainDocument(TypedDict):
-    resource: str
-    step_s: float
-    gain: float
-
-
-class WaterfallDocument(TypedDict):
-    change: str
-    step_s: float
-    device_bytes: int
-    fits: bool
 
 
 class PlansDocument(TypedDict):
@@ -223,15 +153,19 @@ class PlansDocument(TypedDict):
     fitting: int
     seconds: float
     rejected: list[Rejected]
-    sensitivity: NotRequired[list[GainDocument]]
-    waterfall: NotRequired[list[WaterfallDocument]]
+    sensitivity: NotRequired[list[Gain]]
+    waterfall: NotRequired[list[WaterfallStep]]
     least_gpus: NotRequired[dict[str, Any]]
     cheapest: NotRequired[dict[str, Any]]
     techniques: NotRequired[list[dict[str, Any]]]
     nearest: NotRequired[dict[str, Any]]
 
 
-#: Schema file → the type it is made from.
+class _Line(TypedDict):
+    name: str
+    seconds: float
+
+
 class SkippedRow(TypedDict):
     id: str
     why: str
@@ -280,6 +214,7 @@ class ValidationDocument(TypedDict):
     required: NotRequired[list[BarDocument]]
 
 
+#: Schema file → the type it is made from.
 DOCUMENTS: dict[str, Any] = {
     "estimate": EstimateDocument,
     "plans": PlansDocument,
@@ -305,10 +240,14 @@ def _schema(kind: Any) -> dict[str, Any]:
             "properties": {key: _schema(_required(hint)) for key, hint in hints.items()},
             "required": [key for key, hint in hints.items() if get_origin(hint) is not NotRequired],
         }
+    if is_dataclass(kind):
+        return _columns(kind)
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:
         return {"enum": list(arguments)}
-    if origin is list:
+    if origin is Mapping:  # name → seconds
+        return _schema(list[_Line])
+    if origin in (list, tuple):
         return {"type": "array", "items": _schema(arguments[0])}
     if origin is dict:
         return {"type": "object"}
@@ -319,6 +258,27 @@ def _schema(kind: Any) -> dict[str, Any]:
     if kind is type(None):
         return {"type": "null"}
     return {"type": {str: "string", int: "integer", float: "number", bool: "boolean"}[kind]}
+
+
+def _columns(kind: Any) -> dict[str, Any]:
+    """The schema of what `trilemma.columns.document_of` makes of a dataclass."""
+    hints, required = get_type_hints(kind), []
+    properties: dict[str, Any] = {}
+    for name, told in columns_of(kind):
+        hint = hints[name] if name in hints else get_type_hints(getattr(kind, name).fget)["return"]
+        stated = [one for one in get_args(hint) if one is not type(None)]
+        optional = type(None) in get_args(hint)
+        one = stated[0] if optional and len(stated) == 1 else hint
+        if told["inline"]:
+            inner = _columns(one)
+            properties |= inner["properties"]
+            required += inner["required"]
+            continue
+        key = told["key"] or name
+        many = get_origin(one) in (tuple, Mapping)
+        properties[key] = {"type": "integer"} if told["whole"] else _schema(one)
+        required += [] if optional or many else [key]
+    return {"type": "object", "properties": properties, "required": required}
 
 
 def _required(hint: Any) -> Any:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trilemma.estimate.estimate import Estimate, Latency, MemoryEstimate, OperatorTime, SpeedEstimate
-from trilemma.intervals import Interval
+from trilemma.columns import document_of, rounded
+from trilemma.estimate.estimate import Estimate, MemoryEstimate
 from trilemma.memory.ledger import Line
 
 if TYPE_CHECKING:
@@ -31,23 +31,17 @@ def estimate_document(estimate: Estimate, *, explain: bool = False) -> dict[str,
             "inputs": estimate.inputs,
             "made_by": made_by(),
             "fits": estimate.fits,
-            "verdict": {"stage": estimate.verdict.stage, "probability": _rounded(estimate.verdict.probability)},
+            "verdict": {"stage": estimate.verdict.stage, "probability": rounded(estimate.verdict.probability)},
             "reason": estimate.verdict.reason,
             "memory": _memory(estimate.memory, explain),
             "kv_cache": _cache(estimate),
-            "speed": _speed(estimate.speed) if estimate.speed else None,
-            "bottleneck": {"resource": estimate.bottleneck.resource, "detail": estimate.bottleneck.detail}
-            if estimate.bottleneck
-            else None,
+            "speed": document_of(estimate.speed) if estimate.speed else None,
+            "bottleneck": document_of(estimate.bottleneck) if estimate.bottleneck else None,
             "cost": _cost(estimate),
             "power": _without_absent({"watts": estimate.watts, "joules_per_token": estimate.joules_per_token}) or None,
             "ranks": list(estimate.ranks) or None,
-            "remedies": [
-                {"change": r.change, "flags": r.flags, "effect": r.effect, "quality": r.quality}
-                for r in estimate.remedies
-            ]
-            or None,
-            "warnings": [{"code": c.code, "message": c.message} for c in estimate.warnings],
+            "remedies": [document_of(one) for one in estimate.remedies] or None,
+            "warnings": [document_of(one) for one in estimate.warnings],
             **estimate.extras,
         }
     )
@@ -109,7 +103,7 @@ def serving_plans_document(result: SearchResult, *, nearest: Estimate | None, ex
 
 def _dollars(estimate: Estimate) -> dict[str, float]:
     token = estimate.usd_per_million_tokens
-    return {} if token is None else {"usd_per_million_tokens": _rounded(token.value)}
+    return {} if token is None else {"usd_per_million_tokens": rounded(token.value)}
 
 
 def made_by() -> dict[str, str]:
@@ -156,8 +150,8 @@ def _cache(estimate: Estimate) -> dict[str, Any] | None:
     if cache is None:
         return None
     return {
-        "bytes_per_token": _rounded(cache.bytes_per_token),
-        "bytes_per_token_per_gpu": _rounded(cache.bytes_per_token_per_gpu),
+        "bytes_per_token": rounded(cache.bytes_per_token),
+        "bytes_per_token_per_gpu": rounded(cache.bytes_per_token_per_gpu),
         "available_bytes_per_gpu": int(cache.available_bytes_per_gpu.value),
         "available_low_bytes_per_gpu": int(cache.available_bytes_per_gpu.low),
         "available_high_bytes_per_gpu": int(cache.available_bytes_per_gpu.high),
@@ -166,51 +160,7 @@ def _cache(estimate: Estimate) -> dict[str, Any] | None:
         "tokens_high": int(cache.tokens.high),
         "blocks": int(cache.blocks),
         "max_context": int(cache.max_context),
-        "max_concurrency": _rounded(cache.max_concurrency),
-    }
-
-
-def _speed(speed: SpeedEstimate) -> dict[str, Any]:
-    return _without_absent(
-        {
-            "ttft_ms": _latency(speed.ttft_s, 1e3),
-            "tpot_ms": _latency(speed.tpot_s, 1e3),
-            "output_tokens_per_s": _interval(speed.output_tokens_per_s),
-            "step_s": _latency(speed.step_s, 1.0),
-            "itl_ms": _latency(speed.itl_s, 1e3),
-            "request_ms": _latency(speed.request_s, 1e3),
-            "tokens_per_s_per_gpu": _interval(speed.tokens_per_s_per_gpu),
-            "mfu": _interval(speed.mfu),
-            "hfu": _interval(speed.hfu),
-            "comm_fraction": _interval(speed.comm_fraction),
-            "bubble_fraction": _interval(speed.bubble_fraction),
-            "batch": None if speed.batch is None else _rounded(speed.batch),
-            "lines": _seconds(speed.lines),
-            "operators": [_operator(line) for line in speed.operators] or None,
-            "ttft_lines": _seconds(speed.ttft_lines),
-        }
-    )
-
-
-def _seconds(lines: Mapping[str, float]) -> list[dict[str, Any]] | None:
-    return [{"name": name, "seconds": _rounded(seconds)} for name, seconds in lines.items()] or None
-
-
-def _operator(line: OperatorTime) -> dict[str, Any]:
-    figures = {
-        "seconds": line.seconds,
-        "share": line.share,
-        "roof_s": line.roof_s,
-        "fraction_of_roof": line.fraction_of_roof,
-        "flops": line.flops,
-        "bytes": line.bytes,
-    }
-    return {
-        "name": line.name,
-        **{name: _rounded(value) for name, value in figures.items() if value is not None},
-        "bound_by": line.bound_by,
-        "source": line.source,
-        **({"computed_in": line.computed_in} if line.computed_in is not None else {}),
+        "max_concurrency": rounded(cache.max_concurrency),
     }
 
 
@@ -218,45 +168,17 @@ def _cost(estimate: Estimate) -> dict[str, Any] | None:
     if estimate.usd_per_hour is None:
         return None
     cost = {
-        "usd_per_hour": _rounded(estimate.usd_per_hour.value),
-        "usd_per_hour_low": _rounded(estimate.usd_per_hour.low),
-        "usd_per_hour_high": _rounded(estimate.usd_per_hour.high),
+        "usd_per_hour": rounded(estimate.usd_per_hour.value),
+        "usd_per_hour_low": rounded(estimate.usd_per_hour.low),
+        "usd_per_hour_high": rounded(estimate.usd_per_hour.high),
     }
     if estimate.usd_per_million_tokens is not None:
         cost |= {
-            "usd_per_million_tokens": _rounded(estimate.usd_per_million_tokens.value),
-            "usd_per_million_tokens_low": _rounded(estimate.usd_per_million_tokens.low),
-            "usd_per_million_tokens_high": _rounded(estimate.usd_per_million_tokens.high),
+            "usd_per_million_tokens": rounded(estimate.usd_per_million_tokens.value),
+            "usd_per_million_tokens_low": rounded(estimate.usd_per_million_tokens.low),
+            "usd_per_million_tokens_high": rounded(estimate.usd_per_million_tokens.high),
         }
     return cost
-
-
-def _interval(interval: Interval | None, factor: float = 1.0) -> dict[str, float] | None:
-    if interval is None:
-        return None
-    return {
-        "value": _rounded(interval.value * factor),
-        "low": _rounded(interval.low * factor),
-        "high": _rounded(interval.high * factor),
-    }
-
-
-def _latency(latency: Latency | None, factor: float) -> dict[str, float] | None:
-    if latency is None:
-        return None
-    figures = _interval(latency.interval, factor) or {}
-    for name, value in (("p50", latency.p50), ("p99", latency.p99)):
-        if value is not None:
-            figures[name] = _rounded(value * factor)
-    return figures
-
-
-def _rounded(value: float, digits: int = 6) -> float:
-    """``value`` to six significant digits: more would claim a precision that no estimate has."""
-    value = float(value)
-    if value == 0 or not math.isfinite(value):
-        return value
-    return round(value, digits - 1 - math.floor(math.log10(abs(value))))
 
 
 def _without_absent(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from trilemma.columns import column
 from trilemma.errors import InputError
 from trilemma.estimate.training_price import priced
 from trilemma.hardware.accelerator import Figure
@@ -53,7 +54,7 @@ class WaterfallStep:
 
     change: str
     step_s: float
-    device_bytes: float
+    device_bytes: float = field(metadata=column(whole=True))
     fits: bool
 
 

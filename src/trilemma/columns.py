@@ -1,0 +1,77 @@
+"""Columns of documents from the dataclasses that hold the figures: one walk makes the document, another its JSON Schema.
+
+A field is a column of its own name unless `column` says otherwise; None is absent, and so is an empty tuple or mapping.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+_COLUMN = "column"
+
+
+def column(
+    key: str = "",
+    *,
+    scale: float = 1.0,
+    hidden: bool = False,
+    inline: bool = False,
+    whole: bool = False,
+    then: str = "",
+) -> dict[str, Any]:
+    """Metadata of a field: its ``key`` in documents, the ``scale`` of its unit there; ``hidden`` from documents, ``inline``
+    with the fields of what it holds, or a ``whole`` number. ``then`` names a property that follows it."""
+    return {_COLUMN: {"key": key, "scale": scale, "hidden": hidden, "inline": inline, "whole": whole, "then": then}}
+
+
+_PLAIN = column()[_COLUMN]
+
+
+def columns_of(kind: Any) -> list[tuple[str, Mapping[str, Any]]]:
+    """(name, how it is told) of every column of a dataclass, in the order of the document."""
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    for one in fields(kind):
+        told = one.metadata.get(_COLUMN, _PLAIN)
+        if told["hidden"]:
+            continue
+        found.append((one.name, told))
+        if told["then"]:
+            found.append((told["then"], _PLAIN))
+    return found
+
+
+def document_of(value: Any, *, scale: float = 1.0) -> dict[str, Any]:
+    """A dataclass as plain data; numbers of figures to six significant digits."""
+    document: dict[str, Any] = {}
+    for name, told in columns_of(value):
+        found = getattr(value, name)
+        if found is None or (isinstance(found, tuple | Mapping) and not found):
+            continue
+        if told["inline"]:
+            document |= document_of(found, scale=scale)
+            continue
+        document[told["key"] or name] = int(found) if told["whole"] else _told(found, scale * told["scale"])
+    return document
+
+
+def rounded(value: float, digits: int = 6) -> float:
+    """``value`` to six significant digits: more would claim a precision that no estimate has."""
+    value = float(value)
+    if value == 0 or not math.isfinite(value):
+        return value
+    return round(value, digits - 1 - math.floor(math.log10(abs(value))))
+
+
+def _told(value: Any, scale: float) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return document_of(value, scale=scale)
+    if isinstance(value, Mapping):
+        return [{"name": name, "seconds": rounded(seconds)} for name, seconds in value.items()]
+    if isinstance(value, tuple):
+        return [_told(one, scale) for one in value]
+    if isinstance(value, str | bool):
+        return value
+    return rounded(value * scale)
