@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from operator import attrgetter
 from typing import Any
 
 _COLUMN = "column"
@@ -20,40 +21,57 @@ def column(
     hidden: bool = False,
     inline: bool = False,
     whole: bool = False,
+    spread: bool = False,
+    explained: bool = False,
     then: str = "",
 ) -> dict[str, Any]:
     """Metadata of a field: its ``key`` in documents, the ``scale`` of its unit there; ``hidden`` from documents, ``inline``
-    with the fields of what it holds, or a ``whole`` number. ``then`` names a property that follows it."""
-    return {_COLUMN: {"key": key, "scale": scale, "hidden": hidden, "inline": inline, "whole": whole, "then": then}}
+    with the fields of what it holds, or a ``whole`` number. An interval that is ``spread`` is three columns, whose words for
+    low and high take the place of ``{}`` in ``key``. ``explained`` fields, told as they are, are of explanations alone.
+    ``then`` names a property that follows it, a whole number likewise."""
+    return {
+        _COLUMN: {
+            "key": key, "scale": scale, "hidden": hidden, "inline": inline, "whole": whole, "spread": spread,
+            "explained": explained, "then": then,
+        }
+    }  # fmt: skip
 
 
 _PLAIN = column()[_COLUMN]
 
 
 def columns_of(kind: Any) -> list[tuple[str, Mapping[str, Any]]]:
-    """(name, how it is told) of every column of a dataclass, in the order of the document."""
+    """(attribute, how it is told) of every column of a dataclass, in the order of the document."""
     found: list[tuple[str, Mapping[str, Any]]] = []
     for one in fields(kind):
         told = one.metadata.get(_COLUMN, _PLAIN)
         if told["hidden"]:
             continue
-        found.append((one.name, told))
-        if told["then"]:
-            found.append((told["then"], _PLAIN))
+        follows = [(told["then"], {**_PLAIN, "whole": told["whole"]})] if told["then"] else []
+        if not told["spread"]:
+            found += [(one.name, told), *follows]
+            continue
+        middle, *ends = (
+            (f"{one.name}.{end}", {**told, "key": told["key"].format("" if end == "value" else f"_{end}")})
+            for end in ("value", "low", "high")
+        )
+        found += [middle, *follows, *ends]
     return found
 
 
-def document_of(value: Any, *, scale: float = 1.0) -> dict[str, Any]:
-    """A dataclass as plain data; numbers of figures to six significant digits."""
+def document_of(value: Any, *, scale: float = 1.0, explain: bool = False) -> dict[str, Any]:
+    """A dataclass as plain data, numbers of figures to six significant digits; ``explain`` adds what is explained."""
     document: dict[str, Any] = {}
     for name, told in columns_of(value):
-        found = getattr(value, name)
-        if found is None or (isinstance(found, tuple | Mapping) and not found):
+        found, key = attrgetter(name)(value), told["key"] or name
+        if told["explained"]:
+            document |= {key: dict(found) if isinstance(found, Mapping) else found} if explain else {}
+        elif found is None or (isinstance(found, tuple | Mapping) and not found):
             continue
-        if told["inline"]:
-            document |= document_of(found, scale=scale)
-            continue
-        document[told["key"] or name] = int(found) if told["whole"] else _told(found, scale * told["scale"])
+        elif told["inline"]:
+            document |= document_of(found, scale=scale, explain=explain)
+        else:
+            document[key] = int(found) if told["whole"] else _told(found, scale * told["scale"], explain)
     return document
 
 
@@ -65,13 +83,13 @@ def rounded(value: float, digits: int = 6) -> float:
     return round(value, digits - 1 - math.floor(math.log10(abs(value))))
 
 
-def _told(value: Any, scale: float) -> Any:
+def _told(value: Any, scale: float, explain: bool) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return document_of(value, scale=scale)
+        return document_of(value, scale=scale, explain=explain)
     if isinstance(value, Mapping):
         return [{"name": name, "seconds": rounded(seconds)} for name, seconds in value.items()]
     if isinstance(value, tuple):
-        return [_told(one, scale) for one in value]
-    if isinstance(value, str | bool):
+        return [_told(one, scale, explain) for one in value]
+    if isinstance(value, str | int):
         return value
     return rounded(value * scale)

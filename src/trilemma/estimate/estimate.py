@@ -37,8 +37,8 @@ class MemoryEstimate:
 
     capacity_bytes: int
     usable_bytes: int
-    total: Interval
-    ledger: Ledger
+    total: Interval = field(metadata=column("total{}_bytes", spread=True, whole=True, then="headroom_bytes"))
+    ledger: Ledger = field(metadata=column(inline=True))
 
     @property
     def headroom_bytes(self) -> float:
@@ -55,8 +55,8 @@ class CacheEstimate:
 
     bytes_per_token: float
     bytes_per_token_per_gpu: float
-    available_bytes_per_gpu: Interval
-    tokens: Interval
+    available_bytes_per_gpu: Interval = field(metadata=column("available{}_bytes_per_gpu", spread=True, whole=True))
+    tokens: Interval = field(metadata=column("tokens{}", spread=True, whole=True))
     blocks: int
     max_context: int
     max_concurrency: float

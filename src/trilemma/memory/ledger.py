@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from trilemma.columns import column
 from trilemma.errors import TrilemmaError
 from trilemma.quantities import Numbers
 
@@ -31,13 +32,13 @@ class Line:
     """
 
     name: str
-    bytes: Numbers
-    low: Numbers
-    high: Numbers
+    bytes: Numbers = field(metadata=column(whole=True))
+    low: Numbers = field(metadata=column("low_bytes", whole=True))
+    high: Numbers = field(metadata=column("high_bytes", whole=True))
     budget: Budget = "inside"
     formula: str = ""
-    inputs: Mapping[str, Any] = field(default_factory=dict)
-    source: str = ""
+    inputs: Mapping[str, Any] = field(default_factory=dict, metadata=column(explained=True))
+    source: str = field(default="", metadata=column(explained=True))
 
     def __post_init__(self) -> None:
         if self.name not in MEMORY_LINES:
@@ -48,7 +49,7 @@ class Line:
 class Ledger:
     """Lines in their fixed order; every figure is bytes per GPU of the worst rank."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[Line, ...] = field(metadata=column("items"))
 
     def __post_init__(self) -> None:
         order = [MEMORY_LINES.index(line.name) for line in self.lines]

@@ -16,7 +16,7 @@ from typing import Any, Literal, NotRequired, TypedDict, Union, get_args, get_or
 from trilemma.columns import columns_of
 from trilemma.data.digest import DATA
 from trilemma.errors import Caution
-from trilemma.estimate.estimate import Bottleneck, Remedy, SpeedEstimate
+from trilemma.estimate.estimate import Bottleneck, CacheEstimate, MemoryEstimate, Remedy, SpeedEstimate
 from trilemma.precision.documents import GateDocument, LabDocument, WatchDocument
 from trilemma.search.training_questions import Gain, WaterfallStep
 
@@ -29,41 +29,6 @@ class Made(TypedDict):
 class VerdictDocument(TypedDict):
     stage: Literal["ok", "oom_load", "oom_profile", "kv_too_small", "oom_capture", "oom_runtime"]
     probability: float
-
-
-class Item(TypedDict):
-    name: str
-    bytes: int
-    low_bytes: int
-    high_bytes: int
-    budget: Literal["inside", "outside"]
-    formula: str
-    inputs: NotRequired[dict[str, Any]]
-    source: NotRequired[str]
-
-
-class MemoryDocument(TypedDict):
-    capacity_bytes: int
-    usable_bytes: int
-    total_bytes: int
-    headroom_bytes: int
-    total_low_bytes: int
-    total_high_bytes: int
-    items: list[Item]
-
-
-class CacheDocument(TypedDict):
-    bytes_per_token: float
-    bytes_per_token_per_gpu: float
-    available_bytes_per_gpu: int
-    available_low_bytes_per_gpu: int
-    available_high_bytes_per_gpu: int
-    tokens: int
-    tokens_low: int
-    tokens_high: int
-    blocks: int
-    max_context: int
-    max_concurrency: float
 
 
 class CostDocument(TypedDict):
@@ -120,8 +85,8 @@ class EstimateDocument(TypedDict):
     verdict: VerdictDocument
     reason: str
     refused: NotRequired[list[str]]
-    memory: MemoryDocument
-    kv_cache: NotRequired[CacheDocument]
+    memory: MemoryEstimate
+    kv_cache: NotRequired[CacheEstimate]
     speed: NotRequired[SpeedEstimate]
     bottleneck: NotRequired[Bottleneck]
     cost: NotRequired[CostDocument]
@@ -249,7 +214,7 @@ def _schema(kind: Any) -> dict[str, Any]:
         return _schema(list[_Line])
     if origin in (list, tuple):
         return {"type": "array", "items": _schema(arguments[0])}
-    if origin is dict:
+    if origin is dict or kind is dict:
         return {"type": "object"}
     if origin in (Union, types.UnionType):
         return {"anyOf": [_schema(one) for one in arguments]}
@@ -265,7 +230,8 @@ def _columns(kind: Any) -> dict[str, Any]:
     hints, required = get_type_hints(kind), []
     properties: dict[str, Any] = {}
     for name, told in columns_of(kind):
-        hint = hints[name] if name in hints else get_type_hints(getattr(kind, name).fget)["return"]
+        name, _, end = name.partition(".")
+        hint = float if end else hints[name] if name in hints else get_type_hints(getattr(kind, name).fget)["return"]
         stated = [one for one in get_args(hint) if one is not type(None)]
         optional = type(None) in get_args(hint)
         one = stated[0] if optional and len(stated) == 1 else hint
@@ -275,9 +241,9 @@ def _columns(kind: Any) -> dict[str, Any]:
             required += inner["required"]
             continue
         key = told["key"] or name
-        many = get_origin(one) in (tuple, Mapping)
-        properties[key] = {"type": "integer"} if told["whole"] else _schema(one)
-        required += [] if optional or many else [key]
+        many = get_origin(one) is Mapping or (get_origin(one) is tuple and told["key"] != "items")
+        properties[key] = {"type": "integer"} if told["whole"] else _schema(dict if told["explained"] and many else one)
+        required += [] if optional or many or told["explained"] else [key]
     return {"type": "object", "properties": properties, "required": required}
 
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trilemma.columns import document_of, rounded
-from trilemma.estimate.estimate import Estimate, MemoryEstimate
-from trilemma.memory.ledger import Line
+from trilemma.estimate.estimate import Estimate
 
 if TYPE_CHECKING:
     from trilemma.search.result import SearchResult
@@ -33,8 +32,8 @@ def estimate_document(estimate: Estimate, *, explain: bool = False) -> dict[str,
             "fits": estimate.fits,
             "verdict": {"stage": estimate.verdict.stage, "probability": rounded(estimate.verdict.probability)},
             "reason": estimate.verdict.reason,
-            "memory": _memory(estimate.memory, explain),
-            "kv_cache": _cache(estimate),
+            "memory": document_of(estimate.memory, explain=explain),
+            "kv_cache": document_of(estimate.cache) if estimate.cache else None,
             "speed": document_of(estimate.speed) if estimate.speed else None,
             "bottleneck": document_of(estimate.bottleneck) if estimate.bottleneck else None,
             "cost": _cost(estimate),
@@ -117,51 +116,6 @@ def made_by() -> dict[str, str]:
 def dumps(document: Mapping[str, Any]) -> str:
     """``document`` as strict JSON text (no NaN, no Infinity), numpy numbers as plain ones."""
     return json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False)
-
-
-def _memory(memory: MemoryEstimate, explain: bool) -> dict[str, Any]:
-    return {
-        "capacity_bytes": int(memory.capacity_bytes),
-        "usable_bytes": int(memory.usable_bytes),
-        "total_bytes": int(memory.total.value),
-        "headroom_bytes": int(memory.headroom_bytes),
-        "total_low_bytes": int(memory.total.low),
-        "total_high_bytes": int(memory.total.high),
-        "items": [_item(line, explain) for line in memory.ledger],
-    }
-
-
-def _item(line: Line, explain: bool) -> dict[str, Any]:
-    item = {
-        "name": line.name,
-        "bytes": int(line.bytes),
-        "low_bytes": int(line.low),
-        "high_bytes": int(line.high),
-        "budget": line.budget,
-        "formula": line.formula,
-    }
-    if explain:
-        item |= {"inputs": dict(line.inputs), "source": line.source}
-    return item
-
-
-def _cache(estimate: Estimate) -> dict[str, Any] | None:
-    cache = estimate.cache
-    if cache is None:
-        return None
-    return {
-        "bytes_per_token": rounded(cache.bytes_per_token),
-        "bytes_per_token_per_gpu": rounded(cache.bytes_per_token_per_gpu),
-        "available_bytes_per_gpu": int(cache.available_bytes_per_gpu.value),
-        "available_low_bytes_per_gpu": int(cache.available_bytes_per_gpu.low),
-        "available_high_bytes_per_gpu": int(cache.available_bytes_per_gpu.high),
-        "tokens": int(cache.tokens.value),
-        "tokens_low": int(cache.tokens.low),
-        "tokens_high": int(cache.tokens.high),
-        "blocks": int(cache.blocks),
-        "max_context": int(cache.max_context),
-        "max_concurrency": rounded(cache.max_concurrency),
-    }
 
 
 def _cost(estimate: Estimate) -> dict[str, Any] | None:
