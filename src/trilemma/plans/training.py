@@ -29,6 +29,8 @@ Loss = Literal["full", "chunked", "fused"]
 Attention = Literal["flash", "sdpa", "eager"]
 #: How context-parallel ranks see one another's keys and values: passed around a ring, or heads traded (Ulysses).
 CpExchange = Literal["ring", "all_to_all"]
+#: How tokens reach the ranks of their experts: NCCL's all-to-all, or kernels that send a token once into each domain.
+Dispatcher = Literal["alltoall", "deepep", "hybridep"]
 #: Format of matrix products beside the compute format: tensorwise and rowwise or blockwise FP8, MXFP8, NVFP4.
 Matmul = Literal["same", "fp8_tensor", "fp8_row", "fp8_block", "mxfp8", "nvfp4"]
 
@@ -144,6 +146,8 @@ class TrainingPlan:
     of a chunked loss; ``optimizer_in_backward`` updates and frees each gradient as it comes.
     ``overlap_tensor`` and ``overlap_data`` say whether collectives of those groups run beside computation (None: as the
     framework does by default).
+    ``dispatcher`` and ``cuda_graphs`` are how experts get their tokens and whether graphs replay kernels (None and False: as in
+    the runs that coefficients come from, which mostly do not say).
     ``mtp`` trains multi-token-prediction layers too. ``hidden_dropout`` and ``attention_dropout`` say that there is any.
     ``companions`` are models and engines that share the cards (`Companion`).
     ``version`` is that of the implementation, where known (facts by date live in data).
@@ -175,6 +179,8 @@ class TrainingPlan:
     overlap_tensor: bool | None = None
     overlap_data: bool | None = None
     mtp: bool = False
+    dispatcher: Dispatcher | None = None
+    cuda_graphs: bool = False
     hidden_dropout: bool = False
     attention_dropout: bool = False
     companions: tuple[Companion, ...] = ()
@@ -186,9 +192,11 @@ class TrainingPlan:
             ("schedule", self.schedule, get_args(Schedule)),
             ("loss", self.loss, get_args(Loss)),
             ("attention", self.attention, get_args(Attention)),
+            ("dispatcher", self.dispatcher, (None, *get_args(Dispatcher))),
         ):
             if value not in known:
-                raise InputError(f"{name} {shorten(str(value))!r} is not known; use {', '.join(known)}")
+                words = ", ".join(str(one) for one in known if one is not None)
+                raise InputError(f"{name} {shorten(str(value))!r} is not known; use {words}")
         if self.zero not in (0, 1, 2, 3):
             raise InputError(f"`zero` {shorten(str(self.zero))} is not known; use 0, 1, 2 or 3")
         _check_whole("micro_batch", self.micro_batch)

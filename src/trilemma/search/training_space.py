@@ -16,7 +16,7 @@ from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans.frameworks import Habits, every
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import optimizer, recipe
-from trilemma.plans.training import Offload, Recompute, Schedule, TrainingPlan
+from trilemma.plans.training import Dispatcher, Loss, Offload, Recompute, Schedule, TrainingPlan
 from trilemma.quantities import counted
 from trilemma.search.training_habits import habits_of, ladder_of
 from trilemma.search.training_rules import training_violations
@@ -56,6 +56,10 @@ class Settled:
     recipes: tuple[str, ...] = ()
     optimizer: str | None = None
     offload: Offload | None = None
+    dispatcher: Dispatcher | None = None
+    cuda_graphs: bool = False
+    shard_group: int | None = None
+    loss: Loss | None = None
     implementation: str = DEFAULT_FRAMEWORK
     version: str | None = None
 
@@ -261,7 +265,10 @@ def _template(habits: Habits, settled: Settled, name: str, *, mtp: bool) -> Trai
         sp=settled.sp is not False,
         attention=habits.attention,
         compiled=habits.compiled,
-        loss=habits.loss,
+        loss=settled.loss or habits.loss,
+        dispatcher=settled.dispatcher,
+        cuda_graphs=settled.cuda_graphs,
+        shard_group=settled.shard_group,
         overlap_tensor=habits.overlap,
         overlap_data=habits.overlap,
         mtp=mtp,

@@ -48,7 +48,8 @@ class Framework:
 class Setting:
     """What chooses coefficients: card, fabric, framework, format of products, dense or mixture, era of the software.
 
-    ``host_bytes_per_s`` is one card's part of what its node's memory moves.
+    ``host_bytes_per_s`` is one card's part of what its node's memory moves; ``exchange`` and ``launches`` are factors on seconds
+    of tokens on their way to experts and of gaps between kernels.
     """
 
     accelerator: Accelerator
@@ -61,6 +62,8 @@ class Setting:
     era: str = ""
     overlap_tensor: bool = False
     overlap_data: bool = True
+    exchange: float = 1.0
+    launches: float = 1.0
 
     @classmethod
     def of(
@@ -85,6 +88,8 @@ class Setting:
             era=era or newest_era(chosen.name),
             overlap_tensor=chosen.overlap_tensor if plan.overlap_tensor is None else plan.overlap_tensor,
             overlap_data=chosen.overlap_data if plan.overlap_data is None else plan.overlap_data,
+            exchange=float(dispatch()["exchange"][plan.dispatcher]) if plan.dispatcher else 1.0,
+            launches=float(dispatch()["launches"]["cuda_graphs"]) if plan.cuda_graphs else 1.0,
         )
 
 
@@ -114,8 +119,9 @@ def rate_terms(setting: Setting) -> dict[str, Terms]:
     for name in ("tensor", "expert", "context", "shard", "data"):
         hidden = (f"overlap.{name}",) if getattr(setting, f"overlap_{name}", False) and name == "tensor" else ()
         own = (f"links.{framework}",) if name in ("shard", "data") else ()
-        wires[f"{name}_near"] = (fabric.near_bytes_per_s, (f"wire.{name}_near", *pcie, *hidden, *own))
-        wires[f"{name}_far"] = (fabric.far_bytes_per_s, (f"wire.{name}_far", *hidden, *own))
+        slower = setting.exchange if name == "expert" else 1.0
+        wires[f"{name}_near"] = (fabric.near_bytes_per_s / slower, (f"wire.{name}_near", *pcie, *hidden, *own))
+        wires[f"{name}_far"] = (fabric.far_bytes_per_s / slower, (f"wire.{name}_far", *hidden, *own))
     bandwidth = card.bandwidth_bytes_per_s.value
     return {
         "linear": (low, narrow),
@@ -134,7 +140,7 @@ def rate_terms(setting: Setting) -> dict[str, Terms]:
         "pipeline_far": (fabric.far_bytes_per_s, ("wire.pipeline",)),
         "host": (card.pcie_bytes_per_s.value if card.pcie_bytes_per_s else fabric.far_bytes_per_s, ("wire.host",)),
         "host_optimizer": (setting.host_bytes_per_s * float(host_update()["share"]), ()),
-        "launch": (1.0, ("seconds.launch", f"launch.{kind}", f"launch.{framework}")),
+        "launch": (setting.launches, ("seconds.launch", f"launch.{kind}", f"launch.{framework}")),
         "call": (1.0, ("seconds.call",)),
         "step": (1.0, ("seconds.step",)),
         "straggle": (1.0, ("share.straggle",)),
@@ -142,6 +148,11 @@ def rate_terms(setting: Setting) -> dict[str, Terms]:
         "power_overlap": (1.0, ("power.overlap",)),
         "software": (1.0, (f"kind.{framework}.{kind}", f"era.{framework}.{setting.era}.{kind}")),
     }
+
+
+def dispatch() -> Mapping[str, Any]:
+    """Factors of dispatchers and CUDA graphs, numbers with their source (data/coefficients/training_dispatch.toml)."""
+    return read_data("coefficients/training_dispatch.toml")
 
 
 def host_update() -> Mapping[str, Any]:

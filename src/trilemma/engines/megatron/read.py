@@ -19,6 +19,7 @@ from trilemma.plans.recipes import optimizer, recipe
 from trilemma.plans.training import (
     RECOMPUTE_PARTS,
     Attention,
+    Dispatcher,
     Loss,
     Offload,
     Optimizer,
@@ -232,9 +233,19 @@ def _plan(options: Options, layout: Layout, micro: int, model: Model | None, cau
         overlap_tensor=options.on("tp-comm-overlap"),
         overlap_data=options.on("overlap-grad-reduce"),
         mtp=bool(options.whole("mtp-num-layers", low=0)),
+        dispatcher=_dispatcher(options),
+        cuda_graphs=options.on("enable-cuda-graph", "external-cuda-graph")
+        or (options.text("cuda-graph-impl") or "none") != "none",
         hidden_dropout=_dropped(options, "hidden-dropout"),
         attention_dropout=_dropped(options, "attention-dropout"),
     )
+
+
+def _dispatcher(options: Options) -> Dispatcher | None:
+    """DeepEP or HybridEP where the flexible dispatcher is asked for; all-to-all, which scripts state by habit, says nothing."""
+    if options.text("moe-token-dispatcher-type") != "flex" and not options.on("moe-enable-deepep"):
+        return None
+    return "hybridep" if options.text("moe-flex-dispatcher-backend") == "hybridep" else "deepep"
 
 
 def _dropped(options: Options, name: str) -> bool:

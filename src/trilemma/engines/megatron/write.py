@@ -46,11 +46,20 @@ def write(*, model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> li
     words += [*_state(plan), *_recipe(plan), *_recompute(plan), *_offload(plan, model)]
     words += ["--tp-comm-overlap"] if plan.overlap_tensor and layout.tp > 1 else []
     words += ["--attention-backend", "unfused" if plan.attention == "eager" else "flash"]
+    words = _dispatched(words, plan)
     words += [] if plan.hidden_dropout else ["--hidden-dropout", "0.0"]
     words += [] if plan.attention_dropout else ["--attention-dropout", "0.0"]
     if plan.loss == "fused":
         words += ["--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl", "linear"]
     return words
+
+
+def _dispatched(words: list[str], plan: TrainingPlan) -> list[str]:
+    """``words`` with the dispatcher of ``plan`` in place of all-to-all, and graphs of whole layers."""
+    if plan.dispatcher in ("deepep", "hybridep") and "alltoall" in words:
+        at = words.index("alltoall")
+        words = [*words[:at], "flex", "--moe-flex-dispatcher-backend", str(plan.dispatcher), *words[at + 1 :]]
+    return [*words, *(["--cuda-graph-impl", "local"] if plan.cuda_graphs else [])]
 
 
 def _chunks(plan: TrainingPlan, model: Model) -> list[str]:
