@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from trilemma.formats import catalogue
+from trilemma.hardware.cluster import Cluster
 from trilemma.memory.activations import Shards
 from trilemma.memory.training_state import QUANTITIES, RankState
+from trilemma.memory.traits import coefficients
 from trilemma.models.architecture import Shard, Tensor
 from trilemma.plans.training import TrainingPlan
+from trilemma.quantities import GIB
 
 
 def gathered_weights(state: RankState, plan: TrainingPlan, facts: Mapping[str, Any], *, first: Any, last: Any) -> Any:
@@ -97,3 +100,10 @@ def placeholders(tensors: Iterable[Tensor]) -> tuple[Placeholder, ...]:
             bytes=2.0 * rows * columns, shard=first.shard, units=first.shard_units, expert=bool(first.experts)
         )
     return tuple(shapes.values())
+
+
+def context_bytes(cluster: Cluster) -> float:
+    """Bytes outside the caching allocator: CUDA context, and communicators where ranks are several
+    (data/coefficients/training_memory.toml)."""
+    facts = coefficients()["context"]
+    return float((facts["cuda_gib"] + (facts["communicators_gib"] if cluster.gpus > 1 else 0.0)) * GIB)

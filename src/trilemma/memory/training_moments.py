@@ -16,6 +16,7 @@ from trilemma.memory.activations import Shards, expert_tp, layer_activations
 from trilemma.memory.output_layer import final_norm_bytes, logits_bytes
 from trilemma.memory.pipeline_stages import Stages, could_be_fullest, in_flight, place_layers
 from trilemma.memory.training_buffers import (
+    context_bytes,
     gathered_sequence,
     gathered_weights,
     reduced_gradients,
@@ -26,7 +27,6 @@ from trilemma.memory.training_state import QUANTITIES, RankState, cut_shares, ra
 from trilemma.memory.traits import coefficients
 from trilemma.memory.weights import shard_share
 from trilemma.plans.training import TrainingPlan
-from trilemma.quantities import GIB
 from trilemma.workloads import TrainingWorkload
 
 LINES = (
@@ -119,7 +119,7 @@ def moments(
     lines["offload_buffers"] = offload.buffers
     inside = sum(lines[name] for name in _ALLOCATED)
     lines["fragmentation"] = _fragmentation(prepared, plan, lines, worst)
-    lines["context"] = np.full_like(held, _context_bytes(cluster))
+    lines["context"] = np.full_like(held, context_bytes(cluster))
     resume = lines["weights"] + lines["master_weights"] + lines["optimizer"] + lines["adapter"]
     return Moments(
         stages=stages,
@@ -347,11 +347,6 @@ def _offload(
         if share.any
         else {},
     )
-
-
-def _context_bytes(cluster: Cluster) -> float:
-    facts = coefficients()["context"]
-    return float((facts["cuda_gib"] + (facts["communicators_gib"] if cluster.gpus > 1 else 0.0)) * GIB)
 
 
 def _resume_copies(plan: TrainingPlan) -> float:

@@ -20,6 +20,7 @@ from trilemma.plans.training import Dispatcher, Loss, Offload, Recompute, Schedu
 from trilemma.quantities import counted
 from trilemma.search.training_habits import habits_of, ladder_of
 from trilemma.search.training_rules import training_violations
+from trilemma.search.training_thinning import telling_chunks, telling_sizes
 from trilemma.versions import DEFAULT_FRAMEWORK
 from trilemma.workloads import TrainingWorkload
 
@@ -30,9 +31,8 @@ _MOST_MICRO_BATCH = 64
 _MOST_ROWS = 60_000
 #: What thinning leaves: tensor parallelism within two machines, beyond which each layer's sums cross the network and any other
 #: cut costs less; tokens of a rank that give context parallelism's two pieces (Llama 3, 2024, section 3.3.2) the 128 rows of a
-#: tile; above the small micro-batches those that are larger by the step.
+#: tile; of micro-batches and chunks those that tell (`training_thinning`).
 _MOST_TENSOR_NODES, _LEAST_TOKENS = 2, 256
-_FINE_MICRO_BATCH, _MICRO_BATCH_STEP = 8, 1.3
 THINNED = (
     "left unpriced in a table of this size: next to a plan that was priced, or cut finer than any hardware favours"
 )
@@ -206,28 +206,12 @@ def _thin(
         kept &= (columns["cp"] == 1) | (workload.seq >= _LEAST_TOKENS * columns["cp"])
     if settled.vpp is None:
         for pp in np.unique(columns["pp"]):
-            counts = _telling_chunks(len(model.layers), int(pp))
+            counts = telling_chunks(len(model.layers), int(pp))
             kept &= (columns["pp"] != pp) | np.isin(columns["vpp"], counts)
     if settled.micro_batch is None:
         for dp in np.unique(columns["dp"]):
-            sizes = _telling_sizes(_micro_batches(workload.global_batch // int(dp)))
+            sizes = telling_sizes(_micro_batches(workload.global_batch // int(dp)))
             kept &= (columns["dp"] != dp) | np.isin(columns["micro_batch"], sizes)
-    return kept
-
-
-def _telling_chunks(layers: int, pp: int) -> NDArray[np.int64]:
-    """Numbers of chunks of a stage: of those whose largest chunk has as many layers, the fewest and the most."""
-    counts = np.arange(1, max(layers // pp, 1) + 1)
-    changes = np.diff(-(-layers // (pp * counts))) != 0
-    return np.asarray(counts[np.append(changes, True) | np.insert(changes, 0, True)])
-
-
-def _telling_sizes(sizes: Sequence[int]) -> list[int]:
-    """Every small size, larger ones where they differ enough to matter."""
-    kept: list[int] = []
-    for size in sizes:
-        if size <= _FINE_MICRO_BATCH or size >= _MICRO_BATCH_STEP * kept[-1]:
-            kept.append(size)
     return kept
 
 

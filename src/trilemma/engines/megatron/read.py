@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from trilemma.commands.launchers import Launch, split_launch
 from trilemma.commands.option_words import Options, read_options
 from trilemma.engines.megatron.architecture import model_from_flags
+from trilemma.engines.megatron.stages import chunks, stage_layers
 from trilemma.engines.training import TrainingCommand, framework_facts, replicas, steps_per_batch, unknown_caution
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.memory.traits import implementation_facts
 from trilemma.models.architecture import ExpertFfn, Ffn, Model
-from trilemma.plans.pipeline import piece_sizes
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import optimizer, recipe
 from trilemma.plans.training import (
@@ -40,7 +39,6 @@ _FP8 = {
 _SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 #: Flags that change memory or speed in ways that no rule here counts.
 _UNCOUNTED = ("fine-grained-activation-offloading", "delay-wgrad-compute", "moe-expert-capacity-factor")
-_PIECE = re.compile(r"\(([A-Za-z|]+)\)\*(\d{1,4})|([A-Za-z])\*(\d{1,4})|([A-Za-z|])")
 
 
 def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
@@ -139,72 +137,8 @@ def _layout(options: Options, world: int, model: Model | None) -> Layout:
         cp=cp,
         dp=replicas(world, given=given),
         ep=options.whole("expert-model-parallel-size") or 1,
-        vpp=_chunks(options, pp, model),
+        vpp=chunks(options, pp, model),
     )
-
-
-def _chunks(options: Options, pp: int, model: Model | None) -> int:
-    """Model chunks of each stage: stated, from the layers of a chunk, or from the layout's text."""
-    stated = options.whole("num-virtual-stages-per-pipeline-rank")
-    per_chunk = options.whole("num-layers-per-virtual-pipeline-stage")
-    text = options.text("pipeline-model-parallel-layout")
-    if text is not None:
-        return max(len(_stages(text)) // pp, 1)
-    if stated is not None:
-        return stated
-    if per_chunk is None or model is None:
-        return 1
-    layers = len(model.layers)
-    if layers % (pp * per_chunk):
-        raise InputError(
-            f"--num-layers-per-virtual-pipeline-stage {per_chunk} x {pp} stages does not divide the {layers} layers;"
-            " use a divisor, or --num-virtual-stages-per-pipeline-rank"
-        )
-    return layers // pp // per_chunk
-
-
-def _stages(text: str) -> list[str]:
-    """``Et*3|(tt|)*29,m|L`` → one word a chunk: E embedding, t layer, m prediction layer, L loss."""
-    spelled: list[str] = []
-    at = 0
-    body = text.replace(",", "").replace(" ", "")
-    while at < len(body):
-        match = _PIECE.match(body, at)
-        if match is None or sum(map(len, spelled)) > 2**14:
-            raise InputError(
-                f"--pipeline-model-parallel-layout {shorten(text)!r} is not a layout such as Et*3|(tt|)*9|L"
-            )
-        piece = match.group(1) or match.group(3) or match.group(5)
-        spelled.append(piece * int(match.group(2) or match.group(4) or 1))
-        at = match.end()
-    return "".join(spelled).rstrip("|").split("|")
-
-
-def _stage_layers(options: Options, pp: int, vpp: int, model: Model | None) -> tuple[int, ...] | None:
-    """Layers of each stage where flags state them unevenly; None for an even cut."""
-    text = options.text("pipeline-model-parallel-layout")
-    if text is not None:
-        chunks = [stage.count("t") for stage in _stages(text)]
-        if len(chunks) % pp:
-            raise InputError(
-                f"--pipeline-model-parallel-layout has {len(chunks)} chunks for {pp} stages; use a multiple"
-            )
-        mtp = len(model.mtp_layers) if model is not None and "m" in text else 0
-        if chunks == piece_sizes(sum(chunks), pp, len(chunks) // pp, mtp=mtp):
-            return None
-        return tuple(sum(chunks[rank::pp]) for rank in range(pp))
-    first, last = options.whole("decoder-first-pipeline-num-layers"), options.whole("decoder-last-pipeline-num-layers")
-    if (first is None and last is None) or model is None or pp == 1:
-        return None
-    given = (first is not None) + (last is not None)
-    rest = len(model.layers) - (first or 0) - (last or 0)
-    if rest < 0 or (pp > given and rest % (pp - given)):
-        raise InputError(
-            f"--decoder-first-pipeline-num-layers {first} and --decoder-last-pipeline-num-layers {last} leave {rest} layers for"
-            f" {pp - given} stages of {vpp} chunks; leave a multiple of the stages"
-        )
-    middle = [rest // (pp - given)] * (pp - given) if pp > given else []
-    return (*((first,) if first is not None else ()), *middle, *((last,) if last is not None else ()))
 
 
 def _plan(options: Options, layout: Layout, micro: int, model: Model | None, cautions: list[Caution]) -> TrainingPlan:
@@ -225,7 +159,7 @@ def _plan(options: Options, layout: Layout, micro: int, model: Model | None, cau
         shard_group=_shard_group(options, int(layout.dp) * int(layout.cp)),
         recompute=_recompute(options, cautions),
         schedule=schedule,
-        pipeline_layers=_stage_layers(options, pp, vpp, model),
+        pipeline_layers=stage_layers(options, pp, vpp, model),
         attention=attention,
         loss=fused_loss,
         offload=_offload(options, model),

@@ -96,8 +96,8 @@ def read_training_question(row: Row, models_dir: str | Path | None = None) -> Tr
 
 
 def _filled_stages(model: Model, layout: Layout, mtp: int) -> tuple[int, ...] | None:
-    """Layers of stages where they do not divide and sources do not say: stages are filled, the last gets what is left (layouts
-    of 61 layers in Megatron-Bridge: 15 stages of 4, then 1 with the MTP layer). None where an even placement is meant."""
+    """Layers of stages where they do not divide: filled, the last with what is left (61 layers in Megatron-Bridge: 15 stages of
+    4, then 1 with the MTP layer). None where an even placement is meant."""
     layers, pp, vpp = len(model.layers), int(layout.pp), int(layout.vpp)
     if pp == 1 or not (layers + mtp) % (pp * vpp) or not (layers + mtp + 2) % (pp * vpp):
         return None
