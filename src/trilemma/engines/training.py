@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from trilemma.data.files import read_data
@@ -67,7 +68,19 @@ def owner_of(words: Sequence[str]) -> str | None:
             or (flagged and not script)
         ):  # fmt: skip
             return str(row["framework"])
-    return None
+    return "unsloth" if _calls_unsloth(words) else None
+
+
+def _calls_unsloth(words: Sequence[str]) -> bool:
+    """Whether a script that is here, and that no flag tells, imports Unsloth."""
+    script = next((Path(word) for word in words if word.endswith(".py") and not word.startswith("-")), None)
+    try:
+        if script is None or not script.is_file():
+            return False
+        with script.open("rb") as file:
+            return re.search(rb"^\s{0,8}(from|import) unsloth\b", file.read(2**16), re.MULTILINE) is not None
+    except OSError:
+        return False
 
 
 def starts_program(words: Sequence[str], at: int, program: Sequence[str]) -> bool:

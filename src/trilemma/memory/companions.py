@@ -36,10 +36,9 @@ def with_companions(memory: TrainingMemory, model: Model, cluster: Cluster, plan
         return memory
     own = float(count(model).total)
     held = sum((np.asarray(line.bytes) for line in memory.ledger if line.name in _HELD), np.asarray(0.0))
-    ranks = {one: _ranks(plan, one) for one in plan.companions}
-    frozen = sum(
-        (_weights(one, own) / ranks[one] for one in plan.companions if one.role == "frozen" and not one.offloaded), 0.0
-    )
+    weights = next((line.bytes for line in memory.ledger if line.name == "weights"), 0.0)
+    each = [(one, _held_bytes(one, plan, own, weights)) for one in plan.companions if one.role == "frozen"]
+    frozen = sum((value for one, value in each if not one.offloaded), np.asarray(0.0))
     critic = sum(
         (_share(one, own) * held for one in plan.companions if one.role == "trained" and not one.offloaded), 0.0
     )
@@ -69,9 +68,7 @@ def with_companions(memory: TrainingMemory, model: Model, cluster: Cluster, plan
             "engine",
         ),
     ]
-    moved = sum(
-        (_weights(one, own) / ranks[one] for one in plan.companions if one.offloaded and one.role == "frozen"), 0.0
-    )
+    moved = sum((value for one, value in each if one.offloaded), np.asarray(0.0))
     return replace(
         memory,
         ledger=Ledger(lines=(*memory.ledger.lines, *(line for line in lines if np.any(line.bytes)))),
@@ -82,18 +79,19 @@ def with_companions(memory: TrainingMemory, model: Model, cluster: Cluster, plan
     )
 
 
-def _weights(one: Companion, own: float) -> float:
-    return (one.parameters or own) * catalogue.get(one.format).bits / 8
+def _held_bytes(one: Companion, plan: TrainingPlan, own: float, weights: Any) -> Any:
+    """Bytes of a frozen model on a rank. A copy of the trained model lies as that does, cut by tensors, stages and experts (and
+    over data-parallel ranks where both are sharded), in its own format."""
+    bits = catalogue.get(one.format).bits
+    if one.parameters is None and one.sharded == (plan.zero == 3):
+        return np.asarray(weights) * bits / catalogue.get(plan.recipe.weights).bits
+    layout = plan.layout
+    cut = np.asarray(layout.tp) * layout.pp
+    return (one.parameters or own) * bits / 8 / (cut * layout.dp * layout.cp if one.sharded else cut)
 
 
 def _share(one: Companion, own: float) -> float:
     return (one.parameters or own) / own
-
-
-def _ranks(plan: TrainingPlan, one: Companion) -> Any:
-    layout = plan.layout
-    cut = np.asarray(layout.tp) * layout.pp
-    return cut * layout.dp * layout.cp if one.sharded else cut
 
 
 def _line(name: str, value: Any, budget: Budget, formula: str, plan: TrainingPlan, role: str) -> Line:

@@ -1,1 +1,1 @@
-"""ms-swift: `swift sft|pt|rlhf` and `megatron sft|pt|rlhf`."""
+"""ms-swift: `swift sft|pt|rlhf`."""

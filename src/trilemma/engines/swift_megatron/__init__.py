@@ -1,0 +1,1 @@
+"""ms-swift on Megatron: `megatron sft|pt|rlhf`."""

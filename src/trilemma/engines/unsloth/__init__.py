@@ -1,0 +1,1 @@
+"""Unsloth: unsloth-cli.py, and scripts whose calls say what they train."""
