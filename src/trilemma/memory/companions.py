@@ -42,13 +42,7 @@ def with_companions(memory: TrainingMemory, model: Model, cluster: Cluster, plan
     critic = sum(
         (_share(one, own) * held for one in plan.companions if one.role == "trained" and not one.offloaded), 0.0
     )
-    card = cluster.accelerator.runtime_total().value
-    awake = sum(one.share for one in plan.companions if one.role == "engine" and not one.asleep) * card
-    asleep = sum(one.share for one in plan.companions if one.role == "engine" and one.asleep) * card
-    gone = _LEAVES[max((one.frees for one in plan.companions), key=list(_LEAVES).index)]
-    left = sum((np.asarray(line.bytes) for line in memory.ledger if line.name in gone), np.asarray(0.0))
-    static = held - left + frozen + critic + memory.outside_bytes
-    engine = awake + np.maximum(static + asleep - (memory.device_bytes + frozen + critic), 0.0) * (asleep > 0)
+    engine = _engine_bytes(memory, cluster, plan, held + frozen + critic, frozen + critic)
     lines = [
         _line("reference_models", frozen, "inside", "parameters x bytes / ranks that hold them", plan, "frozen"),
         _line(
@@ -77,6 +71,21 @@ def with_companions(memory: TrainingMemory, model: Model, cluster: Cluster, plan
         outside_bytes=memory.outside_bytes + engine,
         host_bytes=memory.host_bytes + moved,
     )
+
+
+def _engine_bytes(memory: TrainingMemory, cluster: Cluster, plan: TrainingPlan, held: Any, beside: Any) -> Any:
+    """What engines take beside a step: their share of the card, or, asleep in the step, what it and the state ``held`` need
+    while they generate beyond the step's peak with its companions ``beside``."""
+    engines = [one for one in plan.companions if one.role == "engine"]
+    card = cluster.accelerator.runtime_total().value
+    awake = sum(one.share for one in engines if not one.asleep) * card
+    asleep = sum(one.share for one in engines if one.asleep) * card
+    if not asleep:
+        return np.asarray(awake)
+    gone = _LEAVES[max((one.frees for one in engines), key=list(_LEAVES).index)]
+    left = sum((np.asarray(line.bytes) for line in memory.ledger if line.name in gone), np.asarray(0.0))
+    generating = held - left + memory.outside_bytes + asleep
+    return awake + np.maximum(generating - (memory.device_bytes + beside), 0.0)
 
 
 def _held_bytes(one: Companion, plan: TrainingPlan, own: float, weights: Any) -> Any:
