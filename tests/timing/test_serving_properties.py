@@ -23,6 +23,7 @@ from trilemma.models.quantized import requantize
 from trilemma.models.resolve import load_model
 from trilemma.plans import Layout
 from trilemma.timing import Machine, model_work, serving_speed
+from trilemma.timing.admission import Admission
 
 CARDS = ("h100-sxm", "h200-sxm", "b200-sxm", "b300-sxm", "a100-sxm4-80gb", "mi300x", "l40s", "rtx-4090", "rtx-5090")
 DENSE = ("llama-3.1-8b", "qwen3-32b", "llama-3.1-70b")
@@ -112,7 +113,7 @@ def test_a_narrower_cache_lengthens_no_line(name, card, engine):
     osl=st.sampled_from((64, 512, 4096)),
 )
 def test_throughput_of_dense_models_rises_with_doubled_batches_until_capacity(name, scheme, card, engine, slots, osl):
-    made = speed(stored(name, scheme), find(card), engine, slots=slots, osl=osl).output_tokens_per_s
+    made = speed(stored(name, scheme), find(card), engine, admission=Admission.of(slots), osl=osl).output_tokens_per_s
     held = slots >= _BATCHES
     assert np.all(np.diff(made[held]) > 0)
     assert np.all(np.diff(made) >= -1e-9 * made[:-1])

@@ -12,6 +12,7 @@ from trilemma.errors import InputError
 from trilemma.hardware.catalogue import find
 from trilemma.plans import Layout
 from trilemma.timing import Machine, model_work, serving_speed
+from trilemma.timing.admission import Admission
 from trilemma.timing.queueing import percentiles_s, token_gap_percentiles_s, waiting_s
 from trilemma.timing.serving_terms import precision_of
 from trilemma.timing.speculation import Speculation
@@ -49,7 +50,7 @@ def test_gap_between_tokens_has_a_prefill_where_steps_often_have():
 
 
 def test_latencies_are_ordered_and_add_up():
-    found = speed(llama_70b(FP8), batch=np.array([1, 8, 64, 256]), slots=100)
+    found = speed(llama_70b(FP8), batch=np.array([1, 8, 64, 256]), admission=Admission.of(100))
     for middle, worst in (("ttft_p50_s", "ttft_p99_s"), ("gap_p50_s", "gap_p99_s"), ("request_p50_s", "request_p99_s")):
         assert np.all(getattr(found, middle) <= getattr(found, worst))
     np.testing.assert_allclose(found.request_s, found.ttft_s + 511 * found.tpot_s)
@@ -109,7 +110,7 @@ def test_fewer_bits_move_fewer_bytes_though_the_whole_may_take_longer():
 
 def test_throughput_rises_with_doubled_batches_until_the_cache_is_full():
     batch = 2 ** np.arange(9)
-    found = speed(llama_70b(FP8), batch=batch, slots=128)
+    found = speed(llama_70b(FP8), batch=batch, admission=Admission.of(128))
     assert np.all(np.diff(found.output_tokens_per_s[:8]) > 0)
     assert found.output_tokens_per_s[8] >= found.output_tokens_per_s[7]
 
@@ -117,13 +118,19 @@ def test_throughput_rises_with_doubled_batches_until_the_cache_is_full():
 def test_a_table_equals_its_plans_one_by_one():
     tp, batch = np.array([1, 2, 4, 8, 8]), np.array([4, 16, 64, 3, 300])
     draft = Speculation(drafted=1, acceptance=0.6)
-    whole = speed(mixture(), batch=batch, layout=Layout(tp=tp), slots=np.array([8, 8, 80, 8, 200]), speculation=draft)
+    whole = speed(
+        mixture(),
+        batch=batch,
+        layout=Layout(tp=tp),
+        admission=Admission.of(np.array([8, 8, 80, 8, 200])),
+        speculation=draft,
+    )
     for at in range(len(tp)):
         one = speed(
             mixture(),
             batch=int(batch[at]),
             layout=Layout(tp=int(tp[at])),
-            slots=[8, 8, 80, 8, 200][at],
+            admission=Admission.of([8, 8, 80, 8, 200][at]),
             speculation=draft,
         )
         for name in ("ttft_s", "tpot_s", "gap_p99_s", "request_p99_s", "output_tokens_per_s", "mfu"):

@@ -11,6 +11,7 @@ from timing_cases import BF16, FP8, INT4, card, cluster, figure, llama_70b, mixt
 from trilemma.models.attention import LatentAttention, RecurrentState, SoftmaxAttention
 from trilemma.plans import Layout
 from trilemma.timing import Machine, concurrency_for_rate, decode_step, model_work, prefill_pass, serving_speed
+from trilemma.timing.admission import Admission
 from trilemma.timing.attention import decode_work, prefill_work
 
 
@@ -128,10 +129,12 @@ def test_a_table_is_its_rows(model):
     work = model_work(model, card())
     kwargs = {"isl": 1000, "osl": 200, "kv_format": BF16}
     slots = batch * 0.7 + 1
-    whole = serving_speed(work, machine_, layout, concurrency=batch, slots=slots, **kwargs)
+    whole = serving_speed(work, machine_, layout, concurrency=batch, admission=Admission.of(slots), **kwargs)
     for at in range(0, batch.size, 7):
         one = Layout(tp=int(layout.tp[at]), pp=int(layout.pp[at]), dp=int(layout.dp[at]), ep=int(layout.ep[at]))
-        alone = serving_speed(work, machine_, one, concurrency=int(batch[at]), slots=slots[at], **kwargs)
+        alone = serving_speed(
+            work, machine_, one, concurrency=int(batch[at]), admission=Admission.of(slots[at]), **kwargs
+        )
         for name in ("ttft_s", "tpot_s", "step_s", "tokens_per_s_per_gpu", "mfu", "running"):
             assert float(getattr(whole, name)[at]) == pytest.approx(float(getattr(alone, name)), rel=1e-12), name
         assert str(whole.bottleneck()[at]) == str(alone.bottleneck())
@@ -176,7 +179,14 @@ def test_dense_throughput_rises_with_requests_until_the_cache_is_full():
     concurrency = np.arange(1, 400)
     work = model_work(llama_70b(), card())
     speed = serving_speed(
-        work, machine(), Layout(tp=8), concurrency=concurrency, slots=200, isl=128, osl=1024, kv_format=BF16
+        work,
+        machine(),
+        Layout(tp=8),
+        concurrency=concurrency,
+        admission=Admission.of(200),
+        isl=128,
+        osl=1024,
+        kv_format=BF16,
     )
     assert np.all(np.diff(speed.output_tokens_per_s[:201]) > 0)  # where requests wait, a free slot is filled at once
     np.testing.assert_allclose(speed.output_tokens_per_s[200:], speed.output_tokens_per_s[200])

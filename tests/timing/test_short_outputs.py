@@ -12,6 +12,7 @@ from timing_cases import FP8, cluster
 from trilemma.hardware.catalogue import find
 from trilemma.plans import Layout
 from trilemma.timing import Machine, ServingSpeed, model_work, serving_speed
+from trilemma.timing.admission import Admission
 
 _BATCHES = np.array([1, 2, 5, 16, 64, 128, 512])
 
@@ -33,7 +34,7 @@ def _speed(
     slots=st.sampled_from((8, 100, 1024)),
 )
 def test_no_more_is_answered_than_prefill_and_decode_have_time_for(osl, isl, engine, slots):
-    speed, machine = _speed(osl, isl=isl, engine=engine, slots=slots)
+    speed, machine = _speed(osl, isl=isl, engine=engine, admission=Admission.of(slots))
     each_s = speed.prefill.total_s / np.clip(2048 // isl, 1, speed.running)
     share = np.minimum(machine.coefficients.interference, 1.0)
     requests_per_s = speed.output_tokens_per_s / osl

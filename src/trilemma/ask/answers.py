@@ -22,6 +22,11 @@ class Shown:
         @property
         def fits(self) -> bool: ...
 
+    @property
+    def yes(self) -> bool:
+        """Whether the command says yes, with exit code 0."""
+        return self.fits
+
     def document(self, *, explain: bool) -> dict[str, Any]:
         raise NotImplementedError
 
@@ -64,6 +69,10 @@ class Answer(Shown, Estimate):
     @classmethod
     def of(cls, estimate: Estimate) -> Answer:
         return cls(**{one.name: getattr(estimate, one.name) for one in fields(Estimate)})
+
+    @property
+    def yes(self) -> bool:
+        return self.fits and self.carries
 
     def document(self, *, explain: bool) -> dict[str, Any]:
         from trilemma.report.document import estimate_document

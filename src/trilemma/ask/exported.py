@@ -4,6 +4,7 @@ checked."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,6 @@ def expected_load(found: Prediction | str | None, plan: Plan) -> tuple[Serving, 
     Engines that share a load get their part of it.
     """
     from trilemma.engines import canonical
-    from trilemma.estimate.serving import one_of
     from trilemma.measured.serving.deployment.prediction import FILE
 
     if found is None:
@@ -79,7 +79,16 @@ def expected_load(found: Prediction | str | None, plan: Plan) -> tuple[Serving, 
     share = f" shared by {replicas} engines" if replicas > 1 else ""
     busy = f"{found.rate:g} requests a second" if found.rate is not None else f"{at_once} at once"
     said = f"judged for the load of {FILE} beside it: {load.isl}/{load.osl} tokens, {busy}{share}"
-    return one_of(load, replicas), _said(said)
+    return _part_of(load, replicas), _said(said)
+
+
+def _part_of(load: Serving, replicas: int) -> Serving:
+    """What the busiest of ``replicas`` engines that share ``load`` evenly has to do."""
+    return replace(
+        load,
+        concurrency=None if load.concurrency is None else -(-load.concurrency // replicas),
+        rate=None if load.rate is None else load.rate / replicas,
+    )
 
 
 def _exists(text: str) -> bool:

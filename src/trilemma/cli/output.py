@@ -25,4 +25,4 @@ def tell(answer: Shown, arguments: argparse.Namespace, *, chart: Path | None = N
         draw(spec, chart)
     explain = getattr(arguments, "explain", False)
     print(answer.to_json(explain=explain) if arguments.json else answer.show(explain=explain))
-    return YES if answer.fits else NO
+    return YES if answer.yes else NO

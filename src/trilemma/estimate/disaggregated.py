@@ -19,17 +19,15 @@ from trilemma.estimate.operators import operators
 from trilemma.estimate.pool_start import start_pool
 from trilemma.estimate.reasons import reason
 from trilemma.estimate.sections import assembled, cache_of, memory_of, printed_lines
-from trilemma.estimate.speed import (
+from trilemma.estimate.serving_load import (
     ASSUMED_CONCURRENCY,
     ASSUMED_ISL,
     ASSUMED_OSL,
-    Speed,
-    slots,
-    source_cautions,
-    speculation_of,
-    speed_figures,
+    admission_of,
+    overload_cautions,
     stated,
 )
+from trilemma.estimate.speed import Speed, source_cautions, speculation_of, speed_figures, with_most
 from trilemma.formats import catalogue
 from trilemma.hardware.cluster import Cluster
 from trilemma.plans import Plan, Pool
@@ -165,7 +163,7 @@ def _speed(start: StartUp, question: ServingQuestion) -> tuple[Speed, tuple[Caut
         isl=isl,
         osl=osl,
         kv_format=catalogue.get(start.kv_format),
-        slots=slots(start, length=isl + osl),
+        slots=admission_of(start, plan.engine.name, isl=isl, osl=osl).holds,
         prefix_hit=load.prefix_hit,
         speculation=speculation,
     )
@@ -179,6 +177,11 @@ def _speed(start: StartUp, question: ServingQuestion) -> tuple[Speed, tuple[Caut
     figures = speed_figures(
         serving, pools_spread(machine, model), lines, able_per_s=able, arriving_per_s=(load.rate or np.inf) * osl
     )
+    if able is not None:
+        figures = with_most(figures, able_per_s=able, osl=osl, spread=pools_spread(machine, model))
+    overload = overload_cautions(figures, load)
+    if overload:
+        figures = replace(figures, ttft_s=None, request_s=None, ttft_lines={})
     idle = cluster.gpus / float(pools.gpus)
     figures = replace(
         figures, tokens_per_s_per_gpu=_over(figures.tokens_per_s_per_gpu, idle), mfu=_over(figures.mfu, idle)
@@ -187,7 +190,7 @@ def _speed(start: StartUp, question: ServingQuestion) -> tuple[Speed, tuple[Caut
         figures=figures,
         bottleneck=_bottleneck(found, float(pools.slots)),
         output_tokens_per_s=float(serving.output_tokens_per_s),
-        cautions=(*assumed, *unstated, *source_cautions(machine)),
+        cautions=(*overload, *assumed, *unstated, *source_cautions(machine)),
     ), _handover(pools, found)
 
 

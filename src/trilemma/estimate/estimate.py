@@ -104,6 +104,7 @@ class SpeedEstimate:
     ``operators`` are the lines of a token's time in full, ``ttft_lines`` the parts of the time to the first, in seconds.
     ``comm_fraction`` and ``bubble_fraction`` are exposed parts of a training step; ``hfu`` counts recompute too.
     ``itl_s`` is the gap between two tokens (same mean as ``tpot_s``), ``request_s`` the time from sending to the last token.
+    ``most_requests_per_s`` is the largest rate of arrivals that the plan carries, where a rate was asked for.
     """
 
     ttft_s: Latency | None = field(default=None, metadata=column("ttft_ms", scale=1e3))
@@ -117,6 +118,7 @@ class SpeedEstimate:
     hfu: Interval | None = None
     comm_fraction: Interval | None = None
     bubble_fraction: Interval | None = None
+    most_requests_per_s: Interval | None = None
     batch: float | None = None
     lines: Mapping[str, float] = field(default_factory=dict)
     operators: tuple[OperatorTime, ...] = ()
@@ -192,6 +194,13 @@ class Estimate:
     def summary(self) -> str:
         """The plan in a few words."""
         return plan_words(self.question.plan)
+
+    @property
+    def carries(self) -> bool:
+        """Whether it answers as many requests as arrive, where they arrive at a rate."""
+        most = self.speed.most_requests_per_s if self.speed is not None else None
+        asked = getattr(self.question.workload, "rate", None)
+        return most is None or asked is None or asked <= most.value * (1 + 1e-9)
 
     @property
     def fits(self) -> bool:

@@ -14,12 +14,11 @@ from trilemma.estimate.number_formats import refused_formats
 from trilemma.estimate.pool_start import start_pool, with_context
 from trilemma.estimate.reasons import reason
 from trilemma.estimate.sections import assembled, cache_of, memory_of, printed_lines
-from trilemma.estimate.speed import Speed, plan_speed
+from trilemma.estimate.speed import plan_speed
 from trilemma.hardware.cluster import Cluster
 from trilemma.plans import Pool
 from trilemma.quantities import counted
 from trilemma.question import ServingQuestion
-from trilemma.workloads import Serving
 
 
 def estimate(question: ServingQuestion) -> Estimate:
@@ -42,16 +41,14 @@ def from_start_up(start: StartUp, question: ServingQuestion) -> Estimate:
     """The estimate of a plan of one pool whose start-up is known, predicted or with measured lines put in."""
     plan, engine = question.plan, engines.get(question.plan.engine.name)
     stage, probability = engine.likeliest_stage(start)
-    replicas = plan.pool.replicas
-    one = replace(question, workload=one_of(question.workload, replicas))
-    speed = plan_speed(start, one) if stage == "ok" else None
+    speed = plan_speed(start, question) if stage == "ok" else None
     return assembled(
         start,
         question,
         verdict=Verdict(stage=stage, probability=probability, reason=reason(stage, start)),
         memory=memory_of(start),
         cache=cache_of(start, plan.pool.layout) if start.pool.bytes_per_token_per_gpu else None,
-        speed=_of_all(speed, replicas) if speed else None,
+        speed=speed,
         extras={
             "start_up": printed_lines(start, engine),
             "command": shlex.join(engine.write(model=question.named, plan=plan)),
@@ -63,28 +60,6 @@ def from_start_up(start: StartUp, question: ServingQuestion) -> Estimate:
 def _refused(question: ServingQuestion) -> dict[str, list[str]]:
     refused = refused_formats(question)
     return {"refused": list(refused)} if refused else {}
-
-
-def one_of(workload: Serving, replicas: int) -> Serving:
-    """What one of ``replicas`` engines that share ``workload`` evenly has to do."""
-    if replicas == 1:
-        return workload
-    return replace(
-        workload,
-        concurrency=None if workload.concurrency is None else -(-workload.concurrency // replicas),
-        rate=None if workload.rate is None else workload.rate / replicas,
-    )
-
-
-def _of_all(speed: Speed, replicas: int) -> Speed:
-    """The figures of ``replicas`` engines from those of one: latencies and rates per GPU are the same."""
-    output = speed.figures.output_tokens_per_s
-    total = output.scaled(replicas) if output is not None else None
-    return replace(
-        speed,
-        figures=replace(speed.figures, output_tokens_per_s=total),
-        output_tokens_per_s=speed.output_tokens_per_s * replicas,
-    )
 
 
 def _check_gpus(pool: Pool, cluster: Cluster) -> None:

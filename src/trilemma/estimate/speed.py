@@ -11,28 +11,34 @@ import numpy as np
 
 from trilemma import engines
 from trilemma.engines.base import StartUp
-from trilemma.errors import Caution, InputError
+from trilemma.errors import Caution
 from trilemma.estimate.estimate import Bottleneck, Latency, OperatorTime, Resource, SpeedEstimate
 from trilemma.estimate.number_formats import as_computed
 from trilemma.estimate.operators import operators
 from trilemma.estimate.outside_cards import Spread, host_cautions, with_host
+from trilemma.estimate.serving_load import (
+    ASSUMED_CONCURRENCY,
+    ASSUMED_ISL,
+    ASSUMED_OSL,
+    admission_of,
+    overload_cautions,
+    readers_of,
+    stated,
+)
 from trilemma.formats import catalogue
 from trilemma.intervals import Interval
 from trilemma.models.architecture import Model
 from trilemma.plans import Plan
-from trilemma.quantities import Numbers, counted, show_count
+from trilemma.quantities import Numbers, show_count
 from trilemma.question import ServingQuestion
 from trilemma.timing import Machine, ServingSpeed, concurrency_for_rate, model_work, serving_speed
+from trilemma.timing.admission import Admission
 from trilemma.timing.host_weights import split_work
 from trilemma.timing.intervals import profile_spread, speed_spread
 from trilemma.timing.mixed_cards import work_of_cards
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.serving_step import MOST_REQUESTS
 from trilemma.timing.speculation import Speculation
-from trilemma.workloads import Serving
-
-#: The load that is assumed, and said to be, where none is stated: chat lengths, a few dozen readers.
-ASSUMED_ISL, ASSUMED_OSL, ASSUMED_CONCURRENCY = 1024, 1024, 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +54,7 @@ class Speed:
 def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
     """Latency and throughput of a plan of one pool under its load; a load that is not stated is assumed and listed."""
     model, cluster, plan = question.model, question.cluster, question.plan
-    load, cautions = stated(question.workload, start, readers=_readers(plan))
+    load, cautions = stated(question.workload, start, readers=readers_of(plan))
     isl, osl = load.isl or ASSUMED_ISL, load.osl or ASSUMED_OSL
     layout, kv_format = plan.pool.layout, catalogue.get(start.kv_format)
     model = as_computed(model, plan.engine.name, plan.pool.options)
@@ -58,20 +64,21 @@ def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
     if cluster.cards:
         work = work_of_cards(model, cluster, start.on_cards, start.on_host, engine=machine.engine)
     speculation, unstated = speculation_of(plan)
-    held = slots(start, length=isl + osl)
-    concurrency = load.concurrency
-    if load.rate is not None:
+    admission = admission_of(start, plan.engine.name, isl=isl, osl=osl)
+    concurrency = None if load.concurrency is None else load.concurrency / plan.pool.replicas
+    rate = None if load.rate is None else load.rate / plan.pool.replicas
+    if rate is not None:
         concurrency = concurrency_for_rate(
-            work, machine, layout, rate=load.rate, isl=isl, osl=osl, kv_format=kv_format, slots=held,
+            work, machine, layout, rate=rate, isl=isl, osl=osl, kv_format=kv_format, admission=admission,
             prefix_hit=load.prefix_hit, speculation=speculation,
         )  # fmt: skip
     asked = partial(
         serving_speed, concurrency=concurrency or ASSUMED_CONCURRENCY, isl=isl, osl=osl, kv_format=kv_format,
-        slots=held, prefix_hit=load.prefix_hit, rate=load.rate, speculation=speculation,
+        admission=admission, prefix_hit=load.prefix_hit, rate=rate, speculation=speculation,
     )  # fmt: skip
     speed = asked(work, machine, layout)
     able = None
-    if load.rate is not None:
+    if rate is not None:
         able = asked(work, machine, layout, concurrency=MOST_REQUESTS, rate=None).output_tokens_per_s
     lines = operators(speed, asked(work, machine.at_datasheet(), layout), machine)
     spread = profile_spread(
@@ -79,12 +86,18 @@ def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
         concurrency=float(np.asarray(concurrency or ASSUMED_CONCURRENCY)),
     )  # fmt: skip
     spread = with_host(spread, speed, start=start, cluster=cluster)
-    figures = speed_figures(speed, spread, lines, able_per_s=able, arriving_per_s=(load.rate or np.inf) * osl)
+    figures = speed_figures(speed, spread, lines, able_per_s=able, arriving_per_s=(rate or np.inf) * osl)
+    if able is not None:
+        figures = with_most(figures, able_per_s=able, osl=osl, spread=spread)
+    figures = of_all(figures, plan.pool.replicas)
+    overload = overload_cautions(figures, load, replicas=plan.pool.replicas)
+    if overload:
+        figures = replace(figures, ttft_s=None, request_s=None, ttft_lines={})
     return Speed(
         figures=replace(figures, mfu=None) if cluster.cards else figures,  # no one peak to compare with
-        bottleneck=_bottleneck(speed, held),
-        output_tokens_per_s=float(speed.output_tokens_per_s),
-        cautions=(*cautions, *unstated, *host_cautions(start, cluster), *source_cautions(machine)),
+        bottleneck=_bottleneck(speed, admission),
+        output_tokens_per_s=float(speed.output_tokens_per_s) * plan.pool.replicas,
+        cautions=(*overload, *cautions, *unstated, *host_cautions(start, cluster), *source_cautions(machine)),
     )
 
 
@@ -92,53 +105,6 @@ def _spread(machine: Machine, model: Model, work: ModelWork) -> Spread:
     """The bounds of the cards' class, of several kinds of cards the widest of each."""
     found = [speed_spread(one, model) for one in (machine, *(other for _, other in work.beside))]
     return {name: (min(one[name][0] for one in found), max(one[name][1] for one in found)) for name in found[0]}
-
-
-def slots(start: StartUp, *, length: int) -> np.ndarray:
-    """Requests of ``length`` tokens that one replica holds at once: what the cache holds and what the engine admits.
-
-    The cache is counted at full length, so that no request has to be thrown out and recomputed. Broadcasts over plans.
-    """
-    pool = start.pool
-    by_cache = pool.concurrency if length == start.context else np.asarray(pool.tokens) / length
-    return np.minimum(np.floor(by_cache), start.max_seqs)
-
-
-def _readers(plan: Plan) -> int:
-    """How many requests at once are assumed: one where the engine serves one reader, or as many as it was given slots for."""
-    if not engines.traits_of(plan.engine.name).one_reader:
-        return ASSUMED_CONCURRENCY
-    return min(int(plan.pool.options.max_seqs or 1), ASSUMED_CONCURRENCY)
-
-
-def stated(
-    workload: Serving, start: StartUp, *, readers: int = ASSUMED_CONCURRENCY
-) -> tuple[Serving, tuple[Caution, ...]]:
-    """The load with gaps filled, of requests at once ``readers`` or what the cache holds, and a caution for what was filled.
-
-    Raises `InputError` for prompts of a length that leaves no token to answer with, where no output length is stated.
-    """
-    assumed = []
-    load = workload
-    if load.isl is None:
-        isl = min(ASSUMED_ISL, max(start.context // 2, 1))
-        load = replace(load, isl=isl, osl=load.osl or min(ASSUMED_OSL, isl))
-        assumed.append(f"prompts of {show_count(isl)} and outputs of {counted(load.osl or 0, 'token')}")
-    elif load.osl is None:
-        if load.isl >= start.context:
-            raise InputError(
-                f"`isl` {load.isl} leaves no room for output in a context of {start.context} tokens; give shorter prompts, or a"
-                " larger `context` where the model has it"
-            )
-        load = replace(load, osl=min(ASSUMED_OSL, start.context - load.isl))
-        assumed.append(f"outputs of {counted(load.osl or 0, 'token')}")
-    if load.concurrency is None and load.rate is None:
-        held = int(slots(start, length=(load.isl or 0) + (load.osl or 0)))
-        load = replace(load, concurrency=max(1, min(readers, held)))
-        assumed.append("one request at once" if load.concurrency == 1 else f"{load.concurrency} requests at once")
-    if not assumed:
-        return load, ()
-    return load, (Caution(code="assumed-load", message=f"speed assumes {' and '.join(assumed)}"),)
 
 
 def speed_figures(
@@ -155,11 +121,15 @@ def speed_figures(
     the plan can make: its bounds count, none above what arrives.
     """
 
-    def latency(seconds: object, name: str, p50: object = None, p99: object = None) -> Latency:
+    slot_s = float(np.asarray(speed.first_lines["slot"]))
+    sooner_s, later_s = (float(np.asarray(end_s)) - slot_s for end_s in speed.slot_wait_s)
+
+    def latency(seconds: object, name: str, p50: object = None, p99: object = None, *, waits: bool = False) -> Latency:
         low, high = spread[name]
         value = float(np.asarray(seconds))
+        least, most = (value + sooner_s, value + later_s) if waits else (value, value)
         return Latency(
-            interval=Interval(value=value, low=value * low, high=value * high),
+            interval=Interval(value=value, low=least * low, high=most * high),
             p50=None if p50 is None else float(np.asarray(p50)),
             p99=None if p99 is None else float(np.asarray(p99)),
         )
@@ -175,10 +145,10 @@ def speed_figures(
 
     mfu = float(np.asarray(speed.mfu))
     return SpeedEstimate(
-        ttft_s=latency(speed.ttft_s, "ttft", speed.ttft_p50_s, speed.ttft_p99_s),
+        ttft_s=latency(speed.ttft_s, "ttft", speed.ttft_p50_s, speed.ttft_p99_s, waits=True),
         tpot_s=latency(speed.tpot_s, "tpot"),
         itl_s=latency(speed.tpot_s, "tpot", speed.gap_p50_s, speed.gap_p99_s),
-        request_s=latency(speed.request_s, "tpot", speed.request_p50_s, speed.request_p99_s),
+        request_s=latency(speed.request_s, "tpot", speed.request_p50_s, speed.request_p99_s, waits=True),
         step_s=latency(speed.step_s, "tpot"),
         output_tokens_per_s=rate(speed.output_tokens_per_s),
         tokens_per_s_per_gpu=rate(speed.tokens_per_s_per_gpu),
@@ -192,11 +162,30 @@ def speed_figures(
     )
 
 
-def _bottleneck(speed: ServingSpeed, held: np.ndarray) -> Bottleneck:
+def of_all(figures: SpeedEstimate, replicas: int) -> SpeedEstimate:
+    """The figures of ``replicas`` engines from those of one: latencies and rates per GPU are the same."""
+    output, most = figures.output_tokens_per_s, figures.most_requests_per_s
+    return replace(
+        figures,
+        output_tokens_per_s=None if output is None else output.scaled(replicas),
+        most_requests_per_s=None if most is None else most.scaled(replicas),
+    )
+
+
+def with_most(
+    figures: SpeedEstimate, *, able_per_s: Numbers, osl: int, spread: Mapping[str, tuple[float, float]]
+) -> SpeedEstimate:
+    """The largest rate that is carried put in: ``able_per_s`` are the output tokens a second that can be made at most."""
+    value, (low, high) = float(np.asarray(able_per_s)) / osl, spread["output"]
+    return replace(figures, most_requests_per_s=Interval(value=value, low=value * low, high=value * high))
+
+
+def _bottleneck(speed: ServingSpeed, admission: Admission) -> Bottleneck:
     resource = cast(Resource, str(np.asarray(speed.bottleneck())))
     if resource == "capacity":
         return Bottleneck(
-            resource=resource, detail=f"the cache holds {show_count(float(held))} such requests, the rest wait"
+            resource=resource,
+            detail=f"the cache holds {show_count(float(admission.holds))} such requests, the rest wait",
         )
     share = float(np.asarray(speed.resources[resource])) / float(np.asarray(speed.tpot_s))
     line = max(speed.lines, key=lambda name: float(np.asarray(speed.lines[name])))

@@ -61,6 +61,10 @@ def _headline(estimate: Estimate, width: int) -> list[str]:
     verdict = "FITS" if estimate.verdict.stage == "ok" else f"DOES NOT FIT ({estimate.verdict.stage})"
     said = f"{verdict}, {_sure(estimate.verdict.probability)}: {estimate.verdict.reason}"
     refused = estimate.extras.get("refused", ())
+    if not estimate.carries:
+        overload = next(caution.message for caution in estimate.warnings if caution.code == "overloaded")
+        told = textwrap.wrap(f"DOES NOT CARRY THE LOAD: {overload}", width, subsequent_indent="  ")
+        return [title_of(estimate), *told, f"it starts: {said}"]
     if not refused:
         return [title_of(estimate), said]
     lines = [title_of(estimate)]
@@ -197,6 +201,10 @@ def _speed(estimate: Estimate) -> list[str]:
         lines.append(
             f"speed      first token {_ms(speed.ttft_s)}, then {_ms(speed.tpot_s)} per token at batch {speed.batch:,.0f}"
         )
+    elif speed.tpot_s:
+        lines.append(
+            f"speed      {_ms(speed.tpot_s)} per token at batch {speed.batch:,.0f}; the wait for the first grows"
+        )
     if speed.output_tokens_per_s and speed.tokens_per_s_per_gpu:
         total, per_gpu = speed.output_tokens_per_s, speed.tokens_per_s_per_gpu
         lines.append(
@@ -206,6 +214,9 @@ def _speed(estimate: Estimate) -> list[str]:
         f"target     {one['name'].upper()} ≤ {one['target_ms']:g} ms holds with a probability of {one['probability']:.0%}"
         for one in estimate.extras.get("targets", ())
     ]
+    if speed.most_requests_per_s:
+        most = speed.most_requests_per_s
+        lines.append(f"carries    up to {most.value:.3g} requests a second ({most.low:.3g} – {most.high:.3g})")
     if estimate.bottleneck:
         lines.append(f"bound by   {estimate.bottleneck.resource.replace('_', ' ')}: {estimate.bottleneck.detail}")
     return lines
@@ -259,6 +270,6 @@ def _remedies(estimate: Estimate, width: int) -> Iterator[str]:
 def _cautions(estimate: Estimate, width: int) -> Iterator[str]:
     """What must be known, without what the headline said already."""
     said = estimate.extras.get("refused", ())
-    for message in (caution.message for caution in estimate.warnings):
-        if message not in said:
-            yield from textwrap.wrap(message, width, initial_indent="  - ", subsequent_indent="    ")
+    for caution in estimate.warnings:
+        if caution.message not in said and caution.code != "overloaded":
+            yield from textwrap.wrap(caution.message, width, initial_indent="  - ", subsequent_indent="    ")

@@ -22,6 +22,7 @@ from trilemma.search.question import (
 from trilemma.search.space import Layouts
 from trilemma.search.targets import misses
 from trilemma.timing import ServingSpeed, concurrency_for_rate, serving_speed
+from trilemma.timing.admission import Admission
 
 #: Into how many steps the way from a load that keeps to the targets to the next one tried is cut.
 _STEPS = 4
@@ -46,8 +47,8 @@ def aggregated_rows(choice: Choice, start: Start, layouts: Layouts, question: Se
 def _loads_tried(running: Started, question: SearchQuestion, tally: Tally) -> Columns:
     """Each layout under each load of a replica; a load that the cache does not hold is the one before it with a queue."""
     rows, batch = _grid(len(running), question)
-    layout, replicas, held, used = running.take(rows)
-    speed = _speed(running, layout, batch * layout.dp, held, question)
+    layout, replicas, admission, used = running.take(rows)
+    speed = _speed(running, layout, batch * layout.dp, admission, question)
     queued = np.asarray(speed.capacity_limited)
     tally.lawful(len(rows))
     tally.fitting += len(rows)
@@ -79,8 +80,8 @@ def _between(
     between = steps[layouts, at]
     fresh = np.unique(np.column_stack([layouts, between]), axis=0, return_index=True)[1]
     layouts, between = layouts[fresh], between[fresh]
-    layout, replicas, held, used = running.take(layouts)
-    speed = _speed(running, layout, between * layout.dp, held, question)
+    layout, replicas, admission, used = running.take(layouts)
+    speed = _speed(running, layout, between * layout.dp, admission, question)
     queued = np.asarray(speed.capacity_limited)
     tally.lawful(len(between))
     tally.fitting += len(between)
@@ -99,9 +100,9 @@ def _load_carried(running: Started, replicas: NDArray[np.int64], question: Searc
         each = _requests_at(running, rate, question)
         requests = each * replicas
     else:
-        each = np.ceil(float(workload.concurrency or 1) / replicas)
+        each = float(workload.concurrency or 1) / replicas
         requests = np.full(len(running), float(workload.concurrency or 1))
-    speed = _speed(running, running.layout, each, running.held, question, rate=rate)
+    speed = _speed(running, running.layout, each, running.admission, question, rate=rate)
     columns = _columns(speed, running.layout, replicas, requests, running.used, question)
     if rate is None:
         return columns
@@ -117,8 +118,8 @@ def _enough(running: Started, question: SearchQuestion) -> NDArray[np.int64]:
     """
     workload = question.workload
     rows, batch = _grid(len(running), question)
-    layout, _, held, _ = running.take(rows)
-    speed = _speed(running, layout, batch * layout.dp, held, question)
+    layout, _, admission, _ = running.take(rows)
+    speed = _speed(running, layout, batch * layout.dp, admission, question)
     good = ~np.asarray(speed.capacity_limited)
     for _, missed in misses(np.asarray(speed.tpot_s), np.asarray(speed.ttft_s), workload, question.margin):
         good &= ~missed
@@ -151,7 +152,7 @@ def _speed(
     running: Started,
     layout: Layout,
     concurrency: NDArray[Any],
-    held: NDArray[np.float64],
+    admission: Admission,
     question: SearchQuestion,
     *,
     rate: NDArray[np.float64] | None = None,
@@ -161,7 +162,7 @@ def _speed(
         running.machine,
         layout,
         concurrency=concurrency,
-        slots=held,
+        admission=admission,
         rate=rate,
         **_load(running, question),
     )
@@ -169,7 +170,12 @@ def _speed(
 
 def _requests_at(running: Started, rate: NDArray[np.float64], question: SearchQuestion) -> NDArray[np.float64]:
     found: NDArray[np.float64] = concurrency_for_rate(
-        running.work, running.machine, running.layout, rate=rate, slots=running.held, **_load(running, question)
+        running.work,
+        running.machine,
+        running.layout,
+        rate=rate,
+        admission=running.admission,
+        **_load(running, question),
     )
     return found
 

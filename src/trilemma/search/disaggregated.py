@@ -217,7 +217,7 @@ def _pools(running: Started, joins: Joins, question: SearchQuestion) -> Pools:
         isl=workload.isl or 0,
         osl=workload.osl or 0,
         kv_format=running.kv_format,
-        slots=running.held[joins.decode],
+        slots=running.admission.holds[joins.decode],
         prefix_hit=workload.prefix_hit,
     )
 

@@ -81,7 +81,7 @@ class Sides:
             work, machine, layout, batch=batch, isl=isl, osl=osl, kv_format=kv_format,
             received_bytes=prompt_cache_bytes(work, layout, tokens=isl, kv_format=kv_format),
         )  # fmt: skip
-        fits = batch <= running.held[rows]
+        fits = batch <= running.admission.holds[rows]
         slow = fits & (np.asarray(decode.token_s) * 1e3 * question.margin.tpot > (workload.tpot_ms or np.inf))
         if np.all(slow | ~fits):
             slow = fits & (batch > 1)  # the nearest misses are those of a single request
@@ -126,7 +126,7 @@ class Sides:
             decode_workers=joins.workers if offered is None else offered,
             machine=self.running.machine,
             gpus=self.gpus(joins),
-            slots=self.running.held[self.decode_at[joins.decode]],
+            slots=self.running.admission.holds[self.decode_at[joins.decode]],
         )
 
     def gpus(self, joins: Joins) -> NDArray[Any]:

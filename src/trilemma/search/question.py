@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trilemma import engines
 from trilemma.estimate.number_formats import as_computed
-from trilemma.estimate.speed import slots
+from trilemma.estimate.serving_load import admission_of
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.hardware.cluster import Cluster
@@ -21,6 +21,7 @@ from trilemma.quantities import counted
 from trilemma.search.space import BATCHES, Fixed, Layouts, Precision, joined, take
 from trilemma.search.targets import Margin, margin_of
 from trilemma.timing import Machine, ModelWork, model_work
+from trilemma.timing.admission import Admission
 from trilemma.timing.intervals import pools_spread, speed_spread
 from trilemma.workloads import Serving
 
@@ -122,27 +123,27 @@ class Tally:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Started:
-    """Engines of one choice that start: ``layout`` and ``replicas`` as a table, requests that a replica holds (``held``),
+    """Engines of one choice that start: ``layout`` and ``replicas`` as a table, the requests that a replica runs at once,
     the share of the card ``used``, and what timing needs."""
 
     layout: Layout
     replicas: NDArray[np.int64]
-    held: NDArray[np.float64]
+    admission: Admission
     used: NDArray[np.float64]
     work: ModelWork
     machine: Machine
     kv_format: Format
 
     def __len__(self) -> int:
-        return len(self.held)
+        return len(self.used)
 
     def only(self, chosen: NDArray[Any]) -> Started:
         """The engines that a mask or index array names."""
-        layout, replicas, held, used = self.take(chosen)
-        return replace(self, layout=layout, replicas=replicas, held=held, used=used)
+        layout, replicas, admission, used = self.take(chosen)
+        return replace(self, layout=layout, replicas=replicas, admission=admission, used=used)
 
-    def take(self, chosen: NDArray[Any]) -> tuple[Layout, NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        return take(self.layout, chosen), self.replicas[chosen], self.held[chosen], self.used[chosen]
+    def take(self, chosen: NDArray[Any]) -> tuple[Layout, NDArray[np.int64], Admission, NDArray[np.float64]]:
+        return take(self.layout, chosen), self.replicas[chosen], self.admission.take(chosen), self.used[chosen]
 
 
 def options_for(choice: Choice, *, context: int, fixed: Fixed) -> ServeOptions:
@@ -161,11 +162,11 @@ def options_for(choice: Choice, *, context: int, fixed: Fixed) -> ServeOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """How the engines of a table of layouts start under one choice: the stage at which each ends, the requests that it holds,
-    the share of the card that it uses, and the cache format in force."""
+    """How the engines of a table of layouts start under one choice: the stage at which each ends, the requests
+    that it runs at once, the share of the card that it uses, and the cache format in force."""
 
     stages: NDArray[Any]
-    held: NDArray[np.float64]
+    admission: Admission
     used: NDArray[np.float64]
     kv_format: str
 
@@ -183,10 +184,15 @@ def start_engines(choice: Choice, tables: Sequence[Layouts], question: SearchQue
     ends = np.cumsum([one.legal for one in tables])
     shape = (int(ends[-1]),)
     stages = np.broadcast_to(engine.likeliest_stage(start)[0], shape)
-    held = np.broadcast_to(slots(start, length=(workload.isl or 0) + (workload.osl or 0)), shape)
+    admission = admission_of(start, question.engine.name, isl=workload.isl or 0, osl=workload.osl or 0).broadcast_to(
+        shape
+    )
     used = np.broadcast_to(start.ledger.total() / start.capacity_bytes, shape)
     parts = [slice(end - one.legal, end) for end, one in zip(ends, tables, strict=True)]
-    return [Start(stages=stages[part], held=held[part], used=used[part], kv_format=start.kv_format) for part in parts]
+    return [
+        Start(stages=stages[part], admission=admission.take(part), used=used[part], kv_format=start.kv_format)
+        for part in parts
+    ]
 
 
 def started(
@@ -212,7 +218,7 @@ def started(
     return Started(
         layout=take(layouts.layout, good),
         replicas=layouts.replicas[good],
-        held=start.held[good],
+        admission=start.admission.take(good),
         used=start.used[good],
         work=work,
         machine=Machine.serving(cluster, work=work, engine=engines.canonical(question.engine.name)),

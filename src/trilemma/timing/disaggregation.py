@@ -20,7 +20,7 @@ from trilemma.timing.collectives import point_to_point_s
 from trilemma.timing.forward_pass import Machine, PassTime, decode_step, prefill_pass
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.queueing import shared_queue_wait_s
-from trilemma.timing.serving_step import prompts_together
+from trilemma.timing.serving_cycle import prompts_together
 from trilemma.timing.speculation import Speculation
 
 #: Share of a pool's time that the requests in line may take before it counts as never catching up.

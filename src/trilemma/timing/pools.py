@@ -165,6 +165,7 @@ class Pools:
             tokens_per_s_per_user=1.0 / decode.token_s,
             mfu=useful / bf16.value if bf16 is not None else np.nan,
             capacity_limited=np.asarray(queued_s) > 0,
+            slot_wait_s=(queued_s, queued_s),
             ttft_p50_s=ttft_p50_s,
             ttft_p99_s=ttft_p99_s,
             gap_p50_s=decode.token_s,

@@ -8,13 +8,14 @@ import numpy as np
 
 from trilemma import engines
 from trilemma.errors import InputError
-from trilemma.estimate.speed import slots
+from trilemma.estimate.serving_load import admission_of
 from trilemma.formats import catalogue
 from trilemma.hardware.cluster import Cluster
 from trilemma.measured.serving.deployment.bench_files import Point
 from trilemma.measured.serving.speed.fit import Bench
 from trilemma.models.architecture import Model
 from trilemma.plans import Layout, Plan
+from trilemma.timing.admission import Admission
 from trilemma.timing.forward_pass import Machine, decode_step
 from trilemma.timing.operators import ModelWork, model_work
 from trilemma.timing.serving_terms import precision_of
@@ -50,7 +51,8 @@ def bench_of(points: Sequence[Point], *, model: Model, cluster: Cluster, plan: P
     layout = plan.pool.layout
     _check_possible(points, work=work, plan=plan, cluster=cluster, kv_format=start.kv_format)
     degrees = {name: np.full(len(rows), int(getattr(layout, name))) for name in ("tp", "pp", "dp", "ep")}
-    held = [max(float(slots(start, length=int(point.isl + point.osl))), 1.0) for point, _, _ in rows]
+    name = plan.engine.name
+    admitted = [admission_of(start, name, isl=int(point.isl), osl=int(point.osl)) for point, _, _ in rows]
     return Bench(
         work=work,
         machine=Machine.of(cluster),
@@ -62,7 +64,7 @@ def bench_of(points: Sequence[Point], *, model: Model, cluster: Cluster, plan: P
         osl=np.array([point.osl for point, _, _ in rows]),
         concurrency=np.array([point.concurrency for point, _, _ in rows]),
         rate=np.full(len(rows), np.nan),
-        slots=np.array(held),
+        admission=Admission.joined(admitted),
         queued=np.zeros(len(rows), dtype=bool),
         quantity=np.array([quantity for _, quantity, _ in rows]),
         measured=np.array([value for _, _, value in rows]),

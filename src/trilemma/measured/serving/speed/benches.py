@@ -20,6 +20,7 @@ from trilemma.measured.serving.speed.question import SpeedQuestion
 from trilemma.models.architecture import Model
 from trilemma.plans import Layout, ServeOptions
 from trilemma.quantities import Array
+from trilemma.timing.admission import Admission
 from trilemma.timing.forward_pass import Machine
 from trilemma.timing.operators import ByIdentity, model_work
 from trilemma.timing.serving_terms import precision_of
@@ -84,7 +85,7 @@ def _bench(members: Sequence[tuple[int, SpeedQuestion]]) -> Bench:
         osl=_column(questions, "osl"),
         concurrency=np.where(np.isinf(_column(questions, "concurrency")), 1e9, _column(questions, "concurrency")),
         rate=np.array([np.nan if one.rate is None else one.rate for one in questions]),
-        slots=np.array([_slots(one, kv_format.name) for one in questions]),
+        admission=Admission.joined([_admission(one, kv_format.name) for one in questions]),
         queued=np.array([one.kind == "queued" for one in questions]),
         quantity=np.array([quantity_of(one) for one in questions]),
         measured=np.array([in_seconds_or_tokens(one, one.measured) for one in questions]),
@@ -97,22 +98,27 @@ def _column(questions: Sequence[SpeedQuestion], name: str) -> Array:
     return np.array([getattr(question, name) for question in questions], dtype=float)
 
 
-def _slots(question: SpeedQuestion, kv_format: str) -> float:
-    """Requests that one replica holds, by the default engine's memory rules for every engine: half way through their outputs,
-    or at full length where the engine admits only what it can finish.
+def _admission(question: SpeedQuestion, kv_format: str) -> Admission:
+    """Requests that one replica runs at once, by the default engine's memory rules for every engine and the engine's own promise.
 
     A load that was run did fit: where the rules leave no room for one request they know too little of the deployment, and
     its own load is taken to fit.
     """
-    traits = traits_of(question.engine)
-    length = max(int(question.isl + question.osl * (1.0 if traits.admits_whole else 0.5)), 1)
-    layout = question.layout
+    layout, traits = question.layout, traits_of(question.engine)
     degrees = (int(layout.tp), int(layout.pp), int(layout.dp), int(layout.ep))
-    cards = ByIdentity(question.accelerator)
-    held = _cache_slots(ByIdentity(question.model), cards, degrees, length, kv_format)
-    if held < 1.0:
-        held = question.concurrency if math.isfinite(question.concurrency) else _CRAMPED
-    return min(held, traits.most_sequences)
+    cards, model = ByIdentity(question.accelerator), ByIdentity(question.model)
+    half_way, full = (
+        _cache_slots(model, cards, degrees, max(int(question.isl + question.osl * part), 1), kv_format)
+        for part in (0.5, 1.0)
+    )
+    if min(half_way, full) < 1.0:
+        half_way = full = question.concurrency if math.isfinite(question.concurrency) else _CRAMPED
+    return Admission(
+        half_way=half_way,
+        at_full_length=full,
+        most=traits.most_sequences,
+        reserves=traits.admits_whole,
+    )
 
 
 @lru_cache(maxsize=4096)

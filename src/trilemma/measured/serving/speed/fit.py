@@ -17,6 +17,7 @@ import numpy as np
 from trilemma.formats.formats import Format
 from trilemma.plans import Layout
 from trilemma.quantities import Array
+from trilemma.timing.admission import Admission
 from trilemma.timing.coefficients import scaled
 from trilemma.timing.forward_pass import Machine, decode_step, prefill_pass
 from trilemma.timing.operators import ModelWork
@@ -53,7 +54,7 @@ class Bench:
     osl: Array
     concurrency: Array
     rate: Array
-    slots: Array
+    admission: Admission
     queued: Any
     quantity: Any
     measured: Array
@@ -68,10 +69,11 @@ class Bench:
     def take(self, chosen: Any) -> Bench:
         """The figures at ``chosen`` (indices or a mask)."""
         degrees = {name: np.asarray(getattr(self.layout, name))[chosen] for name in ("tp", "pp", "dp", "ep")}
-        arrays = ("isl", "osl", "concurrency", "rate", "slots", "queued", "quantity", "measured", "at", "trust")
+        arrays = ("isl", "osl", "concurrency", "rate", "queued", "quantity", "measured", "at", "trust")
         return Bench(
             work=self.work, machine=self.machine, engine=self.engine, precision=self.precision,
-            kv_format=self.kv_format, layout=Layout(**degrees), **{name: getattr(self, name)[chosen] for name in arrays},
+            kv_format=self.kv_format, layout=Layout(**degrees),
+            admission=self.admission.take(chosen), **{name: getattr(self, name)[chosen] for name in arrays},
         )  # fmt: skip
 
 
@@ -91,17 +93,17 @@ def predict(bench: Bench, factors: Mapping[str, Any]) -> Any:
 
 def _of_load(bench: Bench, machine: Machine) -> Any:
     dp = np.asarray(bench.layout.dp)
-    offered = np.where(bench.queued, (bench.slots + 1) * dp, bench.concurrency)
+    offered = np.where(bench.queued, (bench.admission.holds + 1) * dp, bench.concurrency)
     arriving = np.isfinite(bench.rate)
     if np.any(arriving):
         kept_up = concurrency_for_rate(
             bench.work, machine, bench.layout, rate=np.where(arriving, bench.rate, 0.0), isl=bench.isl, osl=bench.osl,
-            kv_format=bench.kv_format, slots=bench.slots,
+            kv_format=bench.kv_format, admission=bench.admission,
         )  # fmt: skip
         offered = np.where(arriving, kept_up, offered)
     speed = serving_speed(
         bench.work, machine, bench.layout, concurrency=offered, isl=bench.isl, osl=bench.osl, kv_format=bench.kv_format,
-        slots=bench.slots,
+        admission=bench.admission,
     )  # fmt: skip
     rest = np.where(bench.quantity == "ttft", speed.ttft_s, speed.output_tokens_per_s)
     return np.where(bench.quantity == "tpot", speed.tpot_s, rest)

@@ -1,0 +1,118 @@
+"""One turn of the requests that share an engine: what each waits for, and the time until all have been answered once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trilemma.plans import Layout
+from trilemma.quantities import Numbers
+from trilemma.timing.admission import Admission
+from trilemma.timing.coefficients import Coefficients, spec_sheet
+
+#: Short prompts are prefilled together; beyond so many tokens a pass is compute bound and nothing is saved.
+_PREFILL_TOKENS = 2048
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """What one attention replica is asked to do; numbers or arrays of one shape."""
+
+    pp: Any
+    dp: Any
+    offered: Any
+    running: Any
+    running_range: tuple[Any, Any]
+    holds: Any
+    in_all: Any
+    osl: Any
+    fresh: Any
+    cached: Any
+    together: Any
+
+    @property
+    def saturated(self) -> Any:
+        """Whether more are in flight than run in the mean; others find the cache full now and then at most."""
+        return self.offered > self.holds
+
+    @property
+    def prefills_a_token(self) -> Any:
+        """Prompts of others that are prefilled between two tokens of a request: all of them over its output, as far as the
+        steps have room."""
+        room = np.maximum(self.together, spec_sheet()["mixed_step"]["prompt_tokens"] / self.fresh)
+        return np.minimum((self.running - 1) / self.osl, room)
+
+
+def load_of(
+    layout: Layout, *, concurrency: Numbers, isl: Numbers, osl: Numbers, admission: Admission, prefix_hit: float
+) -> Load:
+    dp = np.asarray(layout.dp)
+    asked = np.asarray(concurrency, dtype=float)
+    offered = np.maximum(asked / dp, 1.0)
+    least, mean, most = admission.running_range(offered)
+    cached = np.asarray(isl, dtype=float) * prefix_hit
+    fresh = np.asarray(isl, dtype=float) - cached
+    return Load(
+        pp=np.asarray(layout.pp),
+        dp=dp,
+        offered=offered,
+        running=mean,
+        running_range=(most, least),
+        holds=admission.holds,
+        in_all=np.minimum(asked, dp * mean),
+        osl=np.asarray(osl, dtype=float),
+        fresh=fresh,
+        cached=cached,
+        together=prompts_together(fresh, waiting=mean),
+    )
+
+
+def prompts_together(fresh: Numbers, *, waiting: Numbers = np.inf) -> Any:
+    """How many prompts of ``fresh`` tokens run in one pass where ``waiting`` are there to be run."""
+    return np.clip(np.floor(_PREFILL_TOKENS / np.asarray(fresh, dtype=float)), 1.0, waiting)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cycle:
+    """Seconds of one turn, numbers or arrays with one entry per plan.
+
+    ``cycle_s`` passes until a slot is free again. A token takes ``bare_s`` of decode steps and ``mixed_s`` for each prefill of
+    others that falls between: ``tpot_s``; all after the first ``decode_s``. The first comes after ``first_s``, wait for a slot
+    apart: ``steps_waited_s`` of the step under way, ``queue_s`` of prefills ahead, of which ``bunched_s`` vary.
+    """
+
+    cycle_s: Any
+    bare_s: Any
+    mixed_s: Any
+    tpot_s: Any
+    decode_s: Any
+    first_s: Any
+    steps_waited_s: Any
+    bunched_s: Any
+    queue_s: Any
+
+
+def cycle_of(
+    load: Load, host: Coefficients, *, step_s: Numbers, bare_s: Numbers, prompt_s: Numbers, each_s: Numbers
+) -> Cycle:
+    """The turn of ``load`` where a decode step takes ``step_s``, a token ``bare_s`` of steps, one prompt alone ``prompt_s`` and
+    one among others ``each_s`` of prefill (seconds; numbers or arrays). See `serving_speed` for the laws."""
+    mixed_s = each_s * host.interference  # what a prefill adds to the step that it is mixed into
+    a_token = load.prefills_a_token
+    tpot_s = bare_s + a_token * mixed_s
+    decode_s = (load.osl - 1) * tpot_s
+    steps_waited_s = host.steps_waited * step_s
+    begun_s = prompt_s + steps_waited_s
+    bunched_s = (load.running - 1) * (host.queue_share * each_s + host.queued_request_s)
+    at_once_s = np.where(load.saturated, begun_s, host.request_s + begun_s + bunched_s)
+    outside_s = (load.osl - 1) * ((load.running - 1) / load.osl - a_token) * mixed_s
+    work_s = each_s / load.osl + (1 - 1 / load.osl) * mixed_s  # a prefill is mixed as far as there are steps
+    least_s = load.running * work_s + (load.osl - 1) * bare_s
+    cycle_s = np.maximum(at_once_s + outside_s + decode_s, least_s)
+    queue_s = bunched_s + cycle_s - at_once_s - decode_s  # with prefills of others that no step had room for
+    return Cycle(
+        cycle_s=cycle_s, bare_s=bare_s, mixed_s=mixed_s, tpot_s=tpot_s, decode_s=decode_s,
+        first_s=host.request_s + begun_s + queue_s, steps_waited_s=steps_waited_s, bunched_s=bunched_s, queue_s=queue_s,
+    )  # fmt: skip
