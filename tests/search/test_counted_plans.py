@@ -68,3 +68,22 @@ def test_every_training_plan_is_unlawful_or_does_not_fit_or_fits(words: str) -> 
     assert found["searched"] - found["fitting"] == sum(why.values())
     assert found["legal"] - found["fitting"] == unfit
     assert found["searched"] - found["legal"] == sum(why.values()) - unfit
+
+
+def test_plans_searched_do_not_depend_on_the_memory_of_a_card() -> None:
+    # The space is that of layouts, precisions and batches; what does not fit is looked at all the same.
+    words = "plan llama-3.1-70b --gpu {}:4 --serve 30000/300 --precision bf16 --kv-dtype auto --pools aggregated"
+    found = [document(words.format(gpu), code=None) for gpu in ("h200-sxm", "h100-sxm", "a100-sxm4-40gb", "rtx-4090")]
+    assert len({one["searched"] for one in found}) == 1
+    assert found[0]["fitting"] > found[1]["fitting"] > found[2]["fitting"] == found[3]["fitting"] == 0
+    assert counted(found[3]) == {"weights do not fit the card": found[3]["searched"]}
+
+
+def test_an_unlawful_layout_loses_once_for_every_batch() -> None:
+    # Three ranks divide no 32 heads; without a load every batch size of a layout is a plan of its own.
+    words = "plan llama-3.1-8b --gpu h100-sxm:6 --serve 2000/300 --precision bf16 --kv-dtype auto --pools aggregated"
+    rule = "tp does not divide the 32 attention heads"
+    layouts = counted(document(f"{words} --concurrency 8"))[rule]
+    lost = counted(document(words))[rule]
+    assert lost % layouts == 0
+    assert lost // layouts > 20

@@ -107,3 +107,15 @@ def test_every_figure_of_speed_has_a_bound_on_either_side(engine: str) -> None:
         2 * found["inputs"]["model"]["active_parameters"] * (500 + 100) / 100 * speed["tokens_per_s_per_gpu"]["value"]
     )
     assert speed["mfu"]["value"] == pytest.approx(useful / 989.4e12, rel=0.1)
+
+
+def test_replicas_that_make_what_arrives_have_a_bound_below_it() -> None:
+    # At a rate that the plan keeps up with, throughput is what arrives and no more; the plan may still be slower.
+    speed = answer("fit llama-3.1-8b --gpu l40s --isl 1000 --osl 300 --rate 1")["speed"]
+    found = speed["output_tokens_per_s"]
+    assert found["value"] == pytest.approx(300, rel=0.01)
+    assert found["high"] == pytest.approx(300, rel=0.01)
+    assert found["low"] <= found["value"]
+    # Close to what the plan can make, its own bound lies below what arrives.
+    busy = answer("fit llama-3.1-8b --gpu l40s --isl 1000 --osl 300 --rate 4")["speed"]["output_tokens_per_s"]
+    assert busy["low"] < busy["value"] == busy["high"] == pytest.approx(1200)
