@@ -221,3 +221,20 @@ def test_weights_on_the_node_are_mounted_and_a_hub_id_is_not(target: str) -> Non
         for _, pod in pods(documents):
             paths = [one["hostPath"]["path"] for one in pod["volumes"] if "hostPath" in one]
             assert paths == (["/models/own"] if mounted else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("one", "1 engine of 2 GPUs"),
+        ("replicas", "3 engines of 2 GPUs"),
+        ("nodes", "1 engine of 2 nodes x 8 GPUs"),
+        ("attention apart", "2 engines of 2 nodes x 8 GPUs"),
+    ],
+)
+def test_files_say_the_shape_above_their_objects(name: str, shape: str) -> None:
+    text = kubernetes.manifests(fleet_of(PLANS[name]), card="nvidia-h200")["kubernetes.yaml"]
+    head = [line for line in text.splitlines() if line.startswith("#")]
+    assert head[0].endswith(f": {shape}")
+    assert "# Planned for nvidia-h200: select its nodes where the cluster has other cards too" in head
+    assert any("LeaderWorkerSet" in line for line in head) == ("nodes" in shape)

@@ -135,3 +135,20 @@ def test_torchtitan_reads_what_was_written(change: dict[str, Any]) -> None:
     whole = int(plan.layout.dp) * int(plan.layout.cp)
     assert (found.plan.shard_group or whole) == (plan.shard_group or whole)
     assert (found.workload.seq, found.workload.global_batch) == (8192, 64)
+
+
+@pytest.mark.parametrize("layout", [Layout(dp=8), Layout(cp=2, dp=4), Layout(tp=2, dp=4)])
+def test_sizes_are_written_as_whole_numbers(layout: Layout) -> None:
+    plan = TrainingPlan(layout=layout, recipe=recipe("fsdp"), implementation="torchtitan", schedule="1f1b", zero=3)
+    words = write_torchtitan(model=load_model("llama-3.1-8b"), plan=plan, workload=LOAD)
+    degrees = [words[at + 1] for at, word in enumerate(words) if word.endswith(("_degree", "_size", "seq_len"))]
+    assert len(degrees) >= 6
+    assert all(word.lstrip("-").isdecimal() for word in degrees)
+
+
+def test_steps_of_a_trainer_are_tokens() -> None:
+    words = "torchrun --nproc_per_node 8 train.py --model_name_or_path llama-2-7b --per_device_train_batch_size 2"
+    more = " --gradient_accumulation_steps 4 --max_steps 100 --max_seq_length 2048"
+    found = read_training("transformers", (words + more).split())
+    assert found.workload.global_batch == 2 * 4 * 8
+    assert found.workload.tokens == 100 * 64 * found.workload.seq

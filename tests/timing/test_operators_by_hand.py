@@ -74,8 +74,8 @@ def test_each_stage_does_its_part_of_the_work() -> None:
     assert two["dense"]["flops"] == near(one["dense"]["flops"] / 2)
 
 
-@pytest.mark.parametrize(("dp", "batch"), [(1, 9), (2, 5), (4, 3)])
-def test_replicas_share_requests_and_none_is_left_over(dp: int, batch: int) -> None:
+@pytest.mark.parametrize(("dp", "batch"), [(1, 9), (2, 4.5), (4, 2.25)])
+def test_replicas_share_requests(dp: int, batch: int) -> None:
     words = f"fit llama-3.1-8b --gpu h100-sxm:{dp} --tp 1 --dp {dp} --isl 1000 --osl 300 --concurrency 9"
     assert answer(words)["speed"]["batch"] == batch
 
@@ -119,3 +119,30 @@ def test_replicas_that_make_what_arrives_have_a_bound_below_it() -> None:
     # Close to what the plan can make, its own bound lies below what arrives.
     busy = answer("fit llama-3.1-8b --gpu l40s --isl 1000 --osl 300 --rate 4")["speed"]["output_tokens_per_s"]
     assert busy["low"] < busy["value"] == busy["high"] == pytest.approx(1200)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "fit llama-3.1-8b --gpu h100-sxm:4 --isl 1000 --osl 300 --concurrency 32",
+        "fit llama-3.1-8b --gpu h100-sxm:4 --prefill 2xTP1 --decode 2xTP1 --isl 1000 --osl 300 --concurrency 32",
+        "fit llama-3.1-8b --gpu h100-sxm:4 --isl 1000 --osl 300 --rate 4",
+    ],
+)
+def test_a_request_is_its_first_token_and_the_rest(words: str) -> None:
+    speed = answer(words)["speed"]
+    rest = speed["request_ms"]["value"] - speed["ttft_ms"]["value"]
+    assert rest == pytest.approx(299 * speed["tpot_ms"]["value"], rel=1e-3)
+    for part in ("p50", "p99"):
+        assert speed["request_ms"][part] - speed["ttft_ms"][part] == pytest.approx(rest, rel=1e-3)
+    assert speed["ttft_ms"]["p50"] <= speed["ttft_ms"]["p99"]
+
+
+@pytest.mark.parametrize(("tokens", "code"), [(1, 0), (64, 0), (65, 2), (0, 2)])
+def test_drafts_of_one_to_64_tokens(tokens: int, code: int) -> None:
+    document_of = f"fit llama-3.1-70b --gpu h100-sxm:4 --draft eagle3:{tokens}:0.7 --isl 1000 --osl 300 --concurrency 8"
+    if code:
+        with pytest.raises(ValueError, match="Expecting value"):
+            document(document_of, code=code)
+    else:
+        assert document(document_of, code=None)["speed"]["tpot_ms"]["value"] > 0
