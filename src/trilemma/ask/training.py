@@ -151,6 +151,7 @@ def settled_of(options: SimpleNamespace) -> Settled:
         cuda_graphs=bool(options.cuda_graphs),
         shard_group=options.shard_group,
         loss=options.loss,
+        mlp_tiles=options.mlp_tiles,
         offload=offload_of(options.offload),
         implementation=implementation,
         version=version,

@@ -50,6 +50,8 @@ TRAINING: tuple[Option, ...] = (
     _settled("shard_group", "ranks that share one sharded copy, with copies between them (HSDP)", read=whole_number, metavar="N"),
     _settled("loss", "logits whole, by pieces of the sequence, or never (Liger, CCE)", read=as_given,
              choices=("full", "chunked", "fused")),
+    _settled("mlp_tiles", "pieces of the sequence in which feed-forward blocks run, again in backward", read=whole_number,
+             metavar="N"),
     _settled("host_memory", "memory of a node's host, which holds what is offloaded", read=free_gib, metavar="GIB"),
     _settled("precision", "bf16, fp8, mxfp8, nvfp4, fsdp, amp, pure-bf16, …", read=word, metavar="RECIPE[,…]"),
     _settled("engine", "megatron (default of full training), transformers (of adapters), torchtitan, deepspeed, …",

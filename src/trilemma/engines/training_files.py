@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 from trilemma.engines.job_files import Job, Started, job_name, launch_files
-from trilemma.errors import UnknownName
+from trilemma.errors import InputError, UnknownName
 from trilemma.models.architecture import Model
 from trilemma.plans.frameworks import every, those
 from trilemma.plans.training import TrainingPlan
@@ -28,6 +28,12 @@ def training_files(
     if traits is None or traits.writer is None:
         known = those("writer")
         raise UnknownName("framework", to, known, hint=f"training files are written for: {', '.join(known)}")
+    if plan.mlp_tiles > 1:
+        raise InputError(
+            f"--to {to} writes no tiled feed-forward blocks; plan without --mlp-tiles, or set them up in the model"
+        )
+    if plan.cuda_graphs and traits.writer != "megatron":
+        raise InputError(f"--to {to} writes no CUDA graphs; plan without --cuda-graphs, or export --to megatron")
     home = importlib.import_module(f"trilemma.engines.{traits.writer}.deploy")
     started: Started = home.started(to=to, model=model, plan=plan, workload=workload, gpus=gpus, gpus_per_node=per_node)
     job = Job(

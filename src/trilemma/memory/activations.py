@@ -150,7 +150,13 @@ def layer_activations(
     if narrow_inputs and plan.recipe.matmul != "same":
         bits["fp8_bits"] = catalogue.get(NARROW[plan.recipe.matmul]).effective_bits
     kept = kept_tensors(every, facts, plan.recompute, compiled=plan.compiled)
-    bare = total_bytes(kept_tensors(every, facts, Recompute(), compiled=plan.compiled), shards, **bits)
+    made = kept_tensors(every, facts, Recompute(), compiled=plan.compiled)
+    bare = total_bytes(made, shards, **bits)
+    if plan.mlp_tiles > 1:
+        # A tile at a time is made, and none outlives it.
+        tiled = total_bytes((one for one in made if "mlp" in one.parts), shards, **bits)
+        bare = bare - tiled * (1 - 1 / plan.mlp_tiles)
+        kept = tuple(one for one in kept if "mlp" not in one.parts)
     outlives = total_bytes(kept, shards, **bits)
     return LayerActivations(kept=outlives, again=np.maximum(bare - outlives, 0.0))
 

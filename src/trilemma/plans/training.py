@@ -143,7 +143,8 @@ class TrainingPlan:
     where a pipeline keeps them. ``flat_parameters``: layers are gathered and reduced as one flat tensor each (FSDP1), not by
     parameter (FSDP2). ``pipeline_layers`` states the layers of each stage where they are uneven by hand.
     ``imbalance`` is the load of the fullest expert rank over the mean. ``loss_chunks`` are the pieces
-    of a chunked loss; ``optimizer_in_backward`` updates and frees each gradient as it comes.
+    of a chunked loss, ``mlp_tiles`` the pieces of the sequence in which dense feed-forward blocks are computed, again in backward
+    (Arctic long sequence training, 2025); ``optimizer_in_backward`` updates and frees each gradient as it comes.
     ``overlap_tensor`` and ``overlap_data`` say whether collectives of those groups run beside computation (None: as the
     framework does by default).
     ``dispatcher`` and ``cuda_graphs`` are how experts get their tokens and whether graphs replay kernels (None and False: as in
@@ -172,6 +173,7 @@ class TrainingPlan:
     compiled: bool = False
     loss: Loss = "full"
     loss_chunks: int = 8
+    mlp_tiles: int = 1
     offload: Offload = field(default_factory=Offload)
     optimizer_in_backward: bool = False
     imbalance: float = 1.0
@@ -205,6 +207,8 @@ class TrainingPlan:
                 _check_whole(name, getattr(self, name))
         if not 1 <= self.imbalance <= 2**16:
             raise InputError(f"expert imbalance {self.imbalance} is out of range; give the fullest rank over the mean")
+        if not 1 <= self.mlp_tiles <= 2**20:
+            raise InputError(f"{self.mlp_tiles} tiles of the MLP is out of range; give a whole number of at least 1")
         if not 1 <= self.loss_chunks <= 2**20:
             raise InputError(f"{self.loss_chunks} loss chunks is out of range; give a whole number of at least 1")
 

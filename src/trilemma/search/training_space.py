@@ -60,6 +60,7 @@ class Settled:
     cuda_graphs: bool = False
     shard_group: int | None = None
     loss: Loss | None = None
+    mlp_tiles: int | None = None
     implementation: str = DEFAULT_FRAMEWORK
     version: str | None = None
 
@@ -253,6 +254,7 @@ def _template(habits: Habits, settled: Settled, name: str, *, mtp: bool) -> Trai
         dispatcher=settled.dispatcher,
         cuda_graphs=settled.cuda_graphs,
         shard_group=settled.shard_group,
+        mlp_tiles=settled.mlp_tiles or 1,
         overlap_tensor=habits.overlap,
         overlap_data=habits.overlap,
         mtp=mtp,

@@ -62,9 +62,10 @@ def passes_of(plan: TrainingPlan, workload: TrainingWorkload, stage_layers: floa
     weight = 0.0 if workload.trains_adapters else 1.0
     back = _BACKWARD_UNFUSED if plan.attention == "eager" else _BACKWARD_FUSED
     norms = _NORM_SHARE if "layernorm" in parts else 0.0
+    tiled = 1.0 if plan.mlp_tiles > 1 and "mlp" not in parts else 0.0
     return Passes(
         linears=(1.0, weight, whole + every_second + (0.2 if "mla_up_proj" in parts else 0.0)),
-        feed_forward=(1.0, weight, whole + every_second + (1.0 if {"mlp", "moe"} & set(parts) else 0.0)),
+        feed_forward=(1.0, weight, whole + every_second + (1.0 if {"mlp", "moe"} & set(parts) else 0.0) + tiled),
         experts=(1.0, weight, whole + (1.0 if "moe" in parts else 0.0)),
         attention=(back, 0.0, whole + (1.0 if "core_attn" in parts else 0.0)),
         pointwise=(
