@@ -14,6 +14,8 @@ def stage_bounds(layers: int, pp: Numbers, stage: str) -> tuple[Any, Any]:
     """(start, stop) layer of the "first", the fullest "middle" or the "last" stage; scalars or arrays (plans,).
 
     With fewer than three stages the middle is the first.
+
+    Layers are dealt out as by vLLM's distributed/utils.py (get_pp_indices).
     """
     degrees, where = np.unique(np.asarray(pp), return_inverse=True)
     bounds = []

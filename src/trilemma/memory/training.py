@@ -211,6 +211,10 @@ def _ranks(found: Moments, prepared: TrainingModel) -> tuple[StageMemory, ...]:
 
 def checkpoint_staging_bytes(model: Model, plan: TrainingPlan, cluster: Cluster) -> float:
     """Host memory per node that a checkpoint needs when every rank stages all it owns at once: weights, master weights and
-    moments of the whole model over the nodes that write them."""
+    moments of the whole model over the nodes that write them.
+
+    Bytes, a scalar. Source: torch.distributed.checkpoint's state_dict_saver.py (async_save) copies what it saves to the
+    host.
+    """
     prepared = prepare(model, plan, TrainingWorkload(seq=1, global_batch=1))
     return prepared.checkpoint_bytes / cluster.nodes

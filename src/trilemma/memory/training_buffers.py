@@ -24,6 +24,8 @@ def gathered_weights(state: RankState, plan: TrainingPlan, facts: Mapping[str, A
 
     Without resharding after the forward pass every layer of the stage stays whole until its backward pass; so it does where
     an implementation keeps layers whole between the micro-batches of a pipeline (`whole_in_pipelines`).
+
+    Source: Zhao et al. 2023 (FSDP), section 3; Rajbhandari et al. 2020 (ZeRO), stage 3.
     """
     if plan.zero < 3:
         return np.zeros_like(state.dense[0])
@@ -66,7 +68,10 @@ def reduced_gradients(state: RankState, plan: TrainingPlan, facts: Mapping[str, 
 
 def gathered_sequence(hidden: int, plan: TrainingPlan, shards: Shards, *, copies: float) -> Any:
     """Bytes of hidden states gathered along the sequence before a column-parallel product (plans,): sequence parallelism
-    keeps ``1 / tp`` of them and gathers the rest for each product, forward and backward."""
+    keeps ``1 / tp`` of them and gathers the rest for each product, forward and backward.
+
+    Source: Korthikanti et al. 2022, section 4.2.2.
+    """
     tp = np.asarray(shards.tp)
     width = hidden * catalogue.get(plan.recipe.activations).bits / 8
     return np.where((tp > 1) & plan.sp, copies * np.asarray(shards.tokens) * width, 0.0)
@@ -104,6 +109,9 @@ def placeholders(tensors: Iterable[Tensor]) -> tuple[Placeholder, ...]:
 
 def context_bytes(cluster: Cluster) -> float:
     """Bytes outside the caching allocator: CUDA context, and communicators where ranks are several
-    (data/coefficients/training_memory.toml)."""
+    (data/coefficients/training_memory.toml).
+
+    Scalars or arrays (plans,).
+    """
     facts = coefficients()["context"]
     return float((facts["cuda_gib"] + (facts["communicators_gib"] if cluster.gpus > 1 else 0.0)) * GIB)

@@ -202,6 +202,8 @@ def shard_groups(plan: TrainingPlan, expert_tp: Numbers) -> tuple[Any, Any]:
     """Ranks over which state of dense and of expert tensors is sharded, scalar or array (plans,).
 
     Dense tensors: ``dp · cp``. Experts: ``tp · cp · dp / (ep · expert_tp)``. ``shard_group`` bounds both (HSDP).
+
+    Source: Megatron-LM's core/parallel_state.py, groups of data and of expert data parallelism.
     """
     layout = plan.layout
     dense = np.asarray(layout.dp) * layout.cp
@@ -212,7 +214,10 @@ def shard_groups(plan: TrainingPlan, expert_tp: Numbers) -> tuple[Any, Any]:
 
 
 def sharded(whole: RankState, quantity: str, groups: tuple[Any, Any], *, shard: bool) -> NDArray[np.float64]:
-    """Bytes (stages, plans) of a quantity, divided by its data-parallel group where it is sharded."""
+    """Bytes (stages, plans) of a quantity, divided by its data-parallel group where it is sharded.
+
+    Source: Rajbhandari et al. 2020 (ZeRO), section 5.
+    """
     row = QUANTITIES.index(quantity)
     dense, expert = groups if shard else (1, 1)
     return np.asarray(whole.dense[row] / dense + whole.expert[row] / expert)

@@ -70,7 +70,10 @@ def load_of(
 
 
 def prompts_together(fresh: Numbers, *, waiting: Numbers = np.inf) -> Any:
-    """How many prompts of ``fresh`` tokens run in one pass where ``waiting`` are there to be run."""
+    """How many prompts of ``fresh`` tokens run in one pass where ``waiting`` are there to be run.
+
+    Numbers or arrays that broadcast. A definition of ours: beyond 2,048 tokens a pass is bound by its arithmetic.
+    """
     return np.clip(np.floor(_PREFILL_TOKENS / np.asarray(fresh, dtype=float)), 1.0, waiting)
 
 

@@ -163,7 +163,11 @@ def host_update() -> Mapping[str, Any]:
 
 
 def rates(setting: Setting) -> dict[str, float]:
-    """Every rate as a number, from the coefficients in the data file; what no run told stands on a rung of the ladder."""
+    """Every rate as a number, from the coefficients in the data file; what no run told stands on a rung of the ladder.
+
+    FLOPs or bytes a second, or seconds, as the name says. Source: ``data/coefficients/training_time.json`` and the runs
+    that it names.
+    """
     known = coefficients()
     found = {}
     for name, (value, names) in rate_terms(setting).items():

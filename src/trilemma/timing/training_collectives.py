@@ -45,7 +45,10 @@ class Fabric:
 
 
 def members_near(ranks: Numbers, stride: Numbers, near_ranks: int) -> Any:
-    """How many of ``ranks``, one every ``stride``, share one domain of ``near_ranks``."""
+    """How many of ``ranks``, one every ``stride``, share one domain of ``near_ranks``.
+
+    A count of ranks, numbers or arrays that broadcast; by definition of contiguous ranks.
+    """
     return np.clip(np.floor(near_ranks / np.asarray(stride, dtype=float)), 1.0, np.asarray(ranks, dtype=float))
 
 

@@ -28,6 +28,8 @@ def step_spread(framework: Framework, accelerator: Accelerator, *, mixture: bool
     Classes: dense or mixture, each where many runs of the framework and some of the card were fitted (residuals of runs held
     out), where few of the framework were, and where framework or card was not (whole frameworks held out). The rows behind
     them stand in the data file.
+
+    Two numbers. Source: residuals of the measured training runs (docs/accuracy.md).
     """
     kind = _KINDS[mixture]
     runs = document()["runs"].get(f"{framework.name}.{kind}", 0.0)

@@ -33,6 +33,8 @@ def rung(name: str, accelerator: Accelerator, known: Mapping[str, float]) -> flo
     they reach on cards that runs told (the catalogue's ``matmul_fraction_…``, with their sources). Attention walks: the same
     generation with another kernel, another generation of the vendor, the mean of all, each by the same ratio. Anything else is an
     offset from what is shared: 1.
+
+    A factor or rate, as the coefficient it stands for.
     """
     kind, _, rest = name.partition(".")
     generation, _, what = rest.partition(".")

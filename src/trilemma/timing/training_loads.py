@@ -183,7 +183,10 @@ def training_loads(
 
 
 def expert_tensor_parallel(plan: TrainingPlan) -> Any:
-    """Ranks that cut one expert: as stated, else 1 where experts are spread over ranks and ``tp`` where they are not."""
+    """Ranks that cut one expert: as stated, else 1 where experts are spread over ranks and ``tp`` where they are not.
+
+    Ranks, scalar or array (plans,). Source: Megatron-LM's arguments.py, ``--expert-tensor-parallel-size``.
+    """
     if plan.expert_tp is not None:
         return _float(plan.expert_tp)
     return np.where(_float(plan.layout.ep) > 1, 1.0, _float(plan.layout.tp))

@@ -40,7 +40,11 @@ class Failures:
 
 
 def mean_time_between_s(gpus: Numbers, failures: Failures) -> Any:
-    """Seconds between interruptions of a job on ``gpus`` accelerators that fail on their own."""
+    """Seconds between interruptions of a job on ``gpus`` accelerators that fail on their own.
+
+    Numbers or arrays that broadcast. By definition of independent failures: the mean of one over the number of
+    accelerators.
+    """
     return failures.gpu_hours_between * 3600.0 / np.asarray(gpus, dtype=float)
 
 
@@ -50,6 +54,8 @@ def checkpoint_interval_s(stall_s: Numbers, between_s: Numbers) -> Any:
 
     ``stall_s`` is what one checkpoint holds training up: all of its writing, or the copy to host memory where it is written
     asynchronously.
+
+    Seconds, numbers or arrays that broadcast.
     """
     stall, between = np.asarray(stall_s, dtype=float), np.asarray(between_s, dtype=float)
     ratio = stall / (2 * between)
@@ -61,6 +67,8 @@ def lost_share(stall_s: Numbers, interval_s: Numbers, between_s: Numbers, restar
     """The part of wall-clock time that checkpoints, work done twice and restarts take.
 
     Each ``interval`` of work costs one stall; each interruption a restart and, on average, half an interval again.
+
+    A share of time, numbers or arrays that broadcast. Source: Young 1974; Daly 2006.
     """
     stall, interval = np.asarray(stall_s, dtype=float), np.asarray(interval_s, dtype=float)
     useful = interval / (interval + stall)
@@ -75,7 +83,11 @@ def checkpoint_stall_s(
     storage_bytes_per_s_per_gpu: float,
     asynchronous: bool = True,
 ) -> Any:
-    """Seconds that one checkpoint of the sharded state holds training up: the copy to host memory, or the whole writing."""
+    """Seconds that one checkpoint of the sharded state holds training up: the copy to host memory, or the whole writing.
+
+    Numbers or arrays that broadcast. By definition bytes over bandwidth; torch.distributed.checkpoint's async_save
+    (state_dict_saver.py) copies first.
+    """
     slowest = host_bytes_per_s if asynchronous else min(host_bytes_per_s, storage_bytes_per_s_per_gpu)
     return np.asarray(state_bytes_per_gpu, dtype=float) / slowest
 

@@ -139,6 +139,9 @@ def step_lines(
     layers it is spared. Sharded weights overlap with all computation of a step, gradients and updated weights of replicas with
     that of one micro-batch (only the last one's backward and the next one's forward can hide them), context exchange with
     attention: exposed is ``(work^q + transfer^q)^(1/q) − work``.
+
+    Sources: Korthikanti et al. 2022 and Narayanan et al. 2021 for what a step holds; Williams et al. 2009 for the
+    roofline.
     """
     done = loads.passes
     pp = np.asarray(layout_pp, dtype=float)
@@ -336,7 +339,10 @@ def _summary(
 
 
 def recomputed_flops_per_token(loads: Loads) -> Any:
-    """FLOPs done again per trained token and GPU: the forward FLOPs of what recompute names, on every stage alike."""
+    """FLOPs done again per trained token and GPU: the forward FLOPs of what recompute names, on every stage alike.
+
+    Numbers or arrays (plans,). Source: Korthikanti et al. 2022, section 5 (hardware FLOPs).
+    """
     done = loads.passes
     again = (
         (loads.linear.flops + loads.plain.flops) * done.linears[2]
