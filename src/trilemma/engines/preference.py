@@ -42,9 +42,17 @@ def generating(run: Run, share: float, *, asleep: bool, where: str, frees: Frees
             f"{where} {share:g} is not a share of the card's memory; give one between 0 and 1, such as 0.3"
         )
     run.companions.append(Companion(name="generation engine", role="engine", share=share, asleep=asleep, frees=frees))
-    if asleep:
-        text = "what a sleeping engine leaves on the card (graphs, its own communicators) is not counted"
-        run.cautions.append(Caution(code="not-counted", message=text))
+    run.cautions.append(beside_share(asleep=asleep))
+
+
+def beside_share(*, asleep: bool) -> Caution:
+    """What no line counts of an engine on the same cards."""
+    text = (
+        "what a sleeping engine leaves on the card (graphs, its own communicators) is not counted"
+        if asleep
+        else "what the engine holds beside its share (graphs, its own communicators) is not counted"
+    )
+    return Caution(code="not-counted", message=text)
 
 
 def _companion(

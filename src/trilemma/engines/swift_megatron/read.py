@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from trilemma.commands.launchers import split_launch, visible_gpus
 from trilemma.engines.llama_factory.read import started
 from trilemma.engines.megatron.wrapped import flag_words, megatron_command
-from trilemma.engines.preference import UPDATE_ONLY
+from trilemma.engines.preference import UPDATE_ONLY, beside_share
 from trilemma.engines.trainer import Values, from_file, from_flags, is_configuration, trainer
 from trilemma.engines.training import TrainingCommand, framework_facts
 from trilemma.errors import Caution, InputError, shorten
@@ -69,4 +69,5 @@ def _beside(values: Values, kind: str, method: Method, cautions: list[Caution]) 
             share = values.real("vllm_share") or 0.9
             asleep = (values.text("vllm_sleep") or "0") != "0"
             companions.append(Companion(name="generation engine", role="engine", share=min(share, 0.99), asleep=asleep))
+            cautions.append(beside_share(asleep=asleep))
     return int(row.get("sequences", 1)), companions
