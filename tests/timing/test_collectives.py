@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from timing_cases import card, cluster
 
+from trilemma.hardware.catalogue import find
+from trilemma.hardware.cluster import Cluster
 from trilemma.timing.coefficients import coefficients_for
 from trilemma.timing.collectives import Wires, all_gather_s, all_reduce_s, all_to_all_s, point_to_point_s, wires
 
 LOCAL = Wires(
     local_bytes_per_s=100e9, local_latency_s=0.0, local_ranks=8, one_shot_latency_s=0.0, peer_to_peer=False,
-    network_bytes_per_s=10e9, network_latency_s=0.0,
+    network_bytes_per_s=10e9, network_latency_s=0.0, network_reduce_latency_s=0.0,
 )  # fmt: skip
 
 
@@ -63,3 +65,11 @@ def test_cards_without_a_link_talk_over_pcie_and_bridges_end_before_the_node():
     paired = wires(cluster(bridge), coefficients_for(bridge))
     assert paired.local_ranks == 2
     assert paired.network_bytes_per_s == pytest.approx(63e9 * coefficients_for(bridge).pcie_share)
+
+
+def test_a_small_all_reduce_over_the_network_takes_what_was_measured() -> None:
+    """NVIDIA/nccl issue 1453: two nodes of eight H100, 61.6 us at 128 bytes and 75.4 us at 4 KiB."""
+    two_nodes = Cluster.of(find("h100-sxm"), 16)
+    over = wires(two_nodes, coefficients_for(two_nodes.accelerator))
+    for n_bytes in (128, 4096):
+        assert 61.6e-6 <= float(all_reduce_s(n_bytes, 16, over)) <= 75.4e-6

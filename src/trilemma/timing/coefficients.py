@@ -49,6 +49,7 @@ class Coefficients:
     ring_latency_s: Numbers
     pcie_latency_s: Numbers
     network_latency_s: Numbers
+    network_reduce_latency_s: Numbers
     step_s: Numbers
     sequence_s: Numbers
     request_s: Numbers
@@ -84,7 +85,13 @@ SCALED_BY: Mapping[str, tuple[str, ...]] = {
     "experts_kernel": ("experts_kernel_s",),
     "step": ("step_s",),
     "sequence": ("sequence_s",),
-    "latency": ("one_shot_latency_s", "ring_latency_s", "pcie_latency_s", "network_latency_s"),
+    "latency": (
+        "one_shot_latency_s",
+        "ring_latency_s",
+        "pcie_latency_s",
+        "network_latency_s",
+        "network_reduce_latency_s",
+    ),
     "link": ("link_share", "pcie_share", "network_share"),
     "interference": ("interference",),
     "request": ("request_s",),

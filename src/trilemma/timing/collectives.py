@@ -32,6 +32,7 @@ class Wires:
     peer_to_peer: bool
     network_bytes_per_s: Numbers
     network_latency_s: Numbers
+    network_reduce_latency_s: Numbers
 
 
 def wires(cluster: Cluster, coefficients: Coefficients) -> Wires:
@@ -48,6 +49,7 @@ def wires(cluster: Cluster, coefficients: Coefficients) -> Wires:
         peer_to_peer=link is not None,
         network_bytes_per_s=far_bytes_per_s,
         network_latency_s=coefficients.pcie_latency_s if bridged else coefficients.network_latency_s,
+        network_reduce_latency_s=coefficients.pcie_latency_s if bridged else coefficients.network_reduce_latency_s,
     )
 
 
@@ -101,5 +103,5 @@ def point_to_point_s(n_bytes: Numbers, span: Numbers, over: Wires) -> Any:
 
 
 def _crossing(n_bytes: Any, groups: Any, over: Wires, *, volumes: float) -> Any:
-    seconds = over.network_latency_s + volumes * (groups - 1) / groups * n_bytes / over.network_bytes_per_s
+    seconds = over.network_reduce_latency_s + volumes * (groups - 1) / groups * n_bytes / over.network_bytes_per_s
     return np.where(groups > 1, seconds, 0.0)
