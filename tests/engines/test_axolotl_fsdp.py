@@ -122,3 +122,29 @@ def test_targets_by_a_pattern_and_of_another_model(tmp_path: Path) -> None:
     found = read(tmp_path, {**LORA, "lora_target_linear": False, "lora_target_modules": ["kv_a_proj_with_mqa"]})
     assert found.workload.targets == ()
     assert "assumed-targets" in {caution.code for caution in found.cautions}
+
+
+@pytest.mark.parametrize(
+    ("change", "sequences", "beside"),
+    [
+        ({"rl": "dpo"}, 2, ["reference model"]),
+        ({"rl": "dpo", **LORA}, 2, []),
+        ({"rl": "orpo"}, 2, []),
+        ({"rl": "kto"}, 1, ["reference model"]),
+        ({"reward_model": True}, 2, []),
+        ({"rl": "grpo", "trl": {"use_vllm": True, "vllm_mode": "server", "beta": 0.001}}, 1, ["reference model"]),
+        (
+            {"rl": "grpo", "trl": {"use_vllm": True, "vllm_mode": "colocate"}, "vllm": {"gpu_memory_utilization": 0.4}},
+            1,
+            ["generation engine"],
+        ),
+        ({"rl": False}, 1, []),
+    ],
+)
+def test_preference_and_reinforcement(
+    tmp_path: Path, change: dict[str, Any], sequences: int, beside: list[str]
+) -> None:
+    found = read(tmp_path, change)
+    assert found.plan.micro_batch == sequences
+    assert [one.name for one in found.plan.companions] == beside
+    assert found.unknown_flags == ()

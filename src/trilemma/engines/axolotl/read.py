@@ -8,12 +8,13 @@ from typing import Any
 
 from trilemma.commands.bounded_yaml import load_all, read_text
 from trilemma.commands.launchers import split_launch
-from trilemma.commands.option_words import read_options, truth, whole
+from trilemma.commands.option_words import read_options, real, truth, whole
 from trilemma.engines.deepspeed.config import DeepSpeedConfig, from_mapping, read_config
 from trilemma.engines.fsdp import fsdp_sharding
+from trilemma.engines.preference import UPDATE_ONLY, frozen, generating
 from trilemma.engines.training import TrainingCommand, framework_facts, unknown_caution
 from trilemma.engines.transformers.run import Run, Sharding, assemble
-from trilemma.errors import InputError, shorten
+from trilemma.errors import Caution, InputError, shorten
 from trilemma.plans.training import Attention, Loss
 from trilemma.workloads import Method
 
@@ -56,7 +57,7 @@ def run_of(values: Mapping[str, Any], *, name: str) -> Run:
     if not isinstance(model, str) or not model:
         raise InputError(f"{shorten(name)}: base_model is missing; name a model such as meta-llama/Llama-3.1-8B")
     steps = values.get("max_steps")
-    return Run(
+    run = Run(
         framework="axolotl",
         model=model,
         micro_batch=_count(values, "micro_batch_size") or 1,
@@ -82,6 +83,47 @@ def run_of(values: Mapping[str, Any], *, name: str) -> Run:
         unknown=unknown,
         cautions=[*unknown_caution(unknown, keys, where="Axolotl"), *(deepspeed.cautions if deepspeed else ())],
     )
+    _preference(run, values)
+    return run
+
+
+#: ``rl`` → sequences of an example, a reference model beside, whether it generates.
+_RL = {
+    "dpo": (2, True, False), "ipo": (2, True, False), "kto": (1, True, False), "kto_pair": (2, True, False),
+    "orpo": (2, False, False), "simpo": (2, False, False), "grpo": (1, False, True), "gdpo": (1, False, True),
+}  # fmt: skip
+
+
+def _preference(run: Run, values: Mapping[str, Any]) -> None:
+    """What ``rl``, ``reward_model``, ``trl`` and ``vllm`` hold beside the model (utils/schemas/enums.py, trl.py, vllm.py)."""
+    kind = str(values.get("rl") or ("reward" if _on(values, "reward_model") else "")).lower()
+    if kind in ("", "none", "false"):
+        return
+    if kind == "reward":
+        run.sequences = 2
+        return
+    if kind not in _RL:
+        text = f"rl: {shorten(kind)} is not known here; counted as supervised training"
+        run.cautions.append(Caution(code="not-counted", message=text))
+        return
+    run.sequences, reference, generates = _RL[kind]
+    options, serving = (part if isinstance(part, Mapping) else {} for part in (values.get("trl"), values.get("vllm")))
+    beta = options.get("beta") if isinstance(options.get("beta"), (int, float)) else 0.0
+    if run.method == "full" and not _on(values, "precompute_ref_log_probs") and (reference or (generates and beta)):
+        frozen(run, "reference model")
+    if not generates:
+        return
+    run.cautions.append(UPDATE_ONLY)
+    length = options.get("max_completion_length")
+    if isinstance(length, int) and run.seq is not None and not isinstance(length, bool):
+        run.seq = max(run.seq, length)
+    if _on(options, "use_vllm") and str(options.get("vllm_mode") or "server") == "colocate":
+        share = serving.get("gpu_memory_utilization", options.get("vllm_gpu_memory_utilization", 0.3))
+        generating(run, real(share, "vllm.gpu_memory_utilization"), asleep=_on(options, "vllm_enable_sleep_mode"),
+                   where="vllm.gpu_memory_utilization")  # fmt: skip
+    elif not _on(options, "use_vllm"):
+        text = "the model generates by itself: the cache of what it generates is not counted"
+        run.cautions.append(Caution(code="not-counted", message=text))
 
 
 def _scalar(text: Any) -> Any:
