@@ -222,7 +222,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def show(folder: Path) -> None:
     """Killed and survived by room, then every survivor."""
-    same = {line.split(" | ")[0].strip() for line in EQUIVALENT.read_text(encoding="utf-8").splitlines()} - {""}
+    same = {line.split(" || ")[0].strip() for line in EQUIVALENT.read_text(encoding="utf-8").splitlines()} - {""}
     rows = read(folder / "results.jsonl")
     counted: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:

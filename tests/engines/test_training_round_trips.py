@@ -11,6 +11,7 @@ import pytest
 from trilemma.engines.megatron.write import write as write_megatron
 from trilemma.engines.torchtitan.write import write as write_torchtitan
 from trilemma.engines.training import TrainingCommand, read_training
+from trilemma.errors import InputError
 from trilemma.models.architecture import Model
 from trilemma.models.resolve import load_model
 from trilemma.plans import Layout, Offload, Recompute, TrainingPlan, recipe
@@ -152,3 +153,10 @@ def test_steps_of_a_trainer_are_tokens() -> None:
     found = read_training("transformers", (words + more).split())
     assert found.workload.global_batch == 2 * 4 * 8
     assert found.workload.tokens == 100 * 64 * found.workload.seq
+
+
+def test_a_global_batch_that_is_no_multiple_names_the_product() -> None:
+    plan = TrainingPlan(layout=Layout(dp=8), recipe=recipe("bf16"), zero=1, schedule="1f1b", micro_batch=2)
+    words = write_megatron(model=load_model("llama-3.1-8b"), plan=plan, workload=replace(LOAD, global_batch=72))
+    with pytest.raises(InputError, match=r"72 is not a multiple of micro-batch 2 x data parallel 8 = 16"):
+        read_training("megatron", ["torchrun", "--nproc_per_node", "8", "pretrain_gpt.py", *words])

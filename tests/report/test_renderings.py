@@ -332,3 +332,10 @@ def test_screen_of_a_comparison() -> None:
         assert f"{tpot['low']:,.1f} – {tpot['high']:,.1f}" in ranges
         assert f"${cost['usd_per_million_tokens']:,.2f}" in line
         assert f" {plan['power']['joules_per_token']:.2f} " in line
+
+
+@pytest.mark.parametrize("words", FITS)
+def test_times_of_a_token_have_four_digits(words: str) -> None:
+    shown = at(told(words), "TPOT").split()[1]
+    assert len(shown.replace(".", "").lstrip("0")) == 4
+    assert shows(shown, answer(words)["speed"]["tpot_ms"]["value"])
