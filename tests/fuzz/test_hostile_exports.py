@@ -25,7 +25,8 @@ ATTACKS = int(os.environ.get("TRILEMMA_ATTACKS", "25"))
 #: Each would leave a file called ran where a shell takes it for more than a word, with nothing but what every shell has.
 PAYLOADS = (
     "$(>ran)", "`>ran`", "; >ran ;", "' ; >ran ; '", '" ; >ran ; "', "a\n>ran\n#", "a\r\n>ran\n", "&& >ran &&", "| >ran",
-    "$IFS>ran",     "\\\n>ran\n", "--flag=$(>ran)", "a b", "#", "!", "*", "~", "''", '"', "\\", "{{ 1 }}", "${x:=$(>ran)}", "<(>ran)",
+    "$IFS>ran", "\\\n>ran\n", "--flag=$(>ran)", "a b", "#", "!", "*", "~", "''", '"', "\\", "{{ 1 }}", "${x:=$(>ran)}",
+    "<(>ran)",
 )  # fmt: skip
 TEXTS = (
     "key: value", "- item", "[1, 2", "{a: b", "&anchor", "*alias", "!!python/object/apply:os.system [true]", "%YAML 1.1", "---",
