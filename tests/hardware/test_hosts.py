@@ -54,3 +54,21 @@ def test_a_card_that_shares_memory_with_its_host_is_its_own() -> None:
     host = host_of(find("m3-ultra"))
     assert not host.assumed
     assert host.bytes_per_s.value == 819e9
+
+
+@pytest.mark.parametrize("name", ["gh200-96gb", "gh200-144gb", "gb200", "gb300"])
+def test_a_superchip_reaches_its_own_processor_over_its_own_link(name: str) -> None:
+    accelerator = find(name)
+    host = host_of(accelerator)
+    # NVLink-C2C moves 900 GB/s in both directions together; LPDDR5X of one Grace: 384 to 512 GB/s by size
+    assert accelerator.host_bytes_per_s is not None
+    assert accelerator.host_bytes_per_s.value == 450e9
+    assert host.assumed
+    assert (host.name, host.interval.low, host.bytes_per_s.value, host.interval.high) == ("grace", 384e9, 500e9, 512e9)
+
+
+def test_other_cards_reach_their_host_over_pcie() -> None:
+    for name in ("h100-sxm", "rtx-4090", "b200"):
+        accelerator = find(name)
+        assert accelerator.host_link is None
+        assert accelerator.host_bytes_per_s == accelerator.pcie_bytes_per_s

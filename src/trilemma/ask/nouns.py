@@ -100,7 +100,7 @@ def engine_of(given: Any) -> EngineRef:
 
 
 def draft_of(given: Any) -> Draft:
-    """``mtp``, ``mtp:3`` or ``mtp:3:0.8``: method, drafted tokens and the share of drafts that is accepted."""
+    """``mtp``, ``mtp:3`` or ``mtp:3:0.8``: method, drafted tokens, and accepted over drafted as engines print it."""
     if isinstance(given, Draft):
         return given
     text = words(given, "draft")
@@ -111,7 +111,7 @@ def draft_of(given: Any) -> Draft:
     except ValueError:
         acceptance = -1.0
     if acceptance is not None and not 0 <= acceptance <= 1:
-        raise InputError(f"`draft` {text[:80]!r}: the share of accepted drafts is a number from 0 to 1")
+        raise InputError(f"`draft` {text[:80]!r}: accepted over drafted is a number from 0 to 1")
     count = parse_count(tokens, what="`draft` tokens") if tokens else 1
     if not 1 <= count <= MOST_DRAFTED:
         raise InputError(f"`draft` {text[:80]!r}: a step drafts from 1 to {MOST_DRAFTED} tokens")

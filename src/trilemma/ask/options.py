@@ -152,7 +152,7 @@ OPTIONS: tuple[Option, ...] = (
            searched=Variant(help="as-is, bf16, fp8, w8a8, awq, nvfp4, … (default: all that fit the card)",
                             read=names, metavar="SCHEME[,…]")),
     Option(name="draft", of=(FIT,), metavar="METHOD[:TOKENS[:SHARE]]", group="engine",
-           help="speculative decoding, such as mtp:3, or mtp:3:0.8 where drafts are accepted at this rate"),
+           help="speculative decoding, such as mtp:3, or mtp:3:0.8 where engines print 0.8 of the drafted tokens as accepted"),
     Option(name="eager", of=_ONE, read=truth, group="engine", noun="engine", default=False, help="no CUDA graphs"),
     Option(name="top", of=(PLAN,), read=whole_number, metavar="N", default=5, help="plans to show (default 5)"),
     Option(name="front", of=(PLAN,), read=as_given, default=8, python_only=(PLAN,),

@@ -217,8 +217,8 @@ def _run(
         return {}
     value = float(step.step_s)
     held = sum(float(line.bytes) for line in memory.ledger if line.name in ("weights", "master_weights", "optimizer"))
-    pcie = cluster.accelerator.pcie_bytes_per_s
-    stall = held / pcie.value if pcie else held / 25e9
+    road = cluster.accelerator.host_bytes_per_s
+    stall = held / road.value if road else held / 25e9
     run = training_run(
         tokens=workload.tokens, tokens_per_step=workload.seq * workload.global_batch,
         step=Interval(value=value, low=value * low, high=value * high), gpus=cluster.gpus, stall_s=stall, failures=failures,

@@ -44,6 +44,14 @@ class Link:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HostLink:
+    """What joins accelerator and processor of one superchip in place of PCIe; ``bytes_per_s`` is one direction."""
+
+    name: str
+    bytes_per_s: Figure
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Accelerator:
     """One accelerator. Peaks are dense, FP32-accumulating, in FLOP/s, keyed by format name (bf16, fp8, nvfp4, int8, …).
 
@@ -51,6 +59,7 @@ class Accelerator:
     reports to an engine, which is what engines multiply; `runtime_total` answers where the second is not known.
     ``hardware_formats`` are formats with matrix units of their own; ``fp8_flavour`` is "ocp", "fnuz" or None. ``link`` is
     None for cards joined by PCIe only. ``sparse_peak_flops`` assume 2:4 sparsity and serve no estimate.
+    ``host_link`` is a link to the host's processor other than PCIe.
     ``inline_ecc`` says that error correction takes its bits from the memory itself and ``nvml_total_bytes`` shows the rest.
     """
 
@@ -68,6 +77,7 @@ class Accelerator:
     fp8_flavour: str | None = None
     link: Link | None = None
     pcie_bytes_per_s: Figure | None = None
+    host_link: HostLink | None = None
     gpus_per_node: int = 8
     tdp_w: Figure | None = None
     usd_per_hour: Interval | None = None
@@ -99,6 +109,11 @@ class Accelerator:
             return None
         found = units(fmt)
         return self.peak_flops.get(fmt) or (self.peak_flops.get(found.twin) if found is not None else None)
+
+    @property
+    def host_bytes_per_s(self) -> Figure | None:
+        """Between the host's memory and this accelerator, one way: the superchip's own link, else PCIe."""
+        return self.host_link.bytes_per_s if self.host_link is not None else self.pcie_bytes_per_s
 
     def runtime_total(self) -> Interval:
         """Bytes that cudaMemGetInfo or hipMemGetInfo reports: known, or inferred with its interval."""

@@ -62,15 +62,15 @@ def parse_host(text: str) -> Host:
 def host_of(accelerator: Accelerator) -> Host:
     """The host that is assumed around ``accelerator`` where none is stated.
 
-    Where host and accelerator share one memory it is that; a card of workstations stands in a desktop, any other in a
-    server of its years.
+    Where host and accelerator share one memory it is that; a superchip has its own processor; a card of workstations stands
+    in a desktop, any other in a server of its years.
     """
     if accelerator.unified_memory:
         figure = accelerator.bandwidth_bytes_per_s
         return Host(name=accelerator.name, bytes_per_s=figure, interval=_point(figure.value))
-    kind = "workstation" if _is_for_desks(accelerator) else "server_ddr5" if _is_recent(accelerator) else "server_ddr4"
-    row = _facts()["assumed"][kind]
-    figure = _of_modules(row["memory"].lower(), source=row["source"])
+    row = _facts()["assumed"][_kind_of(accelerator)]
+    named = next((host for host in _facts()["host"] if row["memory"] in host["names"]), None)
+    figure = _figure(named) if named is not None else _of_modules(row["memory"].lower(), source=row["source"])
     interval = Interval(value=figure.value, low=float(row["low_bytes_per_s"]), high=float(row["high_bytes_per_s"]))
     return Host(
         name=row["memory"], bytes_per_s=figure, interval=interval, assumed=True,
@@ -93,6 +93,15 @@ def node_of(cluster: Cluster) -> Host:
         bytes_per_s=replace(host.bytes_per_s, value=host.bytes_per_s.value * sockets),
         low_bytes=row["low_gib"] * GIB * max(part, 0.5), high_bytes=row["high_gib"] * GIB,
     )  # fmt: skip
+
+
+def _kind_of(accelerator: Accelerator) -> str:
+    """What stands around ``accelerator``: its superchip's own processor, a desktop, or a server of its years."""
+    if accelerator.host_link is not None:
+        return "superchip"
+    if _is_for_desks(accelerator):
+        return "workstation"
+    return "server_ddr5" if _is_recent(accelerator) else "server_ddr4"
 
 
 def _is_for_desks(accelerator: Accelerator) -> bool:

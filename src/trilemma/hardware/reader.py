@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trilemma.errors import InputError, shorten
-from trilemma.hardware.accelerator import Accelerator, Figure, Link
+from trilemma.hardware.accelerator import Accelerator, Figure, HostLink, Link
 from trilemma.hardware.strict_tables import FACT_RANGE, PEAK_RANGE, RANGES, Table
 from trilemma.intervals import Interval
 from trilemma.quantities import GIB, MIB
@@ -65,6 +65,7 @@ def parse_accelerator(text: str, *, name: str, where: str) -> Accelerator:
     root = Table(document, where=where, section="")
     memory = root.table("memory")
     link, pcie, node, power = (root.table(one, required=False) for one in ("link", "pcie", "node", "power"))
+    host_link = root.table("host_link", required=False)
     nvml = memory.figure("nvml_total_mib", required=False)
     facts = dict(root.figures("facts", FACT_RANGE, None))
     if (all_in := power.figure("all_in_w", required=False)) is not None:
@@ -92,6 +93,7 @@ def parse_accelerator(text: str, *, name: str, where: str) -> Accelerator:
         link=_link(link),
         pcie_generation=generation,
         pcie_bytes_per_s=_pcie_bytes_per_s(generation, pcie.whole("lanes", default=16)),
+        host_link=_host_link(host_link),
         gpus_per_node=node.whole("gpus", default=8),
         node_shape=node.text("shape", required=False),
         node_bytes_per_s=node.figure("network_bytes_per_s", required=False),
@@ -153,6 +155,12 @@ def _link(table: Table) -> Link | None:
         domain=round(table.need("domain").value),
         domain_in_common_use=table.whole("domain_in_common_use", default=0),
     )
+
+
+def _host_link(table: Table) -> HostLink | None:
+    if not table.present:
+        return None
+    return HostLink(name=table.text("name"), bytes_per_s=table.need("bytes_per_s"))
 
 
 def _pcie_bytes_per_s(generation: Figure | None, lanes: int) -> Figure | None:

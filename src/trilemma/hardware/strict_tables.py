@@ -39,12 +39,14 @@ SECTIONS: dict[str, set[str]] = {
     "": {
         "name", "vendor", "architecture", "compute_capability", "label_gb", "label_options_gb", "aliases", "device_names",
         "hardware_formats", "fp8_flavour", "unified_memory", "gpu_cores", "launched", "notes",
-        "memory", "peak_flops", "sparse_peak_flops", "link", "pcie", "node", "power", "price", "facts",
+        "memory", "peak_flops", "sparse_peak_flops", "link", "host_link", "pcie", "node", "power",
+        "price", "facts",
     },
     "memory": {
         "type", "inline_ecc", "label_gb", "nvml_total_mib", "runtime_total_bytes", "bandwidth_bytes_per_s",
     },
     "link": {"name", "bytes_per_s", "domain", "domain_in_common_use"},
+    "host_link": {"name", "bytes_per_s"},
     "pcie": {"generation", "lanes"},
     "node": {"gpus", "shape", "network_bytes_per_s"},
     "power": {"tdp_w", "all_in_w"},

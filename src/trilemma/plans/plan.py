@@ -56,7 +56,10 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Draft:
-    """Speculative decoding: ``method`` (mtp, eagle, eagle3, draft, ngram, …), ``tokens`` proposed a step, the draft ``model``."""
+    """Speculative decoding: ``method`` (mtp, eagle, eagle3, draft, ngram, …), ``tokens`` proposed a step, the draft ``model``.
+
+    ``acceptance`` is accepted over drafted tokens, as engines print it.
+    """
 
     method: str
     tokens: int = 1

@@ -13,7 +13,7 @@ def accelerator_document(accelerator: Accelerator, *, whole: bool) -> dict[str, 
     """``accelerator`` as plain data; ``whole`` adds source, date and rival claims to each figure. Absent keys are unknown."""
     show = _figure if whole else _value
     total = runtime_total(accelerator)
-    link = accelerator.link
+    link, host = accelerator.link, accelerator.host_link
     entry: dict[str, Any] = {
         "id": accelerator.id,
         "name": accelerator.name,
@@ -44,6 +44,7 @@ def accelerator_document(accelerator: Accelerator, *, whole: bool) -> dict[str, 
         if link
         else None,
         "pcie_bytes_per_s": show(accelerator.pcie_bytes_per_s),
+        "host_link": {"name": host.name, "bytes_per_s": show(host.bytes_per_s)} if host else None,
         "gpus_per_node": accelerator.gpus_per_node,
         "node_shape": accelerator.node_shape,
         "node_bytes_per_s": show(accelerator.node_bytes_per_s),

@@ -62,7 +62,7 @@ def render_accelerator(accelerator: Accelerator, *, explain: bool = False, width
 
 def figures(accelerator: Accelerator) -> Iterator[tuple[str, str, Figure]]:
     """Every figure with its name and kind of unit, in the order in which they are shown."""
-    link = accelerator.link
+    link, host = accelerator.link, accelerator.host_link
     single: list[tuple[str, str, Figure | None]] = [
         ("memory, label", "label", accelerator.label_figure),
         ("memory, driver total", "bytes", accelerator.nvml_total_bytes),
@@ -72,6 +72,7 @@ def figures(accelerator: Accelerator) -> Iterator[tuple[str, str, Figure]]:
         *((f"sparse peak {fmt}", "flops", figure) for fmt, figure in accelerator.sparse_peak_flops.items()),
         ("link, one way", "bytes_per_s", link.bytes_per_s if link else None),
         ("PCIe, one way", "bytes_per_s", accelerator.pcie_bytes_per_s),
+        ("link to the host, one way", "bytes_per_s", host.bytes_per_s if host else None),
         ("network per GPU, one way", "bytes_per_s", accelerator.node_bytes_per_s),
         ("TDP", "w", accelerator.tdp_w),
         *((name.replace("_", " "), _fact_unit(name), figure) for name, figure in accelerator.facts.items()),

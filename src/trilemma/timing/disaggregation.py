@@ -17,8 +17,10 @@ from trilemma.formats.formats import Format
 from trilemma.plans import Layout
 from trilemma.quantities import Numbers
 from trilemma.timing.collectives import point_to_point_s
-from trilemma.timing.forward_pass import Machine, PassTime, decode_step, prefill_pass
+from trilemma.timing.forward_pass import decode_step, prefill_pass
+from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
+from trilemma.timing.pass_time import PassTime
 from trilemma.timing.queueing import shared_queue_wait_s
 from trilemma.timing.serving_cycle import prompts_together
 from trilemma.timing.speculation import Speculation

@@ -100,11 +100,11 @@ class HostRates:
 
 
 def _copied(cluster: Cluster, share: float) -> float:
-    """Bytes/s from the host to a card at ``share`` of PCIe; infinite where both share one memory."""
-    pcie = cluster.accelerator.pcie_bytes_per_s
-    if cluster.accelerator.unified_memory or pcie is None:
+    """Bytes/s from the host to a card at ``share`` of what joins them; infinite where both share one memory."""
+    road = cluster.accelerator.host_bytes_per_s
+    if cluster.accelerator.unified_memory or road is None:
         return np.inf
-    return min(pcie.value * share, cluster.around.bytes_per_s.value)
+    return min(road.value * share, cluster.around.bytes_per_s.value)
 
 
 class Tally(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans import Layout
 from trilemma.timing.coefficients import spec_sheet
-from trilemma.timing.forward_pass import Machine
+from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.serving_terms import served_as
 

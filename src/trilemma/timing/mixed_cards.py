@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
-from trilemma.timing.forward_pass import Machine
 from trilemma.timing.host_weights import HostPart, halves, split_work
+from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork, model_work
 
 #: (matrices, layers with attention) of one card.

@@ -20,8 +20,8 @@ from trilemma.quantities import Numbers, ceil_div
 from trilemma.timing.attention import Work
 
 if TYPE_CHECKING:
-    from trilemma.timing.forward_pass import Machine
     from trilemma.timing.host_weights import HostWork
+    from trilemma.timing.machine import Machine
 
 _ACTIVATION_BYTES = 2
 

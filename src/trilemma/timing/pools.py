@@ -20,7 +20,7 @@ from trilemma.timing.disaggregation import (
     prefill_worker,
     prompt_cache_bytes,
 )
-from trilemma.timing.forward_pass import Machine
+from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.queueing import percentiles_s
 from trilemma.timing.serving_step import MOST_REQUESTS, ServingSpeed

@@ -12,8 +12,10 @@ from trilemma.formats.formats import Format
 from trilemma.plans import Layout
 from trilemma.quantities import Numbers
 from trilemma.timing.admission import UNBOUNDED, Admission
-from trilemma.timing.forward_pass import RESOURCES, Machine, PassTime, decode_step, prefill_pass
+from trilemma.timing.forward_pass import decode_step, prefill_pass
+from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
+from trilemma.timing.pass_time import RESOURCES, PassTime
 from trilemma.timing.queueing import percentiles_s, token_gap_percentiles_s, waiting_s
 from trilemma.timing.serving_cycle import Cycle, Load, cycle_of, load_of
 from trilemma.timing.speculation import Speculation

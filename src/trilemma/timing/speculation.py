@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from trilemma.errors import InputError
-from trilemma.timing.forward_pass import PassTime
+from trilemma.timing.pass_time import PassTime
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speculation:
-    """``drafted`` tokens proposed a step, each accepted with probability ``acceptance`` if those before it were.
+    """``drafted`` tokens proposed a step, of which the share ``acceptance`` is accepted, as engines print it.
+
+    vLLM, SGLang and llama.cpp count accepted over drafted tokens, those behind a rejected one among the drafted; the chance
+    of a draft whose predecessors were accepted is higher.
 
     ``layers`` is what a drafting pass runs: one layer of the target's kind and the output head (MTP modules, EAGLE heads).
     """
@@ -35,10 +38,11 @@ class Speculation:
 
     @property
     def tokens_per_step(self) -> float:
-        """Expected tokens a step: ``(1 − a^(k+1)) / (1 − a)`` (Leviathan et al. 2023, equation 1)."""
-        if self.acceptance >= 1.0:
-            return float(self.verified)
-        return (1.0 - self.acceptance**self.verified) / (1.0 - self.acceptance)
+        """Tokens a step: what is accepted and one more from the verifying pass, ``1 + k · accepted / drafted``.
+
+        Source: vllm/v1/spec_decode/metrics.py, mean acceptance length ``1 + num_accepted_tokens / num_drafts``.
+        """
+        return 1.0 + self.drafted * self.acceptance
 
     def drafting_s(self, step: PassTime, layers: int) -> Any:
         """Seconds of the drafting passes before one verifying step: each runs a share of the layers and the whole head.

@@ -138,7 +138,7 @@ def rate_terms(setting: Setting) -> dict[str, Terms]:
         **wires,
         "pipeline_near": (fabric.near_bytes_per_s, ("wire.pipeline", *pcie)),
         "pipeline_far": (fabric.far_bytes_per_s, ("wire.pipeline",)),
-        "host": (card.pcie_bytes_per_s.value if card.pcie_bytes_per_s else fabric.far_bytes_per_s, ("wire.host",)),
+        "host": (card.host_bytes_per_s.value if card.host_bytes_per_s else fabric.far_bytes_per_s, ("wire.host",)),
         "host_optimizer": (setting.host_bytes_per_s * float(host_update()["share"]), ()),
         "launch": (setting.launches, ("seconds.launch", f"launch.{kind}", f"launch.{framework}")),
         "call": (1.0, ("seconds.call",)),

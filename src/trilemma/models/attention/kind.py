@@ -133,6 +133,12 @@ class AttentionKind(ABC):
         return 0
 
     @property
+    def partial_widths(self) -> tuple[int, int]:
+        """Elements of a query and of a partial output of one head, as ranks exchange them that share out cached tokens; none
+        where every rank reads all that a token looks at."""
+        return 0, 0
+
+    @property
     def unpacked_width(self) -> int:
         """Elements of a key without rope and a value of one head, unpacked from the latent; 0 without latents."""
         return 0

@@ -72,6 +72,10 @@ class LatentAttention(AttentionKind):
         return self.kv_rank + self.rope_dim
 
     @property
+    def partial_widths(self) -> tuple[int, int]:
+        return self.latent_width, self.kv_rank
+
+    @property
     def unpacked_width(self) -> int:
         return self.nope_dim + self.v_dim
 
@@ -127,9 +131,10 @@ class LatentAttention(AttentionKind):
 
     def decode_flops(self, context: Any, *, tp: Numbers, dcp: Numbers) -> Any:
         """Absorbed: scores and values are taken in the latent space, ``2·heads·(2·kv_rank + rope_dim)`` for each cached
-        token (DeepSeek-V2, 2024, section 2.1.2)."""
+        token (DeepSeek-V2, 2024, section 2.1.2); ranks that share tokens out do so for one another's heads."""
+        del dcp
         width = 2.0 * ceil_div(self.heads, tp) * (2 * self.kv_rank + self.rope_dim)
-        attended = width * chosen(self.index_topk, context) / dcp
+        attended = width * chosen(self.index_topk, context)
         return attended + index_flops(self.index_heads, self.index_dim) * context
 
     def prefill_flops(self, tokens: Any, cached: Any, *, tp: Numbers) -> Any:

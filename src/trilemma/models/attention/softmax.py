@@ -102,6 +102,10 @@ class SoftmaxAttention(AttentionKind):
         return ("chunk", self.chunk) if self.chunk else None
 
     @property
+    def partial_widths(self) -> tuple[int, int]:
+        return self.k_dim, self.v_dim
+
+    @property
     def borrows_cache(self) -> bool:
         return self.shares_cache
 
@@ -187,8 +191,9 @@ class SoftmaxAttention(AttentionKind):
         return context
 
     def decode_flops(self, context: Any, *, tp: Numbers, dcp: Numbers) -> Any:
-        """``2·heads·(k_dim + v_dim)`` for each token looked at."""
-        return 2.0 * ceil_div(self.heads, tp) * (self.k_dim + self.v_dim) * self._looked_at(context) / dcp
+        """``2·heads·(k_dim + v_dim)`` for each token looked at; ranks that share tokens out do so for one another's heads."""
+        del dcp
+        return 2.0 * ceil_div(self.heads, tp) * (self.k_dim + self.v_dim) * self._looked_at(context)
 
     def prefill_flops(self, tokens: Any, cached: Any, *, tp: Numbers) -> Any:
         """``2·heads·(k_dim + v_dim)`` a pair (Dao 2023, section 4.1, halved for the causal mask)."""

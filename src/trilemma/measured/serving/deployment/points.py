@@ -16,7 +16,8 @@ from trilemma.measured.serving.speed.fit import Bench
 from trilemma.models.architecture import Model
 from trilemma.plans import Layout, Plan
 from trilemma.timing.admission import Admission
-from trilemma.timing.forward_pass import Machine, decode_step
+from trilemma.timing.forward_pass import decode_step
+from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork, model_work
 from trilemma.timing.serving_terms import precision_of
 

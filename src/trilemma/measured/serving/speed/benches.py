@@ -21,7 +21,7 @@ from trilemma.models.architecture import Model
 from trilemma.plans import Layout, ServeOptions
 from trilemma.quantities import Array
 from trilemma.timing.admission import Admission
-from trilemma.timing.forward_pass import Machine
+from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ByIdentity, model_work
 from trilemma.timing.serving_terms import precision_of
 from trilemma.versions import DEFAULT_ENGINE

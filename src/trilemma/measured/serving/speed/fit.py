@@ -19,7 +19,8 @@ from trilemma.plans import Layout
 from trilemma.quantities import Array
 from trilemma.timing.admission import Admission
 from trilemma.timing.coefficients import scaled
-from trilemma.timing.forward_pass import Machine, decode_step, prefill_pass
+from trilemma.timing.forward_pass import decode_step, prefill_pass
+from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.serving_step import concurrency_for_rate, serving_speed
 from trilemma.timing.serving_terms import LEVELS, Priors, ServingTerms, keys_of

@@ -1,0 +1,123 @@
+"""Seconds of one forward pass as named exposed lines, and the tally that adds them up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trilemma.quantities import Numbers
+from trilemma.timing.attention import Work
+from trilemma.timing.host_weights import HOST_LINES
+from trilemma.timing.machine import Machine
+from trilemma.timing.operators import ExpertProducts, Products
+from trilemma.timing.roofline import is_compute_bound, operator_time_s, peak_flops
+
+#: Lines of a pass in the order in which they are shown.
+PASS_LINES = (
+    "dense", "experts", "attention", "lm_head", *HOST_LINES, "all_reduce", "expert_exchange", "context_exchange", "pipeline",
+    "kernels", "host",
+)  # fmt: skip
+RESOURCES = ("compute", "memory_bandwidth", "interconnect", "host")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LineWork:
+    """What a line computes and moves, ``repeats`` times in the seconds that it takes; ``computed_in`` names its peak."""
+
+    line: str
+    computed_in: str
+    work: Work
+    repeats: Numbers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PassTime:
+    """Exposed seconds of one pass by (line, resource that binds); lines and resources both sum to the total.
+
+    ``works`` are FLOPs and bytes behind the lines that have any. The datasheet roof of each line is the same pass on
+    `Machine.at_datasheet`.
+    """
+
+    parts: Mapping[tuple[str, str], Numbers]
+    works: tuple[LineWork, ...] = ()
+
+    @property
+    def lines(self) -> dict[str, Any]:
+        """Seconds by line, in the order in which lines are shown."""
+        return {name: self._sum(0, name) for name in PASS_LINES if any(line == name for line, _ in self.parts)}
+
+    @property
+    def resources(self) -> dict[str, Any]:
+        return {name: self._sum(1, name) for name in RESOURCES}
+
+    def binding(self, line: str) -> str:
+        """The resource that takes most of ``line``, of one plan."""
+        return max(RESOURCES, key=lambda name: float(np.asarray(self.parts.get((line, name), 0.0))))
+
+    @property
+    def total_s(self) -> Any:
+        return sum(self.parts.values(), start=np.float64(0.0))
+
+    def _sum(self, at: int, name: str) -> Any:
+        return sum((seconds for key, seconds in self.parts.items() if key[at] == name), start=np.float64(0.0))
+
+
+class Tally:
+    """Adds operators up by line and by binding resource."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.parts: dict[tuple[str, str], Any] = {}
+        self.works: list[LineWork] = []
+
+    def add(self, line: str, resource: str, seconds: Any) -> None:
+        self.parts[line, resource] = self.parts.get((line, resource), np.float64(0.0)) + seconds
+
+    def operator(
+        self, line: str, work: Work, *, computed_in: str, flops_per_s: Any, bytes_per_s: Any, scale: Numbers = 1.0
+    ) -> None:
+        self.moved(line, work, computed_in=computed_in, repeats=scale)
+        power = self.machine.coefficients.overlap_power
+        rates = {"flops_per_s": flops_per_s, "bytes_per_s": bytes_per_s}
+        seconds = operator_time_s(work.flops, work.bytes, power=power, **rates) * scale
+        bound = is_compute_bound(work.flops, work.bytes, **rates)
+        self.add(line, "compute", np.where(bound, seconds, 0.0))
+        self.add(line, "memory_bandwidth", np.where(bound, 0.0, seconds))
+
+    def product(
+        self,
+        line: str,
+        product: Products | ExpertProducts,
+        work: Work,
+        *,
+        share: Numbers = 1.0,
+        stream: Numbers = 1.0,
+        scale: Numbers = 1.0,
+    ) -> None:
+        machine = self.machine
+        self.operator(
+            line,
+            work,
+            computed_in=product.computed_in,
+            flops_per_s=peak_flops(machine.accelerator, product.computed_in)
+            * machine.coefficients.matmul_share(product.computed_in)
+            * share,
+            bytes_per_s=machine.bandwidth * np.minimum(machine.coefficients.stream_share(product.bits) * stream, 1.0),
+            scale=scale,
+        )
+
+    def moved(self, line: str, work: Work, *, computed_in: str, repeats: Numbers) -> None:
+        self.works.append(LineWork(line=line, computed_in=computed_in, work=work, repeats=repeats))
+
+    def join(self, other: PassTime) -> None:
+        """The same pass through other cards, its start and the way to them counted already."""
+        for (line, resource), seconds in other.parts.items():
+            if line not in ("host", "pipeline"):
+                self.add(line, resource, seconds)
+        self.works += other.works
+
+    def done(self) -> PassTime:
+        return PassTime(parts=dict(self.parts), works=tuple(self.works))
