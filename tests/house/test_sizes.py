@@ -14,7 +14,7 @@ MOST_LINES_OF_A_FUNCTION = 80
 MOST_PATHS = 25
 #: Lines of modules beyond the limit. An entry may fall or go, never rise.
 LONG_MODULES = {
-    "cli/export.py": 325, "commands/flags.py": 360, "engines/extract.py": 312, "engines/megatron/read.py": 318,
+    "cli/export.py": 325, "engines/extract.py": 312, "engines/megatron/read.py": 318,
     "measured/serving/memory/question.py": 368, "measured/training/question.py": 383, "memory/training_moments.py": 354,
     "precision/plan.py": 313, "precision/sensitivity.py": 310, "precision/watch/watch.py": 320, "report/plans.py": 313,
     "search/space.py": 335, "search/training_space.py": 321, "timing/training_loads.py":

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trilemma.commands import flags as known
+from trilemma.commands import flag_words as known
 from trilemma.commands.flags import Flag, FlagTable, Given
 from trilemma.errors import InputError, shorten
 

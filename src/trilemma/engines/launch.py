@@ -1,4 +1,4 @@
-"""What surrounds an engine's flags: environment, image, the program's words; and what must be said of the flags."""
+"""What surrounds an engine's flags: environment, image, the program's words, and the model that they name."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trilemma.commands.command_line import Settings
-from trilemma.commands.flags import FlagTable, strict_json
+from trilemma.commands.flag_words import strict_json
 from trilemma.engines.base import EngineCommand
-from trilemma.errors import Caution, InputError, nearest, shorten
+from trilemma.errors import Caution, InputError, shorten
 from trilemma.plans import Layout
 from trilemma.quantities import counted
 
@@ -22,8 +22,6 @@ _KEPT = re.compile(
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 #: Value of the fact ``gpus`` of a command that takes every card it finds.
 EVERY_CARD = "every"
-#: Codes of cautions by which a version refuses a command before it loads anything.
-REFUSED = ("refused-flag", "stray-word", "removed-flag", "newer-flag")
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 
 
@@ -72,60 +70,6 @@ def take_apart(words: list[str], *, engine: str, subcommands: tuple[str, ...] = 
         image, words = words[0], words[1:]
         words = words[1:] if words[:1] and words[0] in subcommands else words
     return Launch(environment=environment, image=image, words=words[program_at_start(words) :])
-
-
-def flag_cautions(settings: Settings, table: FlagTable, version: str | None) -> list[Caution]:
-    """What the reader of a plan must know of its flags: unknown, gone, not there yet, without effect."""
-    at = table.at(version)
-    engine = f"{table.engine} {version or '.'.join(map(str, at))}"
-    cautions = [_unknown(word, table, engine, version) for word in dict.fromkeys(settings.unknown)]
-    for name in settings.replaced:
-        message = f"{table.engine} takes the dotted keys of --{name} alone and drops the whole value given beside them"
-        cautions.append(Caution(code="replaced-value", message=message))
-    for setting in settings.by_name.values():
-        flag = setting.flag
-        instead = f"; use --{flag.renamed_to}" if flag.renamed_to else "; leave it out"
-        if flag.removed is not None and flag.gone_at(at):
-            gone = ".".join(map(str, flag.removed))
-            message = f"{engine} has no --{flag.name} (gone by {gone}) and would refuse it{instead}"
-            cautions.append(Caution(code="removed-flag", message=message))
-        elif not flag.exists_at(at):
-            came = ".".join(map(str, flag.since))
-            message = f"{engine} has no --{flag.name} yet (first seen in {came}) and would refuse it"
-            cautions.append(Caution(code="newer-flag", message=message))
-        elif flag.note and at >= table.versions[-1]:
-            cautions.append(Caution(code="deprecated-flag", message=f"--{flag.name}: {flag.note}"))
-    return cautions
-
-
-def _unknown(word: str, table: FlagTable, engine: str, version: str | None) -> Caution:
-    """A slip of a known flag, or a flag of a version whose flags were all read, is refused; another may be newer than they."""
-    meant = table.meant_by(word)
-    if meant is not None:
-        return Caution(
-            code="refused-flag", message=f"{engine} knows no {word}; the nearest flag that it knows is --{meant}"
-        )
-    near = nearest(word.lstrip("-").replace("_", "-"), table.flags, most=2)
-    hint = f"; did you mean {' or '.join('--' + name for name in near)}?" if near else ""
-    if version is not None and table.at(version) in table.versions:
-        return Caution(code="refused-flag", message=f"{engine} knows no {word}{hint}")
-    return Caution(code="unknown-flag", message=f"{engine} is not known to have {word}{hint}")
-
-
-def refusals(command: EngineCommand) -> tuple[str, ...]:
-    """Why the engine's own parser refuses a command, in words; without a stated version a flag that is gone or new is not
-    held against it."""
-    codes = REFUSED if command.plan.engine.version is not None else ("refused-flag", "stray-word")
-    return tuple(caution.message for caution in command.cautions if caution.code in codes)
-
-
-def uncounted(extra: Mapping[str, Any], table: FlagTable) -> list[Caution]:
-    """Options that change memory in a way that no rule here counts: named, not silently passed over."""
-    known = table.flags
-    names = [f"--{name}" for name, value in extra.items() if name in known and known[name].uncounted and value]
-    if not names:
-        return []
-    return [Caution(code="not-counted", message=f"{', '.join(names)}: what this changes in memory is not counted yet")]
 
 
 def config_overrides(extra: Mapping[str, Any]) -> Mapping[str, Any]:

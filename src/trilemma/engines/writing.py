@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from trilemma.commands.flags import Flag, FlagTable, words_of
+from trilemma.commands.flag_words import words_of
+from trilemma.commands.flags import Flag, FlagTable
 from trilemma.engines import canonical
 from trilemma.errors import InputError, shorten
 from trilemma.plans import Plan, Pool

@@ -8,7 +8,7 @@ from typing import Any
 
 from trilemma import engines
 from trilemma.engines.base import EngineCommand, KvPool, StartUp
-from trilemma.engines.launch import refusals
+from trilemma.engines.in_force import refusals
 from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Estimate, Verdict
 from trilemma.estimate.layouts import check_context, check_layout

@@ -10,6 +10,7 @@ from trilemma import engines
 from trilemma.commands.flags import FlagTable
 from trilemma.engines.base import EngineCommand, StartUp
 from trilemma.engines.engine import Engine
+from trilemma.engines.in_force import name_at
 from trilemma.errors import Caution
 from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.layouts import check_context, check_layout
@@ -21,7 +22,15 @@ from trilemma.question import Question
 from trilemma.workloads import Serving
 
 #: Codes of cautions by which a version refuses a flag.
-REFUSED = ("removed-flag", "newer-flag", "refused-flag", "unknown-flag")
+REFUSED = (
+    "removed-flag",
+    "newer-flag",
+    "refused-flag",
+    "unknown-flag",
+    "removed-value",
+    "refused-value",
+    "unknown-value",
+)
 #: Options in force that are told when they change: field of a start-up → words.
 _OPTIONS = {
     "memory_fraction": "memory fraction", "context": "longest request", "max_seqs": "most sequences",
@@ -83,11 +92,9 @@ def upgrade(
     table = serving.flags()
     table.at(old), table.at(new)
     then = serving.read(words, version=old)
-    moved, renamed = _renamed(words, table, new)
-    as_is = serving.read(words, version=new)
-    now = serving.read(moved, version=new)
+    renamed, now = _renamed(words, table, new), serving.read(words, version=new)
     known = {caution.message for caution in then.cautions}
-    refused = tuple(c for c in as_is.cautions if c.code in REFUSED and c.message not in known)
+    refused = tuple(c for c in now.cautions if c.code in REFUSED and c.message not in known)
     before = _start(serving, then, old, model, cluster, free_bytes)
     after = _start(serving, now, new, model, cluster, free_bytes)
     first = _estimate(before, then, old, model, cluster)
@@ -110,21 +117,15 @@ def upgrade(
     )
 
 
-def _renamed(words: Sequence[str], table: FlagTable, new: str) -> tuple[list[str], tuple[Change, ...]]:
-    """``words`` with flags that ``new`` calls otherwise under their new names."""
-    at = table.at(new)
-    moved, changes = [], []
+def _renamed(words: Sequence[str], table: FlagTable, new: str) -> tuple[Change, ...]:
+    """The flags of ``words`` that ``new`` calls otherwise; their values are read under these names."""
+    at, changes = table.at(new), []
     for word in words:
-        head, sign, value = word.partition("=")
+        head = word.partition("=")[0]
         given = table.lookup(head) if head.startswith("-") and len(head) > 1 else None
-        flag = given.flag if given is not None else None
-        after = table.flags.get(flag.renamed_to) if flag is not None and flag.renamed_to else None
-        if flag is None or after is None or not flag.gone_at(at) or not after.exists_at(at) or after.kind != flag.kind:
-            moved.append(word)
-            continue
-        moved.append(f"--{after.name}{sign}{value}")
-        changes.append(Change(name=f"--{flag.name}", before=f"--{flag.name}", after=f"--{after.name}"))
-    return moved, tuple(changes)
+        if given is not None and given.flag.gone_at(at) and (today := name_at(given.flag, table, at)) is not None:
+            changes.append(Change(name=f"--{given.flag.name}", before=f"--{given.flag.name}", after=f"--{today}"))
+    return tuple(changes)
 
 
 def _start(

@@ -8,7 +8,8 @@ from typing import Any
 
 from trilemma.commands.command_line import Settings, read_settings
 from trilemma.engines.base import EngineCommand
-from trilemma.engines.launch import EVERY_CARD, flag_cautions, named_model, take_apart, uncounted
+from trilemma.engines.in_force import put_in_force, uncounted
+from trilemma.engines.launch import EVERY_CARD, named_model, take_apart
 from trilemma.engines.llama_cpp.facts import for_version
 from trilemma.engines.llama_cpp.flags import table
 from trilemma.errors import Caution, InputError, shorten
@@ -25,7 +26,7 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     launch = take_apart([str(word) for word in argv], engine="llama.cpp", subcommands=("--server",))
     version = version or _version_of(launch.image)
     settings = read_settings([*_from_variables(launch.environment), *launch.words], table(), config_flag=False)
-    cautions = flag_cautions(settings, table(), version)
+    cautions = put_in_force(settings, table(), version)
     model = settings.value("hf-repo") or named_model(
         settings, cautions, engine="llama-server", remedy="give -m FILE.gguf or -hf ORG/NAME-GGUF:QUANT"
     )

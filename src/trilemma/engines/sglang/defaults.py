@@ -117,7 +117,8 @@ def _prefill_graphs(facts: SglangFacts, options: ServeOptions, chunk: int) -> in
     if asked != "default" and not options.extra.get("enable-piecewise-cuda-graph"):
         return 0
     off = ("disable-piecewise-cuda-graph", "disable-prefill-cuda-graph")
-    if any(options.extra.get(name) for name in off) or chunk <= 0:
+    is_off = options.extra.get("cuda-graph-backend-prefill") == "disabled"
+    if is_off or any(options.extra.get(name) for name in off) or chunk <= 0:
         return 0
     return int(rungs(facts.coefficients["prompt_graphs"]["ladder"], chunk))
 

@@ -8,16 +8,10 @@ from typing import Any
 
 from trilemma.commands.command_line import Settings, read_settings
 from trilemma.engines.base import EngineCommand
-from trilemma.engines.launch import (
-    check_visible,
-    flag_cautions,
-    named_model,
-    share_of_card,
-    take_apart,
-    uncounted,
-)
+from trilemma.engines.in_force import put_in_force, uncounted
+from trilemma.engines.launch import check_visible, named_model, share_of_card, take_apart
 from trilemma.engines.sglang.flags import table
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import Caution, InputError
 from trilemma.plans import Draft, EngineRef, Layout, Plan, Pool, ServeOptions
 from trilemma.quantities import GIB
 
@@ -40,7 +34,7 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     launch = take_apart([str(word) for word in argv], engine="sglang")
     version = version or _version_of(launch.image)
     settings = read_settings(launch.words, table())
-    cautions = flag_cautions(settings, table(), version)
+    cautions = put_in_force(settings, table(), version)
     model = named_model(settings, cautions, engine="SGLang", remedy="give sglang serve MODEL or --model-path MODEL")
     extra = _extra(settings, version)
     extra.update({name: launch.environment[name] for name in VARIABLES if name in launch.environment})
@@ -87,7 +81,7 @@ def _layout(settings: Settings, extra: dict[str, Any], cautions: list[Caution]) 
         dp = settings.value("attn-dp-size")
         extra["enable-dp-attention"] = True
     if (
-        extra.get("enable-ep-moe")
+        settings.value("enable-ep-moe")
         or extra.get("enable-deepep-moe")
         or extra.get("moe-a2a-backend") not in (None, "none")
     ):
@@ -143,7 +137,7 @@ def _options(settings: Settings, extra: dict[str, Any]) -> ServeOptions:
         max_seqs=given.get("max_seqs"),
         max_batched_tokens=chunk,
         block_size=given.get("block_size"),
-        dtype=None if dtype in (None, "auto") else _dtype(str(dtype)),
+        dtype=None if dtype in (None, "auto") else _DTYPES.get(str(dtype), str(dtype)),
         kv_dtype=_named(given.get("kv_dtype")),
         quantization=_named(given.get("quantization")),
         eager=bool(given.get("eager")),
@@ -153,13 +147,6 @@ def _options(settings: Settings, extra: dict[str, Any]) -> ServeOptions:
         cpu_offload_bytes=int(float(given.get("cpu_offload_bytes") or 0) * GIB),
         extra=extra,
     )
-
-
-def _dtype(name: str) -> str:
-    known = ("half", "float16", "bfloat16", "float", "float32")
-    if name not in known:
-        raise InputError(f"--dtype {shorten(name)!r} is none of auto, {', '.join(known)}")
-    return _DTYPES.get(name, name)
 
 
 def _named(value: str | None) -> str | None:

@@ -8,10 +8,11 @@ from typing import Any
 
 from trilemma.commands.bounded_yaml import load_all
 from trilemma.commands.command_line import Setting, Settings, read_settings
-from trilemma.commands.flags import parse_value
+from trilemma.commands.flag_words import parse_value
 from trilemma.commands.named_files import text_of
 from trilemma.engines.base import EngineCommand
-from trilemma.engines.launch import check_visible, flag_cautions, named_model, share_of_card, take_apart
+from trilemma.engines.in_force import put_in_force
+from trilemma.engines.launch import check_visible, named_model, share_of_card, take_apart
 from trilemma.engines.tensorrt_llm.flags import keys, table
 from trilemma.errors import InputError, shorten
 from trilemma.plans import Draft, EngineRef, Layout, Plan, Pool, ServeOptions
@@ -29,7 +30,7 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     version = version or _version_of(launch.image)
     words = launch.words[1:] if launch.words[:1] in (["serve"], ["trtllm-serve"]) else launch.words
     settings = read_settings(words, table(), config_flag=False)
-    cautions = flag_cautions(settings, table(), version)
+    cautions = put_in_force(settings, table(), version)
     model = named_model(settings, cautions, engine="trtllm-serve", remedy="give trtllm-serve MODEL")
     extra = {name: one.value for name, one in settings.by_name.items() if one.flag.field == "extra"}
     named = settings.value("config")

@@ -7,7 +7,8 @@ from typing import Any
 
 from trilemma.commands.command_line import read_settings
 from trilemma.engines.base import EngineCommand
-from trilemma.engines.launch import EVERY_CARD, flag_cautions, named_model, share_of_card, take_apart, uncounted
+from trilemma.engines.in_force import put_in_force, uncounted
+from trilemma.engines.launch import EVERY_CARD, named_model, share_of_card, take_apart
 from trilemma.engines.transformers_serve.flags import table
 from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
 
@@ -19,7 +20,7 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     """
     launch = take_apart([str(word) for word in argv], engine="transformers-serve")
     settings = read_settings(launch.words, table(), config_flag=False)
-    cautions = flag_cautions(settings, table(), version)
+    cautions = put_in_force(settings, table(), version)
     model = named_model(settings, cautions, engine="transformers serve", remedy="give transformers serve MODEL")
     extra: dict[str, Any] = {n: one.value for n, one in settings.by_name.items() if one.flag.field == "extra"}
     cautions += uncounted(extra, table())

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from trilemma.commands.flags import value_text
+from trilemma.commands.flag_words import value_text
 from trilemma.engines.deployment import facts
 from trilemma.engines.deployment.fleet import (
     FIRST_RANK,

@@ -8,7 +8,8 @@ from typing import Any
 
 from trilemma.commands.command_line import Settings
 from trilemma.engines.base import EngineCommand
-from trilemma.engines.launch import check_visible, flag_cautions, named_model, share_of_card, take_apart, uncounted
+from trilemma.engines.in_force import put_in_force, uncounted
+from trilemma.engines.launch import check_visible, named_model, share_of_card, take_apart
 from trilemma.engines.vllm.capture_sizes import read_capture_sizes
 from trilemma.engines.vllm.flags import table
 from trilemma.engines.vllm.settings import read_settings
@@ -18,7 +19,6 @@ from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
 from trilemma.quantities import GIB
 
 _DTYPES = {"half": "float16", "float": "float32"}
-_KNOWN_DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
 
 
 def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
@@ -33,7 +33,7 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     launch = take_apart([str(word) for word in argv], engine="vllm")
     version = version or _version_of(launch.image)
     settings = read_settings(launch.words)
-    cautions = flag_cautions(settings, table(), version)
+    cautions = put_in_force(settings, table(), version)
     model = named_model(settings, cautions, engine="vLLM", remedy="give vllm serve MODEL or --model MODEL")
     layout = _layout(settings)
     draft, draft_rest, draft_cautions = read_draft(settings)
@@ -144,11 +144,7 @@ def _fraction(settings: Settings) -> float | None:
 
 
 def _dtype(value: str | None) -> str | None:
-    if value is None or value == "auto":
-        return None
-    if value not in _KNOWN_DTYPES:
-        raise InputError(f"--dtype {shorten(value)!r} is none of {', '.join(_KNOWN_DTYPES)}")
-    return _DTYPES.get(value, value)
+    return None if value is None or value == "auto" else _DTYPES.get(value, value)
 
 
 def _named(value: str | None) -> str | None:
