@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from trilemma.columns import column
 
 #: An option in a message, and options whose flag is another word.
 _FIELD = re.compile(r"`([a-z][a-z_]*)`")
@@ -49,10 +51,14 @@ class UnknownName(InputError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Caution:
-    """Something the reader must know before trusting an answer: what was assumed, widened or left out."""
+    """Something the reader must know before trusting an answer: what was assumed, widened or left out.
+
+    ``share`` is its own share of doubt in a verdict; None: that of its code (`trilemma.estimate.doubt`).
+    """
 
     code: str
     message: str
+    share: float | None = field(default=None, metadata=column(hidden=True))
 
 
 def nearest(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trilemma.measured.metrics import errors, macro_median, pair_order, pool_small, verdict_score
+from trilemma.measured.metrics import errors, macro_median, pair_order, pool_small, reliability, verdict_score
 
 
 def test_errors_on_a_hand_computed_table() -> None:
@@ -92,3 +92,21 @@ def test_macro_median_counts_each_group_once() -> None:
     assert middle.n == 3
     assert middle.median_ape == pytest.approx(0.2)
     assert middle.coverage90 is None
+
+
+def test_reliability_counts_each_bin_and_what_is_surer() -> None:
+    said = [0.6, 0.96, 0.97, 0.995, 1.0]
+    bins = {one.at_least: one for one in reliability(said, [True, False, True, True, True])}
+    assert [bins[low].n for low in (0.5, 0.7, 0.95, 0.99)] == [1, 0, 2, 2]
+    assert bins[0.7].held is None
+    assert bins[0.95].held == 0.5
+    assert bins[0.95].held_from == 0.75
+    assert bins[0.99].held_from == 1.0
+    assert reliability([], []) == ()
+
+
+def test_a_score_tells_how_sure_verdicts_were() -> None:
+    score = verdict_score([True, False], [True, True], sure=[0.995, 0.6])
+    assert score is not None
+    assert [one["n"] for one in score.to_json()["reliability"]] == [1, 0, 0, 0, 0, 1]
+    assert "reliability" not in verdict_score([True], [True]).to_json()  # type: ignore[union-attr]

@@ -47,6 +47,7 @@ def checked(words: Sequence[str], gpu: Any, options: SimpleNamespace) -> Answer:
     from trilemma.engines.loading import while_loading
     from trilemma.engines.training import trainable
     from trilemma.estimate.checking import check_command
+    from trilemma.estimate.doubt import with_cautions
     from trilemma.search.answer import with_remedies
 
     engine, own_words = extract(words, pool=options.pool)
@@ -71,7 +72,7 @@ def checked(words: Sequence[str], gpu: Any, options: SimpleNamespace) -> Answer:
     answer = check_command(command, question, log=options.log)
     if options.log is None:
         answer = with_remedies(answer, gpus=named)
-    return Answer.of(replace(answer, warnings=(*elsewhere, *expected, *cautions, *answer.warnings)))
+    return Answer.of(with_cautions(answer, (*elsewhere, *expected, *cautions)))
 
 
 def upgraded(words: Sequence[str], gpu: Any, options: SimpleNamespace) -> VersionsCompared:

@@ -14,13 +14,11 @@ from trilemma.errors import InputError
 from trilemma.hardware.cluster import Cluster
 from trilemma.question import Question
 
-#: Cautions of a reader that name what the command asks for and no line counts.
-_UNCOUNTED = ("not-counted", "unknown-flag")
-
 
 def checked_training(framework: str, words: Sequence[str], gpu: Any, options: SimpleNamespace) -> Answer:
     """Read the command, check its layout, judge its plan."""
     from trilemma.engines.training import read_training
+    from trilemma.estimate.doubt import with_cautions
     from trilemma.estimate.training import estimate_training
     from trilemma.models.resolve import load_model
     from trilemma.search.training_remedies import with_training_remedies
@@ -43,8 +41,8 @@ def checked_training(framework: str, words: Sequence[str], gpu: Any, options: Si
     check_training_plan(model, command.plan, command.workload, gpus=cluster.gpus)
     answer = estimate_training(
         Question(model=model, cluster=cluster, workload=command.workload, plan=command.plan),
-        uncounted=tuple(one for one in command.cautions if one.code in _UNCOUNTED),
     )  # fmt: skip
+    answer = with_cautions(answer, command.cautions)
     answer = with_training_remedies(answer, model=model, cluster=cluster, workload=command.workload, plan=command.plan)
     idle = idle_cautions(needed, named, counted=counted)
-    return Answer.of(replace(answer, warnings=(*idle, *command.cautions, *answer.warnings)))
+    return Answer.of(replace(answer, warnings=(*idle, *answer.warnings)))

@@ -69,6 +69,12 @@ class FactFile(Generic[F]):
             known = self.data()["newest"]
             message = f"{self.engine} {shorten(asked)} is newer than the facts known ({known}); they are used, widened"
             return self._at(numbers, Caution(code="newer-engine", message=message))
+        if padded(numbers) < padded(self._oldest()):
+            first = version_text(self._oldest(), engine=self.engine)
+            message = (
+                f"{self.engine} {shorten(asked)} is older than the facts known ({first} on); they are used, widened"
+            )
+            return self._at(numbers, Caution(code="older-engine", message=message))
         return self._at(numbers)
 
     def release_of(self, date: str) -> Version:
@@ -86,6 +92,9 @@ class FactFile(Generic[F]):
 
     def _newest(self) -> Version:
         return self._numbers(str(self.data()["newest"]))
+
+    def _oldest(self) -> Version:
+        return min(self._numbers(str(row["since"])) for row in self.data()["fact"])
 
     def _numbers(self, text: str) -> Version:
         return parse_version(text, engine=self.engine)

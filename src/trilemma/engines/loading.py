@@ -83,10 +83,13 @@ def weights_relative(model: Model, spread: Mapping[str, float]) -> float:
     """How well the bytes of a checkpoint are known: 16 bits, as its own configuration says, or as such ones usually are.
 
     GGUF mixes are rules and as good as a configuration. Publishers' other 4-bit checkpoints differ most: in group size, and
-    in what they leave in 16 bits. ``spread`` holds the half-widths by those names.
+    in what they leave in 16 bits. Where nobody states how many bits a weight has, sizes are those of 16. ``spread`` holds the
+    half-widths by those names.
     """
     if model.quantization is None:
         return spread["exact_weights_relative"]
+    if model.quantization.weight_format is None:
+        return spread["unstated_bits_relative"]
     assumed = [note for note in model.assumptions if note.startswith("weights taken as")]
     if not assumed or all("tensor by tensor" in note for note in assumed):
         return spread["quantized_weights_relative"]

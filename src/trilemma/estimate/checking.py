@@ -10,6 +10,7 @@ from trilemma import engines
 from trilemma.engines.base import EngineCommand, KvPool, StartUp
 from trilemma.engines.in_force import refusals
 from trilemma.errors import Caution, InputError
+from trilemma.estimate.doubt import with_cautions
 from trilemma.estimate.estimate import Estimate, Verdict
 from trilemma.estimate.layouts import check_context, check_layout
 from trilemma.estimate.measured import Comparison, compare, given_lines
@@ -40,7 +41,7 @@ def check_command(command: EngineCommand, question: ServingQuestion, *, log: str
             answer = replace(answer, extras={**answer.extras, "refused": [*answer.extras.get("refused", ()), *refused]})
     else:
         answer = _with_log(question, log)
-    return replace(answer, warnings=(*command.cautions, *answer.warnings))
+    return with_cautions(answer, command.cautions)
 
 
 def _with_log(question: ServingQuestion, path: str) -> Estimate:
@@ -79,7 +80,7 @@ def _with_log(question: ServingQuestion, path: str) -> Estimate:
     verdict = answer.verdict
     if told.outcome is not None:
         text = f"the log says so: {told.reason.text}" if told.reason else "the log says that it starts"
-        verdict = Verdict(stage=told.outcome, probability=1.0, reason=text)
+        verdict = Verdict(stage=told.outcome, probability=1.0, reason=text, measured=True)
     cautions = (*_other_card(capacity, cluster), *_graph_estimate(figures, cluster), *_divergence(compared))
     warnings = (*cautions, *answer.warnings)
     return replace(answer, verdict=verdict, extras=extras, warnings=warnings)

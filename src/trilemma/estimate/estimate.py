@@ -20,11 +20,13 @@ Resource = Literal["compute", "memory_bandwidth", "interconnect", "capacity", "h
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """Where start-up ends, with the probability given to that stage, and the reason in one sentence."""
+    """Where start-up ends, with the probability given to that stage, and the reason in one sentence; ``measured``: a log says
+    so itself."""
 
     stage: Stage
     probability: float
     reason: str
+    measured: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

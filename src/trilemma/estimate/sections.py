@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from trilemma import engines
 from trilemma.engines.base import StartUp
 from trilemma.engines.engine import Engine
 from trilemma.errors import Caution
+from trilemma.estimate.doubt import doubted, of_model, of_served_class
 from trilemma.estimate.estimate import (
     Bottleneck,
     CacheEstimate,
@@ -97,12 +99,8 @@ def per_million_tokens(hour: Interval | None, figures: SpeedEstimate | None) -> 
 def cautions_of(start: StartUp, question: ServingQuestion, more: Iterable[Caution] = ()) -> tuple[Caution, ...]:
     model, cluster = question.model, question.cluster
     found = [*start.cautions]
-    found += [Caution(code="model-assumption", message=text) for text in model.assumptions]
-    if model.unknown_fields:
-        names = ", ".join(model.unknown_fields[:8])
-        found.append(
-            Caution(code="unknown-fields", message=f"fields of the model's configuration not understood: {names}")
-        )
+    found += of_model(model)
+    found += of_served_class(engines.canonical(question.plan.engine.name), model, cluster.accelerator)
     found += format_cautions(question)
     found += price_cautions(cluster.every)
     return tuple(dict.fromkeys((*found, *more)))
@@ -123,12 +121,13 @@ def assembled(
     """The answer to ``question`` from its parts, price and power of all its cards added; ``start`` is the pool shown."""
     hour, watts = question.cluster.usd_per_hour, question.cluster.watts
     figures = speed.figures if speed else None
+    told = cautions_of(start, question, (*cautions, *(speed.cautions if speed else ())))
     return Estimate(
         question=question,
         version=start.version,
         context=start.context,
         uses_host=start.on_host is not None,
-        verdict=verdict,
+        verdict=doubted(verdict, told),
         memory=memory,
         cache=cache,
         speed=figures,
@@ -137,7 +136,7 @@ def assembled(
         usd_per_million_tokens=per_million_tokens(hour, figures),
         watts=watts,
         joules_per_token=watts / speed.output_tokens_per_s if watts and speed else None,
-        warnings=cautions_of(start, question, (*cautions, *(speed.cautions if speed else ()))),
+        warnings=told,
         ranks=ranks,
         extras={**extras, **targets_of(figures, question.workload)},
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from trilemma.errors import Caution, InputError
+from trilemma.estimate.doubt import doubted, of_model, of_trained_class
 from trilemma.estimate.estimate import Bottleneck, Estimate, Latency, MemoryEstimate, Resource, SpeedEstimate
 from trilemma.estimate.training_verdict import host_need, training_verdict
 from trilemma.hardware.cluster import Cluster
@@ -32,12 +33,11 @@ def estimate_training(
     convention: str = "causal",
     failures: Failures | None = None,
     loading_s: float = 0.0,
-    uncounted: tuple[Caution, ...] = (),
 ) -> Estimate:
     """What the plan of ``question`` costs: ledger, verdict, step time by line, throughput, MFU, price and power.
 
     The verdict compares reserved bytes and what lies outside the allocator with the card's runtime total, and what lies on the
-    host with its memory; ``uncounted`` names what a command asks for beside. ``workload.tokens`` adds the length of the run,
+    host with its memory; what is not counted takes its share of doubt. ``workload.tokens`` adds the length of the run,
     under ``failures`` where these are given. Raises `InputError` for layouts that cannot be.
     """
     model, cluster, workload, plan = question.model, question.cluster, question.workload, question.plan
@@ -51,7 +51,7 @@ def estimate_training(
     capacity = cluster.accelerator.runtime_total()
     host = host_need(memory, cluster)
     lacks = training_lacks(plan.recipe.matmul, cluster.accelerator)
-    verdict = training_verdict(memory, capacity, host, uncounted=uncounted)
+    verdict = training_verdict(memory, capacity, host)
     mixture = any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers)
     chosen = framework or framework_of(plan)
     low, high = step_spread(chosen, cluster.accelerator, mixture=mixture)
@@ -62,10 +62,16 @@ def estimate_training(
     watts = tdp.value * cluster.gpus if tdp else None
     per_s = float(step.tokens_per_s_per_gpu) * cluster.gpus
     setting = Setting.of(plan, cluster, mixture=mixture, framework=chosen, era=era)
+    told = (
+        *memory.cautions,
+        *cluster.cautions,
+        *price_cautions((cluster.accelerator,)),
+        *_cautions(question, setting),
+    )
     return Estimate(
         question=question,
         version=plan.version or "",
-        verdict=verdict,
+        verdict=doubted(verdict, told),
         memory=_memory(memory, capacity),
         speed=speed,
         bottleneck=_bottleneck(step),
@@ -73,12 +79,7 @@ def estimate_training(
         usd_per_million_tokens=_per_million(hour, per_s, low, high),
         watts=watts,
         joules_per_token=watts / per_s if watts else None,
-        warnings=(
-            *memory.cautions,
-            *cluster.cautions,
-            *price_cautions((cluster.accelerator,)),
-            *_cautions(model, setting),
-        ),
+        warnings=told,
         ranks=_ranks(memory),
         extras={
             "training_step": _lines(step),
@@ -185,8 +186,13 @@ def _per_million(hour: Interval | None, tokens_per_s: float, low: float, high: f
     )  # fmt: skip
 
 
-def _cautions(model: Model, setting: Setting) -> tuple[Caution, ...]:
-    found = [Caution(code="model-assumption", message=text) for text in model.assumptions]
+def _cautions(question: TrainingQuestion, setting: Setting) -> tuple[Caution, ...]:
+    found = of_model(question.model)
+    found += of_trained_class(
+        question.plan.implementation,
+        question.cluster.accelerator,
+        adapters=question.workload.trains_adapters,
+    )
     unknown = unknown_terms(setting)
     if unknown:
         text = (

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from trilemma.errors import Caution
 from trilemma.estimate.estimate import Verdict
 from trilemma.hardware.cluster import Cluster
 from trilemma.hardware.hosts import node_of
@@ -18,8 +17,8 @@ from trilemma.memory.training import TrainingMemory
 from trilemma.memory.traits import coefficients
 from trilemma.quantities import GIB, show_gib
 
-#: Nothing is surer than this beside a part whose size is not known, or is known as a wide range alone.
-MOST_SURE_BESIDE_UNCOUNTED = 0.9
+#: The chance that a host of which nothing is known has enough.
+_UNKNOWN_HOST_HOLDS = 0.9
 #: Of a part that is not counted and lies between nothing and its most, small sizes are the likelier ones: its chance falls to
 #: zero at the most. The quantiles of that law.
 _QUANTILES = tuple(1 - sqrt(1 - (i + 0.5) / 64) for i in range(64))
@@ -37,7 +36,7 @@ class HostNeed:
     def chance(self) -> float:
         """The probability that it is enough. A machine that nobody stated is as likely of any size in its range (log)."""
         if self.has is None:
-            return MOST_SURE_BESIDE_UNCOUNTED
+            return _UNKNOWN_HOST_HOLDS
         if self.stated:
             return self.needed.chance_below(self.has.value)
         low, high = log(self.has.low), log(self.has.high)
@@ -99,13 +98,11 @@ def host_holds(memory: TrainingMemory, cluster: Cluster) -> Any:
     return needed <= has
 
 
-def training_verdict(
-    memory: TrainingMemory, capacity: Interval, host: HostNeed | None, *, uncounted: tuple[Caution, ...] = ()
-) -> Verdict:
+def training_verdict(memory: TrainingMemory, capacity: Interval, host: HostNeed | None) -> Verdict:
     """Does the peak stay under what the runtime reports, and what lies on the host under what that has?
 
-    The chance treats both intervals of the card as normal. What is not counted adds between nothing and its most;
-    ``uncounted`` names parts of unknown size.
+    The chance treats both intervals of the card as normal. What is not counted adds between nothing and its most; parts whose
+    size nobody knows are a share of doubt beside it (`trilemma.estimate.doubt`).
     """
     need = float(memory.device_bytes)
     reserved = memory.reserved
@@ -114,7 +111,7 @@ def training_verdict(
     most = float(memory.uncounted_bytes)
     chance = sum(_above(left - most * part, spread) for part in _QUANTILES) / len(_QUANTILES)
     beside = 1.0 if host is None else host.chance
-    sure = min(chance * beside, MOST_SURE_BESIDE_UNCOUNTED if most > 0 or uncounted else 1.0)
+    sure = chance * beside
     if left < 0:
         reason = f"the peak needs {show_gib(need)} GiB, {show_gib(-left)} GiB more than the card has"
         return Verdict(stage="oom_runtime", probability=max(1 - sure, 0.5), reason=reason)

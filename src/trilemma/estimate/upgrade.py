@@ -12,6 +12,7 @@ from trilemma.engines.base import EngineCommand, StartUp
 from trilemma.engines.engine import Engine
 from trilemma.engines.in_force import name_at
 from trilemma.errors import Caution
+from trilemma.estimate.doubt import with_cautions
 from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.layouts import check_context, check_layout
 from trilemma.estimate.pool_start import rescaled
@@ -144,7 +145,7 @@ def _estimate(start: StartUp, command: EngineCommand, version: str, model: Model
     plan = replace(command.plan, engine=replace(command.plan.engine, version=version))
     question = Question(model=model, cluster=cluster, workload=Serving(), plan=plan, served_as=command.model)
     answer = from_start_up(start, question)
-    return replace(answer, warnings=(*command.cautions, *answer.warnings))
+    return with_cautions(answer, command.cautions)
 
 
 def _rules(engine: Engine, old: str, new: str) -> tuple[Change, ...]:

@@ -32,6 +32,12 @@ class Start:
     outcome: str
     probability_ok: float | None = None
 
+    @property
+    def sure(self) -> float | None:
+        """The probability given to what is predicted."""
+        chance = self.probability_ok
+        return None if chance is None else chance if self.predicted else 1 - chance
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:

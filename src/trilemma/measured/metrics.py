@@ -39,6 +39,47 @@ class Errors:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
+#: Bins of stated probability, by their lower ends.
+RELIABILITY_BINS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sureness:
+    """Verdicts stated with a probability of at least ``at_least`` and below the next bin: ``n`` of them, stated ``mean`` on
+    average, of which ``held`` ended as said; ``held_from`` is the share that held of these and all surer ones (``n_from``)."""
+
+    at_least: float
+    n: int
+    mean: float | None
+    held: float | None
+    n_from: int
+    held_from: float | None
+
+    def to_json(self) -> dict[str, float]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def reliability(stated: Sequence[float], held: Sequence[bool]) -> tuple[Sureness, ...]:
+    """Stated probability of verdicts against how often they held, by `RELIABILITY_BINS`; empty for no verdict."""
+    if not stated:
+        return ()
+    said, truth = np.asarray(stated, dtype=float), np.asarray(held, dtype=bool)
+    found = []
+    for low, high in itertools.pairwise((*RELIABILITY_BINS, 1.1)):
+        here, upward = (said >= low) & (said < high), said >= low
+        found.append(
+            Sureness(
+                at_least=low,
+                n=int(here.sum()),
+                mean=float(said[here].mean()) if here.any() else None,
+                held=float(truth[here].mean()) if here.any() else None,
+                n_from=int(upward.sum()),
+                held_from=float(truth[upward].mean()) if upward.any() else None,
+            )
+        )
+    return tuple(found)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerdictScore:
     """How often "it starts" was right over ``n`` rows that say whether the engine started.
@@ -53,9 +94,11 @@ class VerdictScore:
     false_fit: float | None
     false_no_fit: float | None
     balanced_accuracy: float | None
+    reliability: tuple[Sureness, ...] = ()
 
-    def to_json(self) -> dict[str, float]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
+    def to_json(self) -> dict[str, Any]:
+        plain = {name: value for name, value in asdict(self).items() if value is not None and name != "reliability"}
+        return plain | ({"reliability": [one.to_json() for one in self.reliability]} if self.reliability else {})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,8 +158,10 @@ def _interval_figures(
     return (float(np.mean(inside)), float(np.median(half))) if inside else (None, None)
 
 
-def verdict_score(predicted: Sequence[bool], started: Sequence[bool]) -> VerdictScore | None:
-    """Score of start-or-not verdicts; None for no rows."""
+def verdict_score(
+    predicted: Sequence[bool], started: Sequence[bool], *, sure: Sequence[float | None] = ()
+) -> VerdictScore | None:
+    """Score of start-or-not verdicts, each said with the probability ``sure``; None for no rows."""
     if not predicted:
         return None
     said = np.asarray(predicted, dtype=bool)
@@ -130,7 +175,13 @@ def verdict_score(predicted: Sequence[bool], started: Sequence[bool]) -> Verdict
         false_fit=false_fit,
         false_no_fit=false_no_fit,
         balanced_accuracy=balanced,
+        reliability=_reliability(said == truth, sure),
     )
+
+
+def _reliability(right: Array, sure: Sequence[float | None]) -> tuple[Sureness, ...]:
+    stated = [(one, bool(held)) for one, held in zip(sure, right, strict=False) if one is not None]
+    return reliability([one for one, _ in stated], [held for _, held in stated])
 
 
 def pair_order(

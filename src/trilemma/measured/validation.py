@@ -128,7 +128,11 @@ def _errors(rows: Sequence[Comparison]) -> Errors | None:
 
 def _verdict_of(judgements: Iterable[Judgement]) -> VerdictScore | None:
     starts = [judgement.start for judgement in judgements if judgement.start is not None]
-    return verdict_score([start.predicted for start in starts], [start.started for start in starts])
+    return verdict_score(
+        [start.predicted for start in starts],
+        [start.started for start in starts],
+        sure=[start.sure for start in starts],
+    )
 
 
 def _by_class(judgements: Sequence[Judgement]) -> dict[str, dict[str, Errors | VerdictScore]]:

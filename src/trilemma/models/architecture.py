@@ -143,7 +143,8 @@ class Model:
 
     ``dtype`` is the format of unquantised tensors. ``tensors`` hold every parameter once (a tied head is absent and
     ``tied_embeddings`` set). ``unknown_fields`` are configuration keys that may change memory and were not understood.
-    ``source`` says where the facts come from; ``assumptions`` what was filled in.
+    ``source`` says where the facts come from; ``assumptions`` what was filled in, ``left_out``
+    those of them that name parts of which no tensor is counted.
     """
 
     name: str
@@ -161,6 +162,7 @@ class Model:
     vision: Mapping[str, int] = field(default_factory=dict)
     unknown_fields: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     source: str = ""
 
     def __repr__(self) -> str:

@@ -40,6 +40,7 @@ class Fields:
         self.used: set[str] = set()
         self.sections: list[Fields] = []
         self.assumptions: list[str] = []
+        self.left_out: list[str] = []
         #: Name of the format of unquantised tensors, for readers that need it.
         self.dtype = "bf16"
 
@@ -66,6 +67,11 @@ class Fields:
     def assume(self, text: str) -> None:
         if text not in self.assumptions:
             self.assumptions.append(text)
+
+    def leave_out(self, text: str) -> None:
+        """Assume that a part weighs nothing, of which no tensor is counted: the verdict is less sure for it."""
+        self.assume(text)
+        self.left_out.append(text)
 
     # typed readers
 
@@ -188,7 +194,7 @@ class Fields:
         if value is None:
             return None
         part = Fields(value, where=self.label(key), family=family or self.family)
-        part.assumptions = self.assumptions
+        part.assumptions, part.left_out = self.assumptions, self.left_out
         self.sections.append(part)
         return part
 

@@ -47,7 +47,7 @@ def model_from_config(
     text.ignore("quantization_config", "compression_config", "expert_dtype")
     plan = reader(text)
     if quantization is not None and quantization.weight_format is None:
-        text.assume(f"how {quantization.method} stores weights is not known; counted at {dtype.bits:g} bits")
+        text.leave_out(f"how {quantization.method} stores weights is not known; counted at {dtype.bits:g} bits")
     add = Builder(dtype=dtype, format_of=_format_rule(quantization, dtype))
     layers, mtp_layers = build(add, plan)
     names = whole.words("architectures") or text.words("architectures") or ()
@@ -55,7 +55,9 @@ def model_from_config(
     tower = _vision_part(whole, text) or (_usual_tower(whole, text) if seeing else None)
     vision = add_vision(add, tower, text, hidden=plan.hidden)
     if seeing and not vision:
-        text.assume("the class is multimodal but no tower of known sizes is described: only the text part is counted")
+        text.leave_out(
+            "the class is multimodal but no tower of known sizes is described: only the text part is counted"
+        )
     for note in plan.notes:
         text.assume(note)
     unknown = set(whole.unknown()) | set(text.unknown()) | set(partial)
@@ -75,6 +77,7 @@ def model_from_config(
         vision=vision,
         unknown_fields=tuple(sorted(unknown)),
         assumptions=tuple(dict.fromkeys((*whole.assumptions, *text.assumptions))),
+        left_out=tuple(dict.fromkeys((*whole.left_out, *text.left_out))),
         source=source,
     )
 
@@ -153,7 +156,7 @@ def _usual_tower(whole: Fields, text: Fields) -> Fields | None:
         return None
     text.assume(f"vision_config is not given; taken as the tower of {whole.family}: {usual['source']}")
     tower = Fields(usual["vision_config"], where="vision_config", family=whole.family)
-    tower.assumptions = text.assumptions
+    tower.assumptions, tower.left_out = text.assumptions, text.left_out
     return tower
 
 

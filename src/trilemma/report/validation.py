@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from trilemma.measured.metrics import Errors, VerdictScore
+from trilemma.measured.metrics import Errors, Sureness, VerdictScore
 from trilemma.measured.requirements import Outcome
 from trilemma.measured.validation import Macro, Validation
 from trilemma.quantities import counted
@@ -23,6 +23,8 @@ def render_validation(validation: Validation, *, worst: int = 5, width: int = 11
     ]
     if validation.verdict is not None:
         parts += ["", _verdict_line(validation.verdict)]
+        if validation.verdict.reliability:
+            parts += ["", _reliability(validation.verdict.reliability, width)]
     if validation.pair_order is not None:
         order = validation.pair_order
         parts.append(f"order: {order.agreement:.1%} of {order.n} comparable pairs of rows in the measured order")
@@ -108,6 +110,23 @@ def _verdict_line(verdict: VerdictScore) -> str:
     if verdict.false_no_fit is not None:
         text += f"; of those that did {verdict.false_no_fit:.1%} were refused"
     return text
+
+
+def _reliability(bins: Sequence[Sureness], width: int) -> str:
+    """Verdicts by the probability with which they were said, the surest last."""
+    rows = [
+        [
+            f"{one.at_least:.0%}",
+            str(one.n),
+            "" if one.mean is None else f"{one.mean:.1%}",
+            "" if one.held is None else f"{one.held:.1%}",
+            str(one.n_from),
+            "" if one.held_from is None else f"{one.held_from:.1%}",
+        ]
+        for one in bins
+    ]
+    head = ["verdicts said with", "n", "said", "held", "this or more", "held of them"]
+    return render_table(head, rows, align="lrrrrr", width=width)
 
 
 def _holdout_line(validation: Validation) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from trilemma.errors import InputError, with_flags
-from trilemma.measured.judgement import Comparison, Judgement
+from trilemma.estimate.training import estimate_training
+from trilemma.measured.judgement import Comparison, Judgement, Start
 from trilemma.measured.tables import Row, UnusableRow
 from trilemma.measured.training.baseline import Entry, baseline
 from trilemma.measured.training.classes import classes_of, config_of, kind_of, order_group, resolved_cell
@@ -23,6 +24,7 @@ from trilemma.measured.training.refit import UNSTATED, refit
 from trilemma.measured.training.room import with_room
 from trilemma.memory.training import training_memory
 from trilemma.quantities import GIB
+from trilemma.question import Question
 from trilemma.timing.flops_conventions import model_flops_per_token
 from trilemma.timing.training_intervals import step_spread
 from trilemma.timing.training_operators import training_work
@@ -108,6 +110,7 @@ def _judged(row: Row, one: _Read | str, held_out_s: float | None, looked_up: Any
         cells={column: resolved_cell(row, question, column) for column in row.cells},
         classes=classes_of(row, question),
         comparisons=tuple(comparisons),
+        start=_ran(question) if one.speed is None else None,
         config=config_of(row),
         order_group=order_group(row, question) if one.speed is not None else "",
         order_metric="speed",
@@ -156,6 +159,23 @@ def _step_s(question: TrainingQuestion) -> Any:
         framework=question.framework,
         era=question.era or UNSTATED,
     ).step_s
+
+
+def _ran(question: TrainingQuestion) -> Start:
+    """The verdict on a run that has a measured peak, and so did fit."""
+    answer = estimate_training(
+        Question(
+            model=question.model, cluster=question.cluster, workload=question.workload, plan=question.plan
+        )
+    )  # fmt: skip
+    sure, fits = answer.verdict.probability, answer.verdict.stage == "ok"
+    return Start(
+        predicted=fits,
+        started=True,
+        stage=answer.verdict.stage,
+        outcome="ok",
+        probability_ok=sure if fits else 1 - sure,
+    )
 
 
 #: How a table names what a profiler reads, and what we predict for it.

@@ -62,7 +62,7 @@ def mimo_v2(fields: Fields) -> Decoder:
         for index in range(layers)
     ]
     if fields.count("num_nextn_predict_layers", default=0, low=0, high=16, quiet=True):
-        fields.assume("MTP layers are not counted for this family")
+        fields.leave_out("MTP layers are not counted for this family")
     return shapes.llama_like(fields, plans)
 
 

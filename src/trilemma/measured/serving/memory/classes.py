@@ -8,22 +8,7 @@ from trilemma.engines.base import StartUp
 from trilemma.errors import InputError
 from trilemma.measured.serving.memory.question import Question
 from trilemma.measured.tables import Row
-from trilemma.models.architecture import (
-    ExpertFfn,
-    Model,
-)
-
-#: Which label names a model that mixes kinds of attention.
-_RAREST_FIRST = ("recurrent", "compressed", "mla", "sliding")
-
-
-def family_kind(model: Model) -> str:
-    """What sets the cache law of a model apart: recurrent, compressed, mla, sliding, else moe or dense."""
-    labels = {mixer.label for mixer in model.mixers} - {"full"}
-    rarest = next((label for label in _RAREST_FIRST if label in labels), min(labels, default=None))
-    if rarest is not None:
-        return rarest
-    return "moe" if any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers) else "dense"
+from trilemma.models.kinds import family_kind
 
 
 def resolved_cell(row: Row, question: Question, column: str) -> str:

@@ -6,10 +6,13 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from trilemma.engines.base import Stage, StartUp
 from trilemma.engines.coefficients import shipped, using
 from trilemma.errors import InputError, with_flags
+from trilemma.estimate.doubt import doubted, of_model, of_served_class
+from trilemma.estimate.estimate import Verdict
 from trilemma.measured.judgement import Judgement, Start
 from trilemma.measured.serving.memory.classes import classes_of, config_of, resolved_cell
 from trilemma.measured.serving.memory.figures import METRICS, Case, figures, given_bytes_only
@@ -127,6 +130,19 @@ def _stated_weights(row: Row, question: Question, printed: dict[Any, list[float]
     return weights
 
 
+def _beside_doubt(question: Question, start: StartUp, stage: str, counted_ok: float) -> float:
+    """The probability of "ok" that is left beside what was assumed and never measured, as an estimate tells it."""
+    told = (
+        *start.cautions,
+        *of_model(question.model),
+        *of_served_class(question.engine, question.model, question.accelerator),
+    )
+    fits = stage == "ok"
+    verdict = Verdict(stage=cast(Stage, stage), probability=counted_ok if fits else 1 - counted_ok, reason="")
+    sure = doubted(verdict, told).probability
+    return sure if fits else 1 - sure
+
+
 def _verdict(case: Case, weights_gib: float | None, assumed: list[str]) -> Start | None:
     outcome = case.row.text("outcome").lower()
     if outcome not in STARTED:
@@ -141,7 +157,8 @@ def _verdict(case: Case, weights_gib: float | None, assumed: list[str]) -> Start
         assumed.append(f"verdict: no length stated, so room for {MODEST_CONTEXT} tokens is asked for")
     if weights_gib is not None:
         start = replace_weights(start, question, weights_gib * GIB)
-    stage, probability_ok = stage_of(start)
+    stage, counted_ok = stage_of(start)
+    probability_ok = _beside_doubt(question, start, stage, counted_ok)
     return Start(
         predicted=stage == "ok",
         started=STARTED[outcome],

@@ -24,7 +24,7 @@ def add_vision(add: Builder, fields: Fields | None, text: Fields, *, hidden: int
     tower = _TOWERS.get(kind) or _TOWERS.get(fields.family)
     if tower is None or not any(fields.has(key) for key in ("depth", "num_hidden_layers", "vt_num_hidden_layers")):
         fields.used.clear()
-        text.assume(f"the vision tower ({kind or 'not named'}) is not counted: its sizes are not known")
+        text.leave_out(f"the vision tower ({kind or 'not named'}) is not counted: its sizes are not known")
         return {}
     add.enter("vision")
     return tower(add, fields, hidden)
