@@ -104,7 +104,20 @@ def test_negative_pools_count_over_the_card_and_in_the_verdict(capsys: pytest.Ca
     assert code == 0
     assert "kv_cache_gib_per_gpu" not in document["metrics"]
     assert document["metrics"]["kv_cache_gib_over_card"]["n"] == 1
-    assert document["metrics"]["verdict"] == {"n": 1, "accuracy": 1.0, "false_fit": 0.0}
+    verdict = document["metrics"]["verdict"]
+    assert {name: verdict[name] for name in verdict if name != "reliability"} == {
+        "n": 1, "accuracy": 1.0, "false_fit": 0.0
+    }  # fmt: skip
+    assert sum(one["n"] for one in verdict["reliability"]) == 1
+
+
+def test_verdicts_hold_as_often_as_they_are_sure(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of starts said with 95 % at least 95 in a hundred end so, of those said with 99 % at least 98."""
+    _, out, _ = run(capsys, str(SAMPLE), "--json")
+    bins = {one["at_least"]: one for one in json.loads(out)["metrics"]["verdict"]["reliability"]}
+    assert bins[0.5]["n_from"] >= 20
+    assert bins[0.95]["held_from"] >= 0.95
+    assert bins[0.99]["held_from"] >= 0.98
 
 
 def test_bars_decide_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
