@@ -211,7 +211,7 @@ def test_unknown_flags_are_named_with_near_ones() -> None:
         ("vllm/vllm-openai:v0.8.5 --model m -dcp 2", "newer-flag", "first seen in 0.11.0"),
         ("vllm serve m --mamba-cache-mode align", "deprecated-flag", "no effect"),
         ("vllm serve m stray", "stray-word", "stray"),
-        ("vllm serve m --enable-lora --max-loras 4", "not-counted", "--enable-lora, --max-loras"),
+        ("vllm serve m --enable-dbo --model-impl transformers", "not-counted", "--enable-dbo, --model-impl"),
         ("""vllm serve m --profiler-config.c x --profiler-config '{"a": 1}'""", "replaced-value", "dotted keys"),
     ],
 )

@@ -41,6 +41,10 @@ class KvPool:
     max_context: Numbers
     #: Blocks without which the engine refuses whatever the context (a state for each sequence of recurrent models).
     least_blocks: Numbers = 0
+    #: Bytes of one request of full context as the engine checks them before it starts, where that is more than it takes.
+    checked_bytes: Numbers = 0
+    #: Tokens from which on a request takes no more: windows and all that they look back on are full.
+    grows_to: Numbers = float("inf")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -101,7 +101,8 @@ class Pool:
 
     ``lines`` are all of the ledger, ``kv_cache`` among them, with half-widths ``half``; those ``outside`` lie beside the budget.
     ``available_bytes`` are left for the cache, give or take ``spread_bytes``, and hold ``tokens`` in ``blocks``; ``need_bytes``
-    serve one request of full context, ``rate`` are bytes for one more token of it. ``inputs`` are shown beside formulas,
+    serve one request of full context (``checked_bytes`` the engine asks for before it starts, where that is more), ``rate`` are
+    bytes for one more token of it up to ``grows_to`` tokens. ``inputs`` are shown beside formulas,
     ``pool_inputs`` beside that of the cache. ``max_seqs`` and ``max_batched_tokens`` are the options in force.
     """
 
@@ -123,6 +124,8 @@ class Pool:
     max_batched_tokens: Numbers
     load_peak_bytes: Any
     least_blocks: Any = 0
+    checked_bytes: Any = 0
+    grows_to: Any = np.inf
     pool_inputs: Mapping[str, Any] = field(default_factory=dict)
     cautions: Sequence[Caution] = ()
     card: Card | None = None
@@ -197,6 +200,8 @@ def _answer(rules: Rules[I, G], settled: I, pool: Pool) -> StartUp:
             bytes_per_token_per_gpu=out(pool.rate),
             max_context=out(pool.max_context),
             least_blocks=out(np.broadcast_to(pool.least_blocks, plans.shape)),
+            checked_bytes=out(np.broadcast_to(pool.checked_bytes, plans.shape)),
+            grows_to=out(np.broadcast_to(pool.grows_to, plans.shape)),
         ),
         memory_fraction=settled.memory_fraction,
         context=settled.context,

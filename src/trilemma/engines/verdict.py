@@ -76,7 +76,7 @@ def budget_refused(start: StartUp) -> Any:
 
 def least_pool_bytes(start: StartUp) -> Any:
     """The smallest pool with which the engine starts: one request of full context, and a block for each recurrent state."""
-    need = np.asarray(start.pool.need_bytes, dtype=float)
+    need = np.maximum(np.asarray(start.pool.need_bytes, dtype=float), start.pool.checked_bytes)
     blocks = np.maximum(np.asarray(start.pool.blocks, dtype=float), 1)
     per_block = np.maximum(np.asarray(start.pool.available_bytes, dtype=float), 1) / blocks
     return np.maximum(np.maximum(need, np.asarray(start.pool.least_blocks) * per_block), 1.0)

@@ -41,13 +41,20 @@ def _oom_profile(start: StartUp) -> str:
 
 def _kv_too_small(start: StartUp) -> str:
     pool = start.pool
-    if float(pool.available_bytes) >= float(pool.need_bytes):
+    need = max(float(pool.need_bytes), float(pool.checked_bytes))
+    if float(pool.available_bytes) >= need:
         return (
             f"a state block each is needed for {counted(float(start.max_seqs), 'sequence')} and the pool has"
             f" {show_count(float(pool.blocks))}; lower the most sequences"
         )
+    whose = " per GPU,"
+    if need > float(pool.need_bytes):
+        whose = (
+            f" in all layers, which this version compares with the pool of one stage (a stage needs"
+            f" {show_gib(float(pool.need_bytes))} GiB):"
+        )
     return (
-        f"one request of {counted(start.context, 'token')} needs {show_gib(float(pool.need_bytes))} GiB of KV cache per GPU,"
+        f"one request of {counted(start.context, 'token')} needs {show_gib(need)} GiB of KV cache{whose}"
         f" {show_gib(float(pool.available_bytes))} GiB are left: enough for {counted(float(pool.max_context), 'token')}"
     )
 
@@ -73,7 +80,7 @@ def _oom_runtime(start: StartUp) -> str:
 
 def _weights(start: StartUp) -> str:
     return show_gib(
-        sum(float(line.bytes) for line in start.ledger if line.name in ("weights", "draft_model", "vision"))
+        sum(float(line.bytes) for line in start.ledger if line.name in ("weights", "adapter", "draft_model", "vision"))
     )
 
 

@@ -33,7 +33,7 @@ from trilemma.workloads import Serving
 def printed_lines(start: StartUp, engine: Engine) -> dict[str, Any]:
     """What the engine will print as it starts, in its own units, and the memory fractions with which it would start."""
     lines = start.ledger
-    loaded = sum(float(line.bytes) for line in lines if line.name in ("weights", "draft_model", "vision"))
+    loaded = sum(float(line.bytes) for line in lines if line.name in ("weights", "adapter", "draft_model", "vision"))
     bounds = engine.feasible_fraction(start)
     return {
         "model_loading_gib": round(loaded / GIB, 2),
@@ -42,7 +42,9 @@ def printed_lines(start: StartUp, engine: Engine) -> dict[str, Any]:
         "blocks": int(start.pool.blocks),
         "block_size": int(start.pool.block_size),
         "max_concurrency": round(float(start.pool.concurrency), 2),
-        "needed_for_one_request_gib": round(float(start.pool.need_bytes) / GIB, 2),
+        "needed_for_one_request_gib": round(
+            max(float(start.pool.need_bytes), float(start.pool.checked_bytes)) / GIB, 2
+        ),
         "max_model_len": int(start.pool.max_context),
         "memory_fraction": start.memory_fraction,
         "feasible_memory_fraction": None if bounds is None else [round(float(bound), 4) for bound in bounds],

@@ -80,7 +80,8 @@ def _requests(start: StartUp, *, length: float) -> Any:
         np.asarray(pool.need_bytes, dtype=float),
         np.asarray(pool.bytes_per_token_per_gpu, dtype=float),
     )
-    shorter = np.maximum(need_bytes - per_token * (start.context - length), per_token * min(length, 1.0))
+    spared = np.minimum(start.context, pool.grows_to) - np.minimum(length, pool.grows_to)
+    shorter = np.maximum(need_bytes - per_token * spared, per_token * min(length, 1.0))
     return np.asarray(pool.concurrency) * np.where(
         shorter > 0, need_bytes / np.where(shorter > 0, shorter, 1.0), np.inf
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from trilemma.errors import InputError, shorten
 from trilemma.formats import catalogue
+from trilemma.formats.formats import Format
 from trilemma.memory.saved_tensors import Cut, SavedTensor
 from trilemma.models.architecture import Model, Shard, Tensor
 from trilemma.workloads import TrainingWorkload
@@ -17,17 +18,17 @@ def is_target(tensor: Tensor, workload: TrainingWorkload) -> bool:
     PEFT's "all-linear" reaches modules that are linear layers; stacks of experts are plain parameters.
     """
     if not workload.targets:
-        return _is_linear(tensor) and not tensor.experts
+        return is_linear(tensor) and not tensor.experts
     return any(is_target_name(tensor, one) for one in workload.targets)
 
 
 def is_target_name(tensor: Tensor, one: str) -> bool:
     """Whether ``one`` target, a role or a name of a module, means ``tensor``."""
     named = tensor.role == one or tensor.role.startswith(f"{one}.") or f".{one}." in f".{tensor.name}."
-    return named and _is_linear(tensor)
+    return named and is_linear(tensor)
 
 
-def _is_linear(tensor: Tensor) -> bool:
+def is_linear(tensor: Tensor) -> bool:
     return tensor.part == "layers" and tensor.quantizable and len(tensor.shape) >= 2
 
 
@@ -48,31 +49,37 @@ def adapter_tensors(model: Model, workload: TrainingWorkload) -> tuple[Tensor, .
     found: list[Tensor] = []
     fmt = catalogue.get("fp32")
     for tensor in targets(model, workload):
-        out, width = tensor.shape[-2:]
-        stack = tensor.shape[:-2]
-        a_cut: Shard = "row" if tensor.shard == "row" else "none"
-        b_cut: Shard = "column" if tensor.shard == "column" else "none"
-        shapes: list[tuple[str, tuple[int, ...], Shard]] = [
-            ("lora_A", (*stack, workload.rank, width), a_cut),
-            ("lora_B", (*stack, out, workload.rank), b_cut),
-        ]
+        found += low_rank(tensor, rank=workload.rank, stored=fmt)
         if workload.method == "dora":
-            shapes.append(("magnitude", (*stack, out), b_cut))
-        for name, shape, cut in shapes:
-            found.append(
-                Tensor(
-                    name=f"{tensor.name}.{name}",
-                    role="adapter",
-                    shape=shape,
-                    format=fmt,
-                    part=tensor.part,
-                    layer=tensor.layer,
-                    shard=cut,
-                    shard_units=tensor.shard_units if cut != "none" else 1,
-                    experts=tensor.experts,
-                )
-            )
+            cut: Shard = "column" if tensor.shard == "column" else "none"
+            found.append(_piece(tensor, "magnitude", tensor.shape[:-1], cut, fmt))
     return tuple(found)
+
+
+def low_rank(tensor: Tensor, *, rank: int, stored: Format, stack: tuple[int, ...] = ()) -> list[Tensor]:
+    """A (rank × in) and B (out × rank) beside ``tensor``, each ``stack`` times over; cut as `adapter_tensors` says."""
+    out, width = tensor.shape[-2:]
+    stack = (*stack, *tensor.shape[:-2])
+    a_cut: Shard = "row" if tensor.shard == "row" else "none"
+    b_cut: Shard = "column" if tensor.shard == "column" else "none"
+    return [
+        _piece(tensor, "lora_A", (*stack, rank, width), a_cut, stored),
+        _piece(tensor, "lora_B", (*stack, out, rank), b_cut, stored),
+    ]
+
+
+def _piece(tensor: Tensor, name: str, shape: tuple[int, ...], cut: Shard, stored: Format) -> Tensor:
+    return Tensor(
+        name=f"{tensor.name}.{name}",
+        role="adapter",
+        shape=shape,
+        format=stored,
+        part=tensor.part,
+        layer=tensor.layer,
+        shard=cut,
+        shard_units=tensor.shard_units if cut != "none" else 1,
+        experts=tensor.experts,
+    )
 
 
 def adapter_saved(layer: Sequence[Tensor], workload: TrainingWorkload, *, casts: bool) -> tuple[SavedTensor, ...]:

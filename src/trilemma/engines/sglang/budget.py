@@ -15,12 +15,10 @@ import numpy as np
 
 from trilemma.engines.loading import in_dtype
 from trilemma.engines.offload import offloaded
-from trilemma.engines.rank_memory import (
-    half_widths,
-    pool_unknown,
-)
+from trilemma.engines.rank_memory import half_widths
+from trilemma.engines.sglang.adapters import adapter_slots
 from trilemma.engines.sglang.defaults import InForce, dp_attention, in_force
-from trilemma.engines.sglang.facts import SglangFacts, for_version
+from trilemma.engines.sglang.facts import for_version
 from trilemma.engines.sglang.stage import SglangSettled, SglangStage, stages
 from trilemma.engines.start_up import (
     Asked,
@@ -35,10 +33,10 @@ from trilemma.engines.start_up import (
 from trilemma.engines.table import Plans
 from trilemma.errors import Caution
 from trilemma.hardware.memory import driver_gap_bytes
-from trilemma.models.architecture import Model
+from trilemma.memory.adapter_slots import SlotBytes
 from trilemma.plans import ServeOptions
 
-_LOADED = ("weights", "draft_model", "vision")
+_LOADED = ("weights", "adapter", "draft_model", "vision")
 #: Slots of the table of each request's tokens beyond its context (mem_cache/memory_pool.py, ReqToTokenPool), 32-bit indices.
 _SPARE_SLOTS, _INDEX_BYTES = 4, 4
 #: Requests of full context in a pool of layers that keep nothing by the token: more than ever run at once.
@@ -64,14 +62,19 @@ def settle(asked: Asked) -> SglangSettled:
         drafting, asked.options, facts, accelerator=asked.accelerator, driver_bytes=_driver_bytes(asked, card),
         layout=asked.layout, draft=asked.draft,
     )  # fmt: skip
-    seqs = asked.options.max_seqs if asked.options.max_seqs is not None else facts.requests["least"]
+    compressed = any(mixer.is_compressed for mixer in asked.model.mixers)
+    seqs = asked.options.max_seqs
+    if seqs is None:
+        seqs = facts.compressed_pool["requests"] if compressed else facts.requests["least"]
     plans = Plans.of(asked.layout, max_seqs=seqs, max_batched_tokens=force.chunk)
     served = in_dtype(drafting.model, force.dtype)
+    adapters, said = adapter_slots(asked.options, facts, dtype=force.dtype)
     return SglangSettled(
         asked=asked, card=card, facts=facts, model=served, plans=plans, context=force.context, kv=force.kv,
-        memory_fraction=plans.out(np.broadcast_to(force.fraction, plans.shape)), cautions=(*notes, *force.cautions),
+        memory_fraction=plans.out(np.broadcast_to(force.fraction, plans.shape)), cautions=(*notes, *force.cautions, *said),
         force=force, stored=stored, shared=np.broadcast_to(dp_attention(asked.layout, asked.options), plans.shape),
         extra=len(served.mtp_layers) if drafting.has_layers else 0, draft_tokens=drafting.tokens,
+        slots=None if adapters is None else SlotBytes(served, adapters),
     )  # fmt: skip
 
 
@@ -103,15 +106,15 @@ def _static_bytes(settled: SglangSettled, found: Sequence[SglangStage]) -> Any:
 def _cut(settled: SglangSettled, stage: SglangStage, static_bytes: Any) -> _Cut:
     """Recurrent states get ``ratio / (1 + ratio)`` of what is left, or as many slots as asked for; tokens take the rest."""
     options, shape = settled.options, settled.plans.shape
-    rest = static_bytes - stage.lines["weights"] - stage.lines["draft_model"] - stage.lines["vision"]
+    rest = static_bytes - sum(stage.lines[name] for name in _LOADED)
     if options.kv_cache_bytes is not None:
         rest = np.full(shape, float(options.kv_cache_bytes))
-    states, slots = np.zeros(shape), np.full(shape, np.inf)
+    states, slots = np.zeros(shape) + (stage.fixed if options.kv_cache_bytes is None else 0.0), np.full(shape, np.inf)
     recurrent = any(mixer.keeps_state for mixer in settled.model.mixers)
     if recurrent and options.kv_cache_bytes is None:
         each = stage.state * (1 + settled.draft_tokens)
         slots = _state_slots(settled, each, rest)
-        states = slots * each
+        states = states + slots * each
     # Given bytes are those of the pool as it is printed; a sized pool goes by what the engine reckons with.
     rate = stage.counted if options.kv_cache_bytes is None else stage.stored
     tokens = (rest - states) / np.maximum(rate, 1e-9)
@@ -144,11 +147,11 @@ def pool(settled: SglangSettled, stage: SglangStage, found: Sequence[SglangStage
     cut = _cut(settled, stage, _static_bytes(settled, found))
     rest, tokens = cut.rest, np.floor(np.maximum(cut.tokens, 0) / force.page) * force.page
     pool_bytes = np.where(rest > 0, tokens * stage.stored, rest)
-    requests = _requests(options, facts, tokens, force.context, cut.state_slots, plans)
+    requests = _requests(settled, tokens, cut.state_slots)
     lines = {**stage.lines, "workspace": requests * float(force.context + _SPARE_SLOTS) * _INDEX_BYTES}
-    half = half_widths(settled.model, lines, facts.coefficients, known=facts.known)
+    half = {**half_widths(settled.model, lines, facts.coefficients, known=facts.known), "adapter": stage.adapter_half}
     scale = np.where(rest > 0, stage.stored / np.maximum(stage.counted, 1), 1.0)
-    spread = _spread(settled, half, rest) * scale
+    spread = _spread(settled, stage, half, rest) * scale
     held = sum(lines[name] for name in _LOADED)
     # What lies in it never goes beyond it but by whole pages; weights that do are no budget: they end the start.
     budget = np.where(rest > 0, np.maximum(before * fraction, held + cut.states + pool_bytes), before * fraction)
@@ -172,27 +175,33 @@ def pool(settled: SglangSettled, stage: SglangStage, found: Sequence[SglangStage
         max_seqs=plans.out(requests),
         max_batched_tokens=force.chunk,
         load_peak_bytes=held + lines["context"],
-        cautions=_cautions(settled.model, force, plans, tokens),
+        cautions=_cautions(stage, force, plans, tokens),
         on_host=offloaded(settled.stored, settled.asked.layout, options, batched_tokens=force.chunk, copied_whole=True),
     )  # fmt: skip
 
 
-def _spread(settled: SglangSettled, half: dict[str, Any], rest: Any) -> Any:
+def _spread(settled: SglangSettled, stage: SglangStage, half: dict[str, Any], rest: Any) -> Any:
     """Half-width (90 %) of the bytes that the engine reckons to have left for its pool."""
     memory = settled.facts.coefficients
     return root_of_squares(
         *(half.get(name, 0.0) for name in _LOADED),
         (half["context"] + settled.card.uncertain_bytes) * settled.fraction,
         memory["spread"]["unified_memory_relative"] * settled.card.shared_bytes,
-        pool_unknown(settled.model, memory, rest),
+        _of_other_rule(stage, rest),
     )
 
 
-def _requests(options: ServeOptions, facts: SglangFacts, tokens: Any, context: int, slots: Any, plans: Plans) -> Any:
-    """Requests that may run at once: as asked, else by the pool; states that requests hold bound them."""
-    rule = facts.requests
-    found = np.clip(tokens / context * rule["per_context"], rule["least"], rule["most"])
-    if options.max_seqs is not None:
+def _of_other_rule(stage: SglangStage, rest: Any) -> Any:
+    """Bytes by which the pool differs, at its own rate, where another rule for compressed attention may hold."""
+    other = np.maximum(rest - stage.other_fixed, 0) / np.maximum(stage.other_rate, 1e-9) * stage.counted
+    return np.where(stage.other_rate > 0, np.abs(other - np.maximum(rest, 0)), 0.0)
+
+
+def _requests(settled: SglangSettled, tokens: Any, slots: Any) -> Any:
+    """Requests that may run at once: as asked, else by the pool or the model; states that requests hold bound them."""
+    options, facts, plans, rule = settled.options, settled.facts, settled.plans, settled.facts.requests
+    found = np.clip(tokens / settled.context * rule["per_context"], rule["least"], rule["most"])
+    if options.max_seqs is not None or any(mixer.is_compressed for mixer in settled.model.mixers):
         found = np.maximum(plans.seqs // np.where(dp_attention_asked(options), plans.dp, 1), 1)
     each = 1 if options.prefix_caching is False else facts.states_per_request
     bounded = np.minimum(np.minimum(found, tokens // 2), np.floor(slots / each))
@@ -204,11 +213,12 @@ def dp_attention_asked(options: ServeOptions) -> bool:
     return bool(options.extra.get("enable-dp-attention"))
 
 
-def _cautions(model: Model, force: InForce, plans: Plans, tokens: Any) -> tuple[Caution, ...]:
+def _cautions(stage: SglangStage, force: InForce, plans: Plans, tokens: Any) -> tuple[Caution, ...]:
     found = []
-    if any(mixer.is_compressed for mixer in model.mixers):
+    if np.any(stage.other_rate > 0):
         message = (
-            "pools of compressed attention are counted by their growth; SGLang sizes windows and states by requests"
+            "pools of compressed attention: since 0.5.15 states of the longest stride are kept by request, before by token;"
+            " state the version"
         )
         found.append(Caution(code="approximate-pool", message=message))
     if not plans.table and 0 < float(np.max(tokens)) < force.context:
@@ -230,6 +240,10 @@ def _cautions(model: Model, force: InForce, plans: Plans, tokens: Any) -> tuple[
 
 _FORMULAS = {
     "weights": Formula(words="sum over tensors of bytes · ceil(units / ranks) / units, attention by its own ranks"),
+    "adapter": Formula(
+        words="slots · rank · (in + out) · bytes of every linear layer; half of what the vocabulary would take",
+        source="python/sglang/srt/lora/mem_pool.py, LoRAMemoryPool.init_buffers",
+    ),
     "draft_model": Formula(words="layers that draft, last stage"),
     "vision": Formula(words="tensors of the vision tower, first stage"),
     "kv_cache": Formula(

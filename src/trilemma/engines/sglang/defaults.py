@@ -68,7 +68,7 @@ def in_force(
     if options.eager or options.cuda_graph_sizes == ():
         graph_batch = np.zeros_like(ranks)
     latent = any(mixer.is_latent for mixer in model.mixers)
-    prefill_graphs = 0 if options.eager else _prefill_graphs(facts, options, chunk)
+    prefill_graphs = 0 if options.eager else _prefill_graphs(model, facts, options, chunk)
     after = _sized_after_capture(options, facts, latent)
     if options.memory_fraction is not None:
         fraction: Any = np.full(np.shape(ranks), share_of_card(options.memory_fraction, shown="--mem-fraction-static"))
@@ -83,7 +83,6 @@ def in_force(
     if options.memory_fraction is None and model.multimodal and not options.text_only:
         fraction = fraction * facts.encoder_share * _encoder_factor(model) if facts.encoder_share < 1 else fraction
     sparse = any(mixer.is_latent and mixer.is_sparse for mixer in model.mixers)
-    page = options.block_size or (facts.sparse_page_size if sparse else facts.page_size)
     return InForce(
         fraction=fraction,
         context=context,
@@ -93,7 +92,7 @@ def in_force(
         prefill_graphs=prefill_graphs,
         kv=_kv(model, options, facts, accelerator, sparse),
         dtype=computing_format(model, options),
-        page=page,
+        page=options.block_size or _page(model, facts, sparse),
         sized_after_capture=after,
         cautions=tuple(cautions),
     )
@@ -111,8 +110,20 @@ def _by_card(facts: SglangFacts, card_mib: float, ranks: Any) -> tuple[int, Any]
     return int(row[1]), np.where(ranks >= rule["wide_tp"], row[3], row[2])
 
 
-def _prefill_graphs(facts: SglangFacts, options: ServeOptions, chunk: int) -> int:
+def _page(model: Model, facts: SglangFacts, sparse: bool) -> int:
+    if _is_compressed(model):
+        return int(facts.compressed_pool["page"])
+    return facts.sparse_page_size if sparse else facts.page_size
+
+
+def _is_compressed(model: Model) -> bool:
+    return any(mixer.is_compressed for mixer in model.mixers)
+
+
+def _prefill_graphs(model: Model, facts: SglangFacts, options: ServeOptions, chunk: int) -> int:
     """How many prompt lengths are captured: about 4, 8, … 32, then ever wider steps up to the chunk."""
+    if _is_compressed(model) and not facts.compressed_pool["prefill_graphs"]:
+        return 0
     asked = facts.reserve.get("prefill_graphs")
     if asked != "default" and not options.extra.get("enable-piecewise-cuda-graph"):
         return 0
@@ -172,7 +183,8 @@ def _encoder_factor(model: Model) -> float:
 
 
 def _kv(model: Model, options: ServeOptions, facts: SglangFacts, accelerator: Accelerator, sparse: bool) -> Format:
-    """``auto`` follows the checkpoint's wish, FP8 for sparse attention from Blackwell on, else the model's format."""
+    """``auto`` follows the checkpoint's wish, FP8 for sparse attention from Blackwell on and for compressed attention,
+    else the model's format."""
     asked = (options.kv_dtype or "auto").lower()
     if asked in ("bf16", "bfloat16", "fp16", "float16"):
         return catalogue.get(asked)
@@ -188,4 +200,6 @@ def _kv(model: Model, options: ServeOptions, facts: SglangFacts, accelerator: Ac
         return catalogue.get(model.quantization.kv_format)
     if sparse and (accelerator.compute_capability or 0.0) >= facts.sparse_16_bit_below:
         return catalogue.get("fp8_e4m3")
+    if _is_compressed(model):
+        return catalogue.get(facts.compressed_pool["kv"])
     return computing_format(model, options)

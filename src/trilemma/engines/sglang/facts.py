@@ -32,6 +32,8 @@ class SglangFacts(Facts):
     requests: Mapping[str, int]
     quantizes_while_loading: Mapping[str, str]
     vocab_padding: int
+    adapters_on_experts: bool
+    compressed_pool: Mapping[str, Any]
 
 
 def _shaped(values: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from trilemma.engines.rank_memory import (
     graph_bytes,
     rungs,
 )
+from trilemma.engines.sglang.compressed_pool import compressed_pool, layer_bytes, with_drafts
 from trilemma.engines.sglang.defaults import InForce
 from trilemma.engines.sglang.facts import SglangFacts
 from trilemma.engines.stages import Span, Stage
@@ -26,7 +28,8 @@ from trilemma.engines.start_up import (
     Settled,
 )
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.models.architecture import Model
+from trilemma.memory.adapter_slots import SlotBytes
+from trilemma.models.architecture import Layer, Model
 from trilemma.models.attention import Mixer
 from trilemma.plans import ServeOptions
 
@@ -41,6 +44,7 @@ class SglangSettled(Settled):
     shared: Any
     extra: int
     draft_tokens: int
+    slots: SlotBytes | None
 
     @property
     def ranks(self) -> Any:
@@ -53,11 +57,18 @@ class SglangSettled(Settled):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SglangStage(Stage):
-    """``counted`` and ``stored`` are bytes a token, ``state`` a request's states; arrays (plans,)."""
+    """``counted`` and ``stored`` are bytes a token, ``state`` a request's states, ``fixed`` those kept for all requests at start;
+    ``other_rate`` and ``other_fixed`` the same by the other rule where it is not known which holds, else 0. ``adapter_half`` is
+    the half-width of the adapters' slots. Arrays (plans,).
+    """
 
     counted: Any
     stored: Any
     state: Any
+    fixed: Any
+    other_rate: Any
+    other_fixed: Any
+    adapter_half: Any
 
 
 def stages(settled: SglangSettled) -> list[SglangStage]:
@@ -73,15 +84,52 @@ def stages(settled: SglangSettled) -> list[SglangStage]:
         windows = span.sum_of([cache.window for cache in caches]) * _window_ratio(model, settled.options, facts)
         counted = span.sum_of([_counted(cache, mixer, facts, force) for cache, mixer in pairs])
         stored = span.sum_of([_stored(cache, mixer, facts, force, settled.asked.accelerator) for cache, mixer in pairs])
+        packed, fixed, other_rate, other_fixed = _compressed(settled, span, layers)
+        adapter, half = (0.0, 0.0) if settled.slots is None else settled.slots.on_rank(
+            start=span.start, stop=span.stop, first=span.first, last=span.last, tp=settled.ranks, ep=settled.plans.ep,
+            expert_tp=settled.ranks,
+        )  # fmt: skip
+        none = np.zeros(settled.plans.shape)
         found.append(
             SglangStage(
-                lines=_lines(settled, span, weights),
-                counted=counted + windows,
-                stored=stored + windows,
+                lines={**_lines(settled, span, weights), "adapter": adapter + none},
+                adapter_half=half + none,
+                counted=counted + windows + packed,
+                stored=stored + windows + packed,
+                fixed=fixed,
+                other_rate=other_rate,
+                other_fixed=other_fixed,
                 state=span.sum_of([cache.state for cache in caches]),
             )
         )
     return found
+
+
+def _compressed(settled: SglangSettled, span: Span, layers: Sequence[Layer]) -> tuple[Any, Any, Any, Any]:
+    """Of layers of compressed attention: bytes a token, bytes kept for all requests, and both by the other rule.
+
+    Versions without a number are judged by the rule of the older ones, whose pools were published; what the newest would do
+    bounds the answer.
+    """
+    none = np.zeros(settled.plans.shape)
+    if not any(mixer.is_compressed for mixer in settled.model.mixers):
+        return none, none, none, none
+
+    def by(newest: bool) -> tuple[Any, Any]:
+        drafting = settled.draft_tokens > 0
+        pool = compressed_pool(
+            settled.options, settled.facts, replicas=np.where(settled.shared, settled.plans.dp, 1), drafting=drafting,
+            by_request=newest,
+        )  # fmt: skip
+        tokens, requests = layer_bytes(
+            layers, pool, tp=settled.plans.tp, kv=settled.force.kv, drafting_from=len(settled.model.layers)
+        )
+        rate = with_drafts(span.sum_of(tokens), span.layers, drafting=drafting)
+        return rate + none, span.sum_of(requests) + none
+
+    if settled.asked.version is None and settled.facts.compressed_pool["by_request"]:
+        return *by(False), *by(True)
+    return *by(True), none, none
 
 
 def _lines(settled: SglangSettled, span: Span, weights: Weights) -> dict[str, Any]:
@@ -116,6 +164,8 @@ def _lines(settled: SglangSettled, span: Span, weights: Weights) -> dict[str, An
 
 def _counted(cache: LayerCache, mixer: Mixer | None, facts: SglangFacts, force: InForce) -> Any:
     """Bytes a token that the engine reckons with; FP8 rows of sparse attention were once counted without their scales."""
+    if mixer is not None and mixer.is_compressed:
+        return cache.full * 0
     if mixer is None or not (mixer.is_latent and mixer.is_sparse):
         return cache.full
     latent = cache.full - cache.indexer
@@ -128,6 +178,8 @@ def _stored(
     cache: LayerCache, mixer: Mixer | None, facts: SglangFacts, force: InForce, accelerator: Accelerator
 ) -> Any:
     """Bytes a token that the pool takes and the engine prints; the indexer's own pool was not printed while uncounted."""
+    if mixer is not None and mixer.is_compressed:
+        return cache.full * 0
     if mixer is None or not (mixer.is_latent and mixer.is_sparse):
         return cache.full
     latent = cache.full - cache.indexer

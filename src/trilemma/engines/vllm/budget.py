@@ -17,6 +17,7 @@ from trilemma.engines.loading import in_dtype
 from trilemma.engines.offload import offloaded
 from trilemma.engines.start_up import Asked, Card, Pool, Rules, Settled, as_loaded
 from trilemma.engines.table import Plans
+from trilemma.engines.vllm.adapters import adapter_slots
 from trilemma.engines.vllm.defaults import InForce, in_force
 from trilemma.engines.vllm.facts import VllmFacts, for_version
 from trilemma.engines.vllm.groups import Grouping, group_pages
@@ -25,6 +26,7 @@ from trilemma.engines.vllm.pages import PageRules, layer_pages
 from trilemma.engines.vllm.pool import count_pool
 from trilemma.engines.vllm.stage import VllmStage, fixed_pool, inside_bytes, stage_of, weight_table
 from trilemma.errors import InputError
+from trilemma.memory.adapter_slots import SlotBytes
 from trilemma.memory.weights import WeightTable
 from trilemma.models.architecture import Model
 from trilemma.plans import ServeOptions
@@ -40,6 +42,7 @@ class VllmSettled(Settled):
     table: WeightTable
     stored: Model
     load_factor: float
+    slots: SlotBytes | None
 
     @property
     def budget_bytes(self) -> Any:
@@ -60,11 +63,13 @@ def settle(asked: Asked) -> VllmSettled:
     table, factor = weight_table(served, facts), 1.0
     if stored is not asked.model and not facts.quantizes_layer_by_layer:
         factor = weight_table(in_dtype(asked.model, force.dtype), facts).total_bytes / table.total_bytes
+    adapters = adapter_slots(asked.options, facts, dtype=force.dtype)
     return VllmSettled(
         asked=asked, card=card, facts=facts, model=served, plans=plans, context=force.context, kv=force.kv,
         memory_fraction=force.memory_fraction, cautions=(*notes, *force.cautions),
         budget_checked_at_start=facts.budget_checked_at_start, force=force,
         grouping=_grouping(served, force, asked.options, facts, plans.tp), table=table, stored=stored, load_factor=factor,
+        slots=None if adapters is None else SlotBytes(served, adapters),
     )  # fmt: skip
 
 
@@ -73,7 +78,7 @@ def stages(settled: VllmSettled) -> list[VllmStage]:
     return [
         stage_of(
             name, settled.model, settled.table, settled.asked.accelerator, settled.plans, settled.force, settled.options,
-            settled.facts, settled.grouping,
+            settled.facts, settled.grouping, settled.slots,
         )
         for name in settled.plans.stages
     ]  # fmt: skip
@@ -102,6 +107,7 @@ def pool(settled: VllmSettled, stage: VllmStage, found: Sequence[VllmStage]) -> 
     count = count_pool(
         grouping, available_bytes=available, block_bytes=stage.block_bytes, context=force.context,
         longest=settled.asked.model.max_positions, max_batched_tokens=plans.tokens, dcp=plans.dcp, facts=facts,
+        checked_block=_checked_block(settled, stage),
     )  # fmt: skip
     return Pool(
         lines={**stage.lines, "kv_cache": np.maximum(available, 0)},
@@ -120,7 +126,9 @@ def pool(settled: VllmSettled, stage: VllmStage, found: Sequence[VllmStage]) -> 
         tokens=count.tokens,
         concurrency=count.concurrency,
         need_bytes=count.need_blocks * stage.block_bytes,
+        checked_bytes=count.need_blocks * _checked_block(settled, stage),
         rate=_rate(grouping, stage.block_bytes, plans.dcp),
+        grows_to=_grows_to(grouping, plans.tokens * facts.in_flight_batches),
         max_context=count.max_context,
         least_blocks=_least_blocks(settled),
         max_seqs=force.max_seqs,
@@ -160,6 +168,8 @@ def _grouping(model: Model, force: InForce, options: ServeOptions, facts: VllmFa
         state_mode=force.state_mode,
     )
     layers = (*model.layers, *(model.mtp_layers if force.drafts_by_layers else ()))
+    if facts.states_at_start:
+        layers = tuple(layer for layer in layers if layer.mixer is None or not layer.mixer.keeps_state)
     return group_pages(
         layer_pages(layers, tp=tp, rules=rules), ratio=facts.group_ratio, state_alignment=facts.state_block_alignment,
         least_block=options.block_size or facts.block_size, packed=facts.packed_compressed,
@@ -175,13 +185,32 @@ def _held_by_others(settled: VllmSettled, stage: VllmStage) -> Any:
 
 
 def _rate(grouping: Grouping | None, block_bytes: Any, dcp: Any) -> Any:
-    """Bytes that one more token takes on one GPU at full context."""
+    """Bytes that one more token takes on one GPU at full context; of windows alone, until they are full."""
     if grouping is None:
         return np.zeros(np.shape(block_bytes))
     whole = [group.pages.block for group in grouping.groups if group.pages.rule == "full"]
+    if not whole:
+        whole = [group.pages.block for group in grouping.groups if group.pages.rule != "state"]
     if grouping.summed:
         whole = whole[:1]
     return sum((block_bytes / block for block in whole), start=np.zeros(np.shape(block_bytes))) / dcp
+
+
+def _checked_block(settled: VllmSettled, stage: VllmStage) -> Any:
+    """Bytes of one block as the engine checks a request by it: of the stage, in some versions of the whole model."""
+    grouping, model = settled.grouping, settled.model
+    if grouping is None or not settled.facts.whole_model_check:
+        return stage.block_bytes
+    depth = len(model.layers) + (len(model.mtp_layers) if settled.force.drafts_by_layers else 0)
+    return np.maximum(grouping.block_bytes(start=0, stop=depth, depth=depth), stage.block_bytes)
+
+
+def _grows_to(grouping: Grouping | None, in_flight: Any) -> Any:
+    """Tokens from which on a request takes no more pages: never with layers that keep every token."""
+    pages = [] if grouping is None else [group.pages for group in grouping.groups if group.pages.rule != "state"]
+    if not pages or any(one.rule == "full" for one in pages):
+        return np.inf
+    return max(one.span for one in pages) + np.asarray(in_flight)
 
 
 def _least_blocks(settled: VllmSettled) -> Any:

@@ -53,7 +53,7 @@ def in_force(
         )
     if not 0 < context <= 2**40:
         raise InputError(f"--max-model-len {context} is out of range; give a whole number of at least 1")
-    seqs, tokens = _batches(options, facts, context, capacity_bytes, card)
+    seqs, tokens = _batches(model, options, facts, context, capacity_bytes, card)
     return InForce(
         memory_fraction=fraction,
         context=context,
@@ -69,10 +69,12 @@ def in_force(
 
 
 def _batches(
-    options: ServeOptions, facts: VllmFacts, context: int, capacity_bytes: float, card: str
+    model: Model, options: ServeOptions, facts: VllmFacts, context: int, capacity_bytes: float, card: str
 ) -> tuple[Numbers, Numbers]:
     """Sequences and batched tokens: by size of card; whole prompts need a batch as long as the longest of them."""
     default_seqs, default_tokens = facts.batch_sizes_by_card.of_card(capacity_bytes, card)
+    if facts.states_at_start and any(mixer.keeps_state for mixer in model.mixers):
+        default_seqs = min(default_seqs, facts.states_at_start["sequences"])
     seqs: Any = default_seqs if options.max_seqs is None else options.max_seqs
     chunked = facts.chunked_prefill if options.chunked_prefill is None else options.chunked_prefill
     tokens: Any = options.max_batched_tokens

@@ -67,6 +67,9 @@ class VllmFacts(Facts):
     quantizes_layer_by_layer: bool
     linear_rope_factors: Mapping[str, int]
     expert_padding: Mapping[str, tuple[int, int]]
+    adapters_on_experts: bool
+    whole_model_check: bool
+    states_at_start: Mapping[str, int]
 
 
 def _shaped(values: dict[str, Any]) -> dict[str, Any]:

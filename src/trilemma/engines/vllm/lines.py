@@ -24,7 +24,7 @@ def widths_of(stage: VllmStage, facts: VllmFacts, model: Model) -> dict[str, Any
     lines = {name: value for name, value in stage.lines.items() if name != "logits"}
     lines["activations"] = stage.lines["activations"] + stage.lines["logits"]
     found = half_widths(model, lines, memory, known=facts.known)
-    return {**found, "logits": spread["logits_relative"] * stage.lines["logits"]}
+    return {**found, "adapter": stage.adapter_half, "logits": spread["logits_relative"] * stage.lines["logits"]}
 
 
 def pool_spread(
@@ -44,6 +44,14 @@ def pool_spread(
 
 FORMULAS = {
     "weights": Formula(words="sum over tensors of bytes · ceil(units / tp) / units, layers of the stage"),
+    "adapter": Formula(
+        words="slots · rank · (in + out) · bytes of every linear layer; half of what the vocabulary would take",
+        source="vllm/lora/layers/base_linear.py, create_lora_weights",
+    ),
+    "state_cache": Formula(
+        words="sequences · states of every recurrent layer, kept from the profiling run on",
+        source="vllm/model_executor/models/mamba_cache.py, MambaCacheManager (V0)",
+    ),
     "draft_model": Formula(words="multi-token-prediction layers, last stage"),
     "vision": Formula(words="tensors of the vision tower, first stage"),
     "activations": Formula(words="fixed + experts + max(sampler, forward + encoder) − logits", table="forward"),

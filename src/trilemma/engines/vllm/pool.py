@@ -28,12 +28,13 @@ class PoolCount:
 
 def count_pool(
     grouping: Grouping | None, *, available_bytes: Any, block_bytes: Any, context: int, longest: int | None,
-    max_batched_tokens: Numbers, dcp: Numbers, facts: VllmFacts,
+    max_batched_tokens: Numbers, dcp: Numbers, facts: VllmFacts, checked_block: Any,
 ) -> PoolCount:  # fmt: skip
     """Blocks are bytes over the bytes of a block, rounded down; everything printed follows from them.
 
     Printed tokens are ``blocks // groups · block · dcp`` in older versions, ``int(concurrency · context)`` since 0.21
-    (vllm/v1/core/kv_cache_utils.py). ``longest`` bounds the search for the longest request.
+    (vllm/v1/core/kv_cache_utils.py). ``longest`` bounds the search for the longest request, whose blocks take ``checked_block``
+    bytes each where the engine checks them.
     """
     if grouping is None:
         endless = np.full(np.shape(available_bytes), float(longest or context))
@@ -49,7 +50,8 @@ def count_pool(
         tables = 1 if grouping.summed else len(grouping.groups)
         tokens = blocks // tables * grouping.token_block * dcp
     top = max(context, longest or 0) or _LONGEST
-    fit = _longest(grouping, blocks=blocks, in_flight=in_flight, dcp=dcp, top=top)
+    checked = np.maximum(np.asarray(available_bytes) // checked_block, 0)
+    fit = _longest(grouping, blocks=checked, in_flight=in_flight, dcp=dcp, top=top)
     return PoolCount(blocks=blocks, need_blocks=need, tokens=tokens, concurrency=concurrency, max_context=fit)
 
 

@@ -16,6 +16,7 @@ from trilemma.engines.vllm.facts import VllmFacts
 from trilemma.engines.vllm.groups import Grouping
 from trilemma.engines.vllm.overheads import activation_peak, captured
 from trilemma.hardware.accelerator import Accelerator
+from trilemma.memory.adapter_slots import SlotBytes
 from trilemma.memory.weights import WeightTable, rank_weights
 from trilemma.models.architecture import Model
 from trilemma.plans import ServeOptions
@@ -23,16 +24,18 @@ from trilemma.plans import ServeOptions
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VllmStage(Stage):
-    """``graphs_inside``: whether CUDA graphs count as part of the budget; ``block_bytes`` of one block of the pool."""
+    """``graphs_inside``: whether CUDA graphs count as part of the budget; ``block_bytes`` of one block of the pool;
+    ``adapter_half`` the half-width of the adapters' slots."""
 
     load_peak: Any
     block_bytes: Any
     graphs_inside: Any
+    adapter_half: Any
 
 
 def stage_of(
     name: str, model: Model, table: WeightTable, accelerator: Accelerator, plans: Plans, force: InForce, options: ServeOptions,
-    facts: VllmFacts, grouping: Grouping | None,
+    facts: VllmFacts, grouping: Grouping | None, slots: SlotBytes | None,
 ) -> VllmStage:  # fmt: skip
     """The lines of one pipeline stage, cache apart."""
     extra = len(model.mtp_layers) if force.drafts_by_layers else 0
@@ -40,6 +43,10 @@ def stage_of(
     weights = rank_weights(
         table, start=span.start, stop=span.stop, first=span.first, last=span.last, tp=plans.tp, ep=plans.ep,
         expert_tp=plans.tp * plans.dp, vocab_padding=facts.vocab_padding,
+    )  # fmt: skip
+    adapter, adapter_half = (0.0, 0.0) if slots is None else slots.on_rank(
+        start=span.start, stop=span.stop, first=span.first, last=span.last, tp=plans.tp, ep=plans.ep,
+        expert_tp=plans.tp * plans.dp,
     )  # fmt: skip
     memory, widths = facts.coefficients, Widths.of(model)
     fabric = fabric_of(accelerator, memory)
@@ -61,6 +68,8 @@ def stage_of(
     resident = np.maximum(weights.text + _rope_bytes(model, force, facts) - options.cpu_offload_bytes, 0)
     lines = {
         "weights": resident,
+        "adapter": adapter,
+        "state_cache": _states(model, span, plans, force) if facts.states_at_start else np.zeros(plans.shape),
         "draft_model": weights.mtp if force.drafts_by_layers else np.zeros(plans.shape),
         "vision": np.zeros(plans.shape) if options.text_only else weights.vision + np.zeros(plans.shape),
         "activations": peak.activations,
@@ -71,14 +80,27 @@ def stage_of(
         "context": context_bytes(memory, ranks=plans.tp, fabric=fabric),
     }
     lines = {key: np.broadcast_to(value, plans.shape) for key, value in lines.items()}
-    loaded = lines["weights"] + lines["draft_model"] + lines["vision"]
+    loaded = lines["weights"] + lines["adapter"] + lines["draft_model"] + lines["vision"]
     block = 1.0
     if grouping is not None:
         block = grouping.block_bytes(start=span.start, stop=span.upto, depth=len(model.layers) + extra)
     return VllmStage(
         lines=lines, load_peak=loaded + lines["context"] + lines["communication"],
         block_bytes=np.broadcast_to(block, plans.shape), graphs_inside=np.full(plans.shape, inside),
+        adapter_half=np.broadcast_to(adapter_half, plans.shape),
     )  # fmt: skip
+
+
+def _states(model: Model, span: Span, plans: Plans, force: InForce) -> Any:
+    """FP32 states of all sequences that may run at once, for every recurrent layer of the stage (see the fact's source)."""
+    mixers = [layer.mixer for layer in (*model.layers, *model.mtp_layers)]
+    laws = [
+        mixer.with_states("fp32").cache_law(tp=plans.tp, kv_format=force.kv).fixed_bytes
+        if mixer is not None and mixer.keeps_state
+        else 0.0
+        for mixer in mixers
+    ]
+    return span.sum_of(laws) * plans.seqs
 
 
 def weight_table(model: Model, facts: VllmFacts) -> WeightTable:
@@ -105,7 +127,17 @@ def _rope_bytes(model: Model, force: InForce, facts: VllmFacts) -> float:
 
 def inside_bytes(stage: VllmStage) -> Any:
     """Bytes inside the budget, cache apart."""
-    names = ("weights", "draft_model", "vision", "activations", "logits", "workspace", "communication")
+    names = (
+        "weights",
+        "adapter",
+        "state_cache",
+        "draft_model",
+        "vision",
+        "activations",
+        "logits",
+        "workspace",
+        "communication",
+    )
     return sum(stage.lines[name] for name in names) + stage.lines["cuda_graphs"] * stage.graphs_inside
 
 

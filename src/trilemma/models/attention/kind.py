@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -126,6 +126,11 @@ class AttentionKind(ABC):
     def state_heads(self) -> tuple[int, ...]:
         """Counts of heads by which tensor parallelism cuts a recurrent state."""
         return ()
+
+    def with_states(self, name: str) -> Self:
+        """The same layer with its recurrent state in the format ``name``, for engines that keep one of their own."""
+        del name
+        return self
 
     @property
     def latent_width(self) -> int:

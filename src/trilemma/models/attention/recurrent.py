@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, assert_never
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, assert_never
 
 import numpy as np
 
@@ -81,6 +81,9 @@ class RecurrentState(AttentionKind):
     @property
     def state_heads(self) -> tuple[int, ...]:
         return (self.heads, self.key_heads)
+
+    def with_states(self, name: str) -> Self:
+        return replace(self, state_format=name)
 
     def add_tensors(self, add: Builder, hidden: int, layer: LayerPlan) -> None:
         name, bias, conv_bias = layer.recurrent_name, layer.recurrent_bias, layer.conv_bias

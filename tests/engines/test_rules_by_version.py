@@ -1,0 +1,90 @@
+"""Start-up rules of vLLM that held for some versions only, by what engines of those versions printed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import trilemma as tl
+from trilemma import engines
+from trilemma.engines.base import StartUp
+from trilemma.hardware.catalogue import find
+from trilemma.models.resolve import load_model
+from trilemma.plans import Layout, ServeOptions
+from trilemma.quantities import GIB
+
+
+def _start(model: str, *, gpu: str = "l40s", version: str, pp: int = 1, tp: int = 1, **options: Any) -> StartUp:
+    return engines.get("vllm").start_up(
+        model=load_model(model), accelerator=find(gpu), layout=Layout(pp=pp, tp=tp), version=version,
+        options=ServeOptions(**options),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "pp", "gib", "needed_gib", "longest"),
+    [
+        # vllm-project/vllm issue 34076: 24.0 GiB needed of 3.18, estimated maximum 34,736
+        ("qwen3-30b-a3b", 2, 3.18, 24.0, 34736),
+        # issue 32105, second report: 92 layers, 71.16 GiB of 28.57, estimated maximum 81,392
+        ("glm-4.6", 8, 28.57, 71.16, 81392),
+    ],
+)
+@pytest.mark.parametrize("version", ["0.14.0", "0.15.1"])
+def test_0_14_compares_the_need_of_the_whole_model_with_one_stage(
+    model: str, pp: int, gib: float, needed_gib: float, longest: int, version: str
+) -> None:
+    context = {"qwen3-30b-a3b": 262144, "glm-4.6": 202752}[model]
+    start = _start(model, gpu="h200-sxm", version=version, pp=pp, context=context, kv_cache_bytes=int(gib * GIB))
+    assert float(start.pool.checked_bytes) / GIB == pytest.approx(needed_gib, abs=0.01)
+    assert float(start.pool.max_context) == pytest.approx(longest, rel=3e-3)
+    assert engines.get("vllm").likeliest_stage(start)[0] == "kv_too_small"
+
+
+@pytest.mark.parametrize("version", ["0.13.0", "0.16.0", "0.21.0"])
+def test_other_versions_compare_each_stage_with_its_own_layers(version: str) -> None:
+    start = _start(
+        "qwen3-30b-a3b", gpu="h200-sxm", version=version, pp=2, context=262144, kv_cache_bytes=int(12.5 * GIB)
+    )
+    assert float(start.pool.need_bytes) / GIB == pytest.approx(12.0, abs=0.01)
+    assert float(start.pool.checked_bytes) == float(start.pool.need_bytes)
+    assert engines.get("vllm").likeliest_stage(start)[0] == "ok"
+
+
+def test_without_stages_the_check_is_the_same_in_every_version() -> None:
+    one, two = (_start("qwen3-8b", version=version, context=8192) for version in ("0.13.0", "0.14.0"))
+    assert float(two.pool.checked_bytes) == float(two.pool.need_bytes) == float(one.pool.need_bytes)
+
+
+@pytest.mark.parametrize(("model", "layers"), [("nemotron-nano-12b-v2", 28), ("nemotron-h-56b", None)])
+def test_hybrids_of_v0_reserve_states_of_all_sequences(model: str, layers: int | None) -> None:
+    """vllm-project/vllm issue 23230: 27 layers · 256 sequences · 128 · 80 · 128 · 4 bytes, the 33.75 GiB that an L40S lacks."""
+    older = _start(model, version="0.10.1", context=8192)
+    newer = _start(model, version="0.11.0", context=8192)
+    assert newer.ledger.get("state_cache") is None
+    held = float(older.ledger["state_cache"].bytes)
+    if layers is not None:
+        assert held > layers * 256 * 128 * 80 * 128 * 4
+        assert held == pytest.approx(layers * 256 * 128 * 80 * 128 * 4, rel=0.02)
+    assert engines.get("vllm").likeliest_stage(older)[0] in ("oom_profile", "oom_load")
+    few = _start(model, version="0.10.1", context=8192, max_seqs=4)
+    assert float(few.ledger["state_cache"].bytes) == pytest.approx(held / 64)
+
+
+def test_models_of_windows_alone_have_a_cache() -> None:
+    """Mistral-7B-v0.1 at 4,096 tokens on a 24 GB card: 56,496 tokens, 13.79 requests (vllm-project/vllm issue 188's sizes)."""
+    cache = tl.fit("mistral-7b-v0.1", "rtx-4090", context=4096).to_dict()["kv_cache"]
+    assert cache["tokens"] == pytest.approx(56496, rel=0.02)
+    assert cache["max_concurrency"] == pytest.approx(13.79, rel=0.02)
+    assert cache["bytes_per_token"] == 131072
+
+
+def test_requests_beyond_the_window_need_no_more_than_it() -> None:
+    """A window of 4,096 tokens and the batches under way bound a request; shorter ones take less."""
+    short, long = (_start("mistral-7b-v0.1", version="0.28.0", context=length, kv_cache_bytes=8 * GIB)
+                   for length in (16384, 32768))  # fmt: skip
+    assert float(short.pool.need_bytes) == float(long.pool.need_bytes)
+    assert float(long.pool.grows_to) < 16384
+    few = _start("mistral-7b-v0.1", version="0.28.0", context=2048, kv_cache_bytes=8 * GIB)
+    assert float(few.pool.need_bytes) < float(short.pool.need_bytes)
