@@ -1,6 +1,8 @@
-"""Columns of documents from the dataclasses that hold the figures: one walk makes the document, another its JSON Schema.
+"""Columns of documents from the dataclasses that hold the figures; `trilemma.schemas` walks the same for their JSON Schema.
 
 A field is a column of its own name unless `column` says otherwise; None is absent, and so is an empty tuple or mapping.
+A class whose document has another order, or properties in it, says so in ``COLUMNS``: attribute → how it is told (`column`;
+an empty mapping leaves that to the field).
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 
 _COLUMN = "column"
 
@@ -24,15 +26,18 @@ def column(
     spread: bool = False,
     explained: bool = False,
     then: str = "",
+    exact: bool = False,
+    keep: Literal["", "empty", "none"] = "",
 ) -> dict[str, Any]:
     """Metadata of a field: its ``key`` in documents, the ``scale`` of its unit there; ``hidden`` from documents, ``inline``
     with the fields of what it holds, or a ``whole`` number. An interval that is ``spread`` is three columns, whose words for
     low and high take the place of ``{}`` in ``key``. ``explained`` fields, told as they are, are of explanations alone.
-    ``then`` names a property that follows it, a whole number likewise."""
+    ``then`` names a property that follows it, a whole number likewise. What is ``exact`` is told as it is, numbers unrounded
+    and mappings as objects; ``keep`` says what stands in the document though it is "empty" or "none"."""
     return {
         _COLUMN: {
             "key": key, "scale": scale, "hidden": hidden, "inline": inline, "whole": whole, "spread": spread,
-            "explained": explained, "then": then,
+            "explained": explained, "then": then, "exact": exact, "keep": keep,
         }
     }  # fmt: skip
 
@@ -42,37 +47,49 @@ _PLAIN = column()[_COLUMN]
 
 def columns_of(kind: Any) -> list[tuple[str, Mapping[str, Any]]]:
     """(attribute, how it is told) of every column of a dataclass, in the order of the document."""
+    own = {one.name: one.metadata for one in fields(kind)}
     found: list[tuple[str, Mapping[str, Any]]] = []
-    for one in fields(kind):
-        told = one.metadata.get(_COLUMN, _PLAIN)
+    for name, stated in getattr(kind, "COLUMNS", own).items():
+        told = (stated or own.get(name, {})).get(_COLUMN, _PLAIN)
         if told["hidden"]:
             continue
         follows = [(told["then"], {**_PLAIN, "whole": told["whole"]})] if told["then"] else []
         if not told["spread"]:
-            found += [(one.name, told), *follows]
+            found += [(name, told), *follows]
             continue
         middle, *ends = (
-            (f"{one.name}.{end}", {**told, "key": told["key"].format("" if end == "value" else f"_{end}")})
+            (f"{name}.{end}", {**told, "key": told["key"].format("" if end == "value" else f"_{end}")})
             for end in ("value", "low", "high")
         )
         found += [middle, *follows, *ends]
     return found
 
 
-def document_of(value: Any, *, scale: float = 1.0, explain: bool = False) -> dict[str, Any]:
-    """A dataclass as plain data, numbers of figures to six significant digits; ``explain`` adds what is explained."""
+def document_of(value: Any, *, scale: float = 1.0, explain: bool = False, exact: bool = False) -> dict[str, Any]:
+    """A dataclass as plain data, numbers of figures to six significant digits unless ``exact``; ``explain`` adds what is
+    explained."""
     document: dict[str, Any] = {}
     for name, told in columns_of(value):
+        if told["spread"] and getattr(value, name.partition(".")[0]) is None:
+            continue
         found, key = attrgetter(name)(value), told["key"] or name
         if told["explained"]:
             document |= {key: dict(found) if isinstance(found, Mapping) else found} if explain else {}
-        elif found is None or (isinstance(found, tuple | Mapping) and not found):
+        elif _is_absent(found, told["keep"]):
             continue
         elif told["inline"]:
-            document |= document_of(found, scale=scale, explain=explain)
+            document |= document_of(found, scale=scale, explain=explain, exact=exact)
+        elif told["whole"]:
+            document[key] = int(found)
         else:
-            document[key] = int(found) if told["whole"] else _told(found, scale * told["scale"], explain)
+            document[key] = _told(found, scale * told["scale"], explain, exact or told["exact"])
     return document
+
+
+def _is_absent(value: Any, keep: str) -> bool:
+    if value is None:
+        return keep != "none"
+    return isinstance(value, tuple | Mapping) and not value and keep != "empty"
 
 
 def rounded(value: float, digits: int = 6) -> float:
@@ -83,13 +100,15 @@ def rounded(value: float, digits: int = 6) -> float:
     return round(value, digits - 1 - math.floor(math.log10(abs(value))))
 
 
-def _told(value: Any, scale: float, explain: bool) -> Any:
+def _told(value: Any, scale: float, explain: bool, exact: bool) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return document_of(value, scale=scale, explain=explain)
+        return document_of(value, scale=scale, explain=explain, exact=exact)
     if isinstance(value, Mapping):
-        return [{"name": name, "seconds": rounded(seconds)} for name, seconds in value.items()]
+        return (
+            dict(value) if exact else [{"name": name, "seconds": rounded(seconds)} for name, seconds in value.items()]
+        )
     if isinstance(value, tuple):
-        return [_told(one, scale, explain) for one in value]
-    if isinstance(value, str | int):
+        return [_told(one, scale, explain, exact) for one in value]
+    if exact or value is None or isinstance(value, str | int):
         return value
     return rounded(value * scale)

@@ -49,7 +49,7 @@ def test_longest_context_of_what_runs(gpu: str, precision: str, low: int, high: 
     assert answer.cache is not None
     assert answer.cache.bytes_per_token == BYTES_PER_TOKEN
     assert low <= answer.cache.max_context <= high
-    assert f"--max-model-len {low}" in answer.extras["command"]
+    assert f"--max-model-len {low}" in answer.command
 
 
 @pytest.mark.parametrize(("gpu", "precision"), [("rtx-4090", "awq"), ("rtx-5090", "awq"), ("l40s", "fp8")])
@@ -59,4 +59,4 @@ def test_fp8_cache_doubles_the_tokens(gpu: str, precision: str) -> None:
     assert narrow.cache is not None
     assert narrow.cache.tokens.value == pytest.approx(2 * wide.cache.tokens.value, rel=0.01)
     assert narrow.fits
-    assert "--kv-cache-dtype fp8" in narrow.extras["command"]
+    assert "--kv-cache-dtype fp8" in narrow.command

@@ -31,13 +31,13 @@ def test_a_plan_in_full() -> None:
     for interval in (speed.mfu, speed.hfu, speed.tokens_per_s_per_gpu, speed.comm_fraction, speed.bubble_fraction):
         assert interval is not None
         assert interval.low <= interval.value <= interval.high
-    assert found.extras["training_step"]["flops_convention"] == "causal"
+    assert found.training_step["flops_convention"] == "causal"
     assert found.usd_per_hour is not None
     assert found.usd_per_million_tokens is not None
     per_s = speed.tokens_per_s_per_gpu.value * 512  # type: ignore[union-attr]
     assert found.usd_per_million_tokens.value == pytest.approx(found.usd_per_hour.value / 3600 / per_s * 1e6)
     assert found.joules_per_token == pytest.approx(512 * 700 / per_s)
-    run = found.extras["training_run"]
+    run = found.training_run
     assert run["days"]["low"] < run["days"]["value"] < run["days"]["high"]
     assert run["checkpoint_every_steps"] > 1
 

@@ -44,7 +44,7 @@ def test_a_host_that_holds_the_state_of_70b() -> None:
     assert not small.fits
     assert "host memory" in small.verdict.reason
     assert large.fits
-    told = large.extras["host_memory"]
+    told = large.host_memory
     assert told["needed_low_bytes"] == pytest.approx(16 * 69e9, rel=0.03)
     assert told["needed_low_bytes"] < told["needed_bytes"] < told["needed_high_bytes"]
 
@@ -52,8 +52,8 @@ def test_a_host_that_holds_the_state_of_70b() -> None:
 def test_an_unknown_host_makes_no_verdict_sure() -> None:
     found = estimate("llama-2-70b", sharded(offload=AWAY))
     assert found.verdict.probability < 0.95
-    assert "--host-memory" in found.extras["host_memory"]["words"]
-    assert "host_memory" not in estimate("llama-3.1-8b", sharded()).extras
+    assert "--host-memory" in found.host_memory["words"]
+    assert not estimate("llama-3.1-8b", sharded()).host_memory
 
 
 def test_33b_needs_what_was_seen_to_suffice() -> None:

@@ -14,7 +14,7 @@ from trilemma.cli.main import main
 from trilemma.errors import InputError
 from trilemma.precision.gate import GateRules, gate
 from trilemma.precision.loss_files import read_curves
-from trilemma.report.contract import schema_of
+from trilemma.report.schemas import schema_of
 
 STEPS = 2000
 

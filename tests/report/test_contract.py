@@ -8,8 +8,8 @@ import jsonschema
 import pytest
 
 from trilemma.cli.main import main
-from trilemma.report.contract import DOCUMENTS, SCHEMAS, schema_of
 from trilemma.report.document import dumps
+from trilemma.report.schemas import DOCUMENTS, SCHEMAS, schema_of
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

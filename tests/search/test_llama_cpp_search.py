@@ -26,7 +26,7 @@ def test_a_quantised_model_is_found_for_one_reader(gpu):
     assert result.plans
     best = result.plans[0]
     assert best.precision.model.quantization.method == "gguf"
-    command = best.estimate.extras["command"]
+    command = best.estimate.command
     assert command.startswith("llama-server --model ./Qwen3-32B-Q")
     assert "--parallel 1" in command
     assert all(found.kv_format in ("fp16", "q8_0") for found in result.plans)
@@ -37,7 +37,7 @@ def test_several_readers_get_slots_and_room_for_each():
     result = _search("qwen3-32b", "l40s", concurrency=4)
     best = result.plans[0]
     assert best.plan.pool.options.max_seqs == 4
-    assert "--ctx-size 20480 --parallel 4" in best.estimate.extras["command"]
+    assert "--ctx-size 20480 --parallel 4" in best.estimate.command
     assert best.estimate.speed.batch == 4
     alone = _search("qwen3-32b", "l40s", concurrency=1).plans[0].estimate.speed
     assert best.estimate.speed.output_tokens_per_s.value > alone.output_tokens_per_s.value

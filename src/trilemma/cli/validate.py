@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trilemma.cli.arguments import add_models_dir, add_output_arguments, whole_or_none
 from trilemma.errors import InputError, UnknownName, shorten
@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     import importlib
 
+    from trilemma.columns import document_of
     from trilemma.measured.assumptions import filled, noted, parse_assumptions
     from trilemma.measured.requirements import check, check_names, parse_requirement, statistics_of
     from trilemma.measured.row_file import write_rows
@@ -67,7 +68,13 @@ def run(arguments: argparse.Namespace) -> int:
     from trilemma.measured.tables import read_table
     from trilemma.measured.validation import summarise
     from trilemma.report.document import dumps
-    from trilemma.report.validation import render_class, render_classes, render_outcomes, render_validation
+    from trilemma.report.validation import (
+        ValidationDocument,
+        render_class,
+        render_classes,
+        render_outcomes,
+        render_validation,
+    )
 
     table = read_table(arguments.table)
     judge = importlib.import_module(_module(table))
@@ -96,10 +103,10 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.rows:
         write_rows(arguments.rows, validation)
-    document = validation.to_json()
-    outcomes = [check(requirement, document) for requirement in requirements]
+    document = document_of(validation)
+    outcomes = tuple(check(requirement, document) for requirement in requirements)
     if arguments.json:
-        print(dumps(_with_made_by(document, outcomes)))
+        print(dumps(document_of(ValidationDocument(validation=validation, required=outcomes))))
     else:
         print(render_validation(validation, worst=min(arguments.worst, 1000)))
         if arguments.by:
@@ -123,13 +130,6 @@ def _check_columns(columns: Sequence[str], arguments: argparse.Namespace) -> Non
         for name in names:
             if name.strip() and name.strip() not in columns:
                 raise UnknownName("column", name, columns, hint=f"in {option}")
-
-
-def _with_made_by(document: dict[str, Any], outcomes: Sequence[Any]) -> dict[str, Any]:
-    from trilemma.report.document import made_by
-
-    required = [{"bar": o.requirement.text, "met": o.met, "value": o.value} for o in outcomes]
-    return {**document, "made_by": made_by(), **({"required": required} if required else {})}
 
 
 def _assumptions(validation: Validation) -> str:

@@ -4,8 +4,23 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import TypedDict
 
 DATA = Path(__file__).parent
+
+
+class Made(TypedDict):
+    """By what a document was made."""
+
+    version: str
+    data_digest: str
+
+
+def made_by() -> Made:
+    """Which version of the code and which facts made a document."""
+    from trilemma import __version__
+
+    return {"version": __version__, "data_digest": data_digest()}
 
 
 @cache

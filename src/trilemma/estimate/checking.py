@@ -29,16 +29,14 @@ _PLAUSIBLE_GRAPHS = 0.10
 def check_command(command: EngineCommand, question: ServingQuestion, *, log: str | None = None) -> Estimate:
     """Will ``command``, whose plan ``question`` asks about, start on its cards, and if not, where does it die?
 
-    ``extras["refused"]`` says why the engine's parser would refuse it, where it would; the rest is then of the command
+    ``refused`` says why the engine's parser would refuse it, where it would; the rest is then of the command
     without the words refused.
     With ``log``, lines that the engine measured replace ours for the stages after them, each figure is listed predicted
     beside measured, and the first that lies outside our interval is named. Raises `InputError`.
     """
     if log is None:
         answer = estimate(question)
-        refused = refusals(command)
-        if refused:
-            answer = replace(answer, extras={**answer.extras, "refused": [*answer.extras.get("refused", ()), *refused]})
+        answer = replace(answer, refused=(*answer.refused, *refusals(command)))
     else:
         answer = _with_log(question, log)
     return with_cautions(answer, command.cautions)
@@ -76,14 +74,13 @@ def _with_log(question: ServingQuestion, path: str) -> Estimate:
     joined = given_lines(predicted, {name: value for name, (value, _) in figures.items()}, pool_of=pool_of, source=path)
     answer = from_start_up(joined, replace(question, plan=plan))
     compared = compare(predicted, figures)
-    extras = {**answer.extras, "measured": [_comparison(one) for one in compared]}
     verdict = answer.verdict
     if told.outcome is not None:
         text = f"the log says so: {told.reason.text}" if told.reason else "the log says that it starts"
         verdict = Verdict(stage=told.outcome, probability=1.0, reason=text, measured=True)
     cautions = (*_other_card(capacity, cluster), *_graph_estimate(figures, cluster), *_divergence(compared))
     warnings = (*cautions, *answer.warnings)
-    return replace(answer, verdict=verdict, extras=extras, warnings=warnings)
+    return replace(answer, verdict=verdict, measured=tuple(compared), warnings=warnings)
 
 
 def _other_card(capacity: float | None, cluster: Cluster) -> tuple[Caution, ...]:
@@ -127,18 +124,6 @@ def _graph_estimate(figures: Mapping[str, tuple[float, str]], cluster: Cluster) 
         " the cache pool: set VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 and keep a lower --gpu-memory-utilization"
     )
     return (Caution(code="implausible-graph-estimate", message=message),)
-
-
-def _comparison(one: Comparison) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "predicted": one.predicted,
-        "low": one.low,
-        "high": one.high,
-        "measured": one.measured,
-        "where": one.where,
-        "diverges": one.diverges,
-    }
 
 
 def _divergence(compared: list[Comparison]) -> tuple[Caution, ...]:

@@ -13,7 +13,7 @@ from trilemma import engines
 from trilemma.engines.base import Stage, StartUp
 from trilemma.engines.traits import those
 from trilemma.errors import Caution, InputError
-from trilemma.estimate.estimate import Bottleneck, Estimate, Resource, Verdict
+from trilemma.estimate.estimate import Bottleneck, Estimate, PoolCommand, Resource, Verdict
 from trilemma.estimate.number_formats import as_computed
 from trilemma.estimate.operators import operators
 from trilemma.estimate.pool_start import start_pool
@@ -71,14 +71,14 @@ def estimate_pools(question: ServingQuestion) -> Estimate:
     more: tuple[Caution, ...] = ()
     if all(one.stage == "ok" for one in started):
         speed, more = _speed(decoding.start, question)
-    commands = [
-        {
-            "pool": one.pool.role,
-            "replicas": one.pool.replicas,
-            "command": shlex.join(engine.write(model=question.named, plan=replace(plan, pools=(one.pool,)))),
-        }
+    commands = tuple(
+        PoolCommand(
+            pool=one.pool.role,
+            replicas=one.pool.replicas,
+            command=shlex.join(engine.write(model=question.named, plan=replace(plan, pools=(one.pool,)))),
+        )
         for one in started
-    ]
+    )
     return assembled(
         decoding.start,
         question,
@@ -88,7 +88,8 @@ def estimate_pools(question: ServingQuestion) -> Estimate:
         speed=speed,
         ranks=tuple(_rank(one) for one in started),
         cautions=(*_idle(plan, cluster), *more),
-        extras={"start_up": printed_lines(decoding.start, engine), "commands": commands},
+        start_up=printed_lines(decoding.start, engine),
+        commands=commands,
     )
 
 

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, TypedDict
 
 from trilemma.columns import column
+from trilemma.data.digest import Made, made_by
 from trilemma.engines.base import Stage
 from trilemma.errors import Caution
+from trilemma.estimate.measured import Comparison
 from trilemma.intervals import Interval
 from trilemma.memory.ledger import Ledger
 from trilemma.plans.words import plan_words
 from trilemma.quantities import GIB
 from trilemma.question import Question
+
+
+class Inputs(TypedDict):
+    """A question restated in full as plain data."""
+
+    model: dict[str, Any]
+    cluster: dict[str, Any]
+    workload: dict[str, Any]
+    plan: dict[str, Any]
+    engine: dict[str, Any]
+
 
 Resource = Literal["compute", "memory_bandwidth", "interconnect", "capacity", "host"]
 
@@ -25,8 +38,8 @@ class Verdict:
 
     stage: Stage
     probability: float
-    reason: str
-    measured: bool = False
+    reason: str = field(metadata=column(hidden=True))
+    measured: bool = field(default=False, metadata=column(hidden=True))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,13 +157,59 @@ class Remedy:
     cost_rank: float = field(default=0.0, metadata=column(hidden=True))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cost:
+    """Dollars of all cards: an hour, and a million tokens where a speed is known."""
+
+    usd_per_hour: Interval = field(metadata=column("usd_per_hour{}", spread=True))
+    usd_per_million_tokens: Interval | None = field(metadata=column("usd_per_million_tokens{}", spread=True))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Power:
+    """Watts of all cards at most, and joules a token where a speed is known."""
+
+    watts: float
+    joules_per_token: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LatencyTarget:
+    """A latency asked for, and the probability that it holds by the error bar of the figure."""
+
+    name: Literal["ttft", "tpot"]
+    target_ms: float
+    probability: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PoolCommand:
+    """What to run for each of the ``replicas`` of one pool."""
+
+    pool: str
+    replicas: int
+    command: str
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Estimate:
     """The answer to one question, as it was settled: options that it left open stand in its plan.
 
     ``version`` is the engine's whose facts were used, ``context`` the longest request that it admits (serving), and
-    ``uses_host`` says that weights lie in the memory around the cards.
+    ``uses_host`` says that weights lie in the memory around the cards. ``command`` is what to run, ``commands`` where pools
+    have one each; ``refused`` says why the engine's parser would not take it. ``start_up`` is what the engine prints as it
+    starts, ``measured`` what a log says beside what we say. ``training_step`` (hidden seconds, passes), ``host_memory`` and
+    ``training_run`` (days, interruptions) are of trainings.
     """
+
+    #: The document ``trilemma/estimate@1``, in its order.
+    COLUMNS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "schema": {}, "inputs": column(exact=True), "made_by": column(exact=True), "fits": {}, "verdict": {}, "reason": {},
+        "memory": {}, "cache": column("kv_cache"), "speed": {}, "bottleneck": {}, "cost": {}, "power": column(exact=True),
+        "ranks": column(exact=True), "remedies": {}, "warnings": column(keep="empty"), "start_up": column(exact=True),
+        "training_step": column(exact=True), "host_memory": column(exact=True), "command": {}, "commands": {},
+        "refused": {}, "targets": column(exact=True), "measured": column(exact=True), "training_run": column(exact=True),
+    }  # fmt: skip
 
     question: Question[Any, Any]
     version: str
@@ -168,7 +227,15 @@ class Estimate:
     remedies: tuple[Remedy, ...] = ()
     warnings: tuple[Caution, ...] = ()
     ranks: tuple[Mapping[str, Any], ...] = ()
-    extras: Mapping[str, Any] = field(default_factory=dict)
+    command: str | None = None
+    commands: tuple[PoolCommand, ...] = ()
+    refused: tuple[str, ...] = ()
+    start_up: Mapping[str, Any] = field(default_factory=dict)
+    targets: tuple[LatencyTarget, ...] = ()
+    measured: tuple[Comparison, ...] = ()
+    training_step: Mapping[str, Any] = field(default_factory=dict)
+    host_memory: Mapping[str, Any] = field(default_factory=dict)
+    training_run: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         speed = self.speed
@@ -181,16 +248,37 @@ class Estimate:
         return f"<{type(self).__name__}: {repr(self.question)[11:-1]}, {self.summary[:60]}: {', '.join(told)}>"
 
     @property
-    def inputs(self) -> dict[str, Any]:
+    def schema(self) -> Literal["trilemma/estimate@1"]:
+        """How documents of this form are called."""
+        return "trilemma/estimate@1"
+
+    @property
+    def made_by(self) -> Made:
+        """Which version of the code and which facts made it."""
+        return made_by()
+
+    @property
+    def inputs(self) -> Inputs:
         """The question in full as plain data, defaults filled in."""
         from trilemma.estimate.inputs import inputs_of
 
         return inputs_of(self)
 
     @property
-    def command(self) -> str | None:
-        """What to run; None for pools apart, which have a command each, and for training."""
-        return self.extras.get("command")
+    def reason(self) -> str:
+        """Of the verdict, in one sentence."""
+        return self.verdict.reason
+
+    @property
+    def cost(self) -> Cost | None:
+        """Dollars, where a price is known."""
+        hour = self.usd_per_hour
+        return None if hour is None else Cost(usd_per_hour=hour, usd_per_million_tokens=self.usd_per_million_tokens)
+
+    @property
+    def power(self) -> Power | None:
+        """Watts and joules, where the cards state their power."""
+        return None if self.watts is None else Power(watts=self.watts, joules_per_token=self.joules_per_token)
 
     @property
     def summary(self) -> str:
@@ -206,5 +294,5 @@ class Estimate:
 
     @property
     def fits(self) -> bool:
-        """Whether it starts: the memory holds, and the engine's parser takes the command (``extras["refused"]`` is absent)."""
-        return self.verdict.stage == "ok" and not self.extras.get("refused")
+        """Whether it starts: the memory holds, and the engine's parser takes the command (nothing is ``refused``)."""
+        return self.verdict.stage == "ok" and not self.refused

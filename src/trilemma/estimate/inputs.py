@@ -12,17 +12,19 @@ from trilemma.plans.words import plan_words
 from trilemma.question import Question, ServingQuestion, TrainingQuestion
 
 if TYPE_CHECKING:
-    from trilemma.estimate.estimate import Estimate
+    from trilemma.estimate.estimate import Estimate, Inputs
 
 _LOAD = ("isl", "osl", "concurrency", "rate", "context", "prefix_hit", "ttft_ms", "tpot_ms")
 
 
-def inputs_of(answer: Estimate) -> dict[str, Any]:
+def inputs_of(answer: Estimate) -> Inputs:
     """Model, cluster, workload, plan and engine of ``answer``."""
     question = answer.question
     inputs = _of_serving(question, answer) if isinstance(question.plan, Plan) else _of_training(question)
-    inputs["engine"] = {"name": question.engine, "version": answer.version}
-    return inputs
+    return {
+        "model": inputs["model"], "cluster": inputs["cluster"], "workload": inputs["workload"], "plan": inputs["plan"],
+        "engine": {"name": question.engine, "version": answer.version},
+    }  # fmt: skip
 
 
 def _of_serving(question: ServingQuestion, answer: Estimate) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from trilemma.columns import column
 from trilemma.engines.base import KvPool, StartUp
 from trilemma.memory.ledger import Ledger, Line
 
@@ -31,7 +32,7 @@ class Comparison:
     low: float
     high: float
     measured: float
-    where: str = ""
+    where: str = field(default="", metadata=column(then="diverges"))
 
     @property
     def diverges(self) -> bool:

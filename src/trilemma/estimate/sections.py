@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from trilemma.estimate.estimate import (
     Bottleneck,
     CacheEstimate,
     Estimate,
+    Latency,
+    LatencyTarget,
     MemoryEstimate,
     SpeedEstimate,
     Verdict,
@@ -116,11 +118,12 @@ def assembled(
     memory: MemoryEstimate,
     cache: CacheEstimate | None,
     speed: Speed | None,
-    extras: Mapping[str, Any],
     ranks: tuple[Mapping[str, Any], ...] = (),
     cautions: Iterable[Caution] = (),
+    **told: Any,
 ) -> Estimate:
-    """The answer to ``question`` from its parts, price and power of all its cards added; ``start`` is the pool shown."""
+    """The answer to ``question`` from its parts, price and power of all its cards added; ``start`` is the pool
+    shown, ``told`` are further fields of it."""
     hour, watts = question.cluster.usd_per_hour, question.cluster.watts
     figures = speed.figures if speed else None
     told = cautions_of(start, question, (*cautions, *(speed.cautions if speed else ())))
@@ -140,19 +143,19 @@ def assembled(
         joules_per_token=watts / speed.output_tokens_per_s if watts and speed else None,
         warnings=told,
         ranks=ranks,
-        extras={**extras, **targets_of(figures, question.workload)},
+        targets=targets_of(figures, question.workload),
+        **told,
     )
 
 
-def targets_of(figures: SpeedEstimate | None, workload: Serving) -> dict[str, Any]:
-    """``targets`` of a document: each latency asked for with the probability that it holds, by the figure's own interval."""
-    asked = (
-        ("ttft", workload.ttft_ms, figures and figures.ttft_s),
-        ("tpot", workload.tpot_ms, figures and figures.tpot_s),
+def targets_of(figures: SpeedEstimate | None, workload: Serving) -> tuple[LatencyTarget, ...]:
+    """Each latency asked for with the probability that it holds, by the figure's own interval."""
+    asked: tuple[tuple[Literal["ttft", "tpot"], float | None, Latency | None], ...] = (
+        ("ttft", workload.ttft_ms, figures.ttft_s if figures else None),
+        ("tpot", workload.tpot_ms, figures.tpot_s if figures else None),
     )
-    found = [
-        {"name": name, "target_ms": target, "probability": round(latency.interval.chance_below(target / 1e3), 3)}
+    return tuple(
+        LatencyTarget(name=name, target_ms=target, probability=round(latency.interval.chance_below(target / 1e3), 3))
         for name, target, latency in asked
         if target is not None and latency
-    ]
-    return {"targets": found} if found else {}
+    )

@@ -49,17 +49,10 @@ def from_start_up(start: StartUp, question: ServingQuestion) -> Estimate:
         memory=memory_of(start),
         cache=cache_of(start, plan.pool.layout) if start.pool.bytes_per_token_per_gpu else None,
         speed=speed,
-        extras={
-            "start_up": printed_lines(start, engine),
-            "command": shlex.join(engine.write(model=question.named, plan=plan)),
-            **_refused(question),
-        },
+        start_up=printed_lines(start, engine),
+        command=shlex.join(engine.write(model=question.named, plan=plan)),
+        refused=tuple(refused_formats(question)),
     )
-
-
-def _refused(question: ServingQuestion) -> dict[str, list[str]]:
-    refused = refused_formats(question)
-    return {"refused": list(refused)} if refused else {}
 
 
 def _check_gpus(pool: Pool, cluster: Cluster) -> None:

@@ -81,12 +81,10 @@ def estimate_training(
         joules_per_token=watts / per_s if watts else None,
         warnings=told,
         ranks=_ranks(memory),
-        extras={
-            "training_step": _lines(step),
-            **({"host_memory": host.document} if host is not None else {}),
-            **({"refused": [lacks]} if lacks is not None else {}),
-            **_run(workload, step, low, high, cluster, memory, failures),
-        },
+        training_step=_lines(step),
+        host_memory={} if host is None else host.document,
+        refused=() if lacks is None else (lacks,),
+        training_run=_run(workload, step, low, high, cluster, memory, failures),
     )
 
 
@@ -230,12 +228,10 @@ def _run(
         step=Interval(value=value, low=value * low, high=value * high), gpus=cluster.gpus, stall_s=stall, failures=failures,
     )  # fmt: skip
     return {
-        "training_run": {
-            "days": {"value": run.days.value, "low": run.days.low, "high": run.days.high},
-            "steps": run.steps,
-            "checkpoint_every_steps": run.checkpoint_steps,
-            "checkpoint_stall_s": stall,
-            "lost_share": run.lost_share,
-            "interruptions": run.interruptions,
-        }
+        "days": {"value": run.days.value, "low": run.days.low, "high": run.days.high},
+        "steps": run.steps,
+        "checkpoint_every_steps": run.checkpoint_steps,
+        "checkpoint_stall_s": stall,
+        "lost_share": run.lost_share,
+        "interruptions": run.interruptions,
     }

@@ -114,7 +114,7 @@ def upgrade(
             for name, words_ in _OPTIONS.items()
             if getattr(before, name) != getattr(after, name)
         ),
-        command=str(second.extras["command"]),
+        command=str(second.command),
     )
 
 

@@ -108,9 +108,6 @@ class PairOrder:
     n: int
     agreement: float
 
-    def to_json(self) -> dict[str, float]:
-        return {"n": self.n, "agreement": self.agreement}
-
 
 def errors(
     predicted: Sequence[float],

@@ -6,8 +6,9 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
+from trilemma.columns import column
 from trilemma.errors import InputError, shorten
 from trilemma.measured.metrics import Errors, VerdictScore
 
@@ -37,9 +38,21 @@ class Requirement:
 class Outcome:
     """A bar met or missed; ``value`` None says that nothing was measured."""
 
+    #: One entry of ``required`` in a document.
+    COLUMNS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "bar": {},
+        "met": {},
+        "value": column(exact=True, keep="none"),
+    }
+
     requirement: Requirement
     met: bool
     value: float | None
+
+    @property
+    def bar(self) -> str:
+        """The requirement as it was written."""
+        return self.requirement.text
 
 
 def parse_requirement(text: str) -> Requirement:

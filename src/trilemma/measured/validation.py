@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, TypedDict, cast
 
+from trilemma.columns import column
 from trilemma.measured.judgement import Comparison, Judgement
 from trilemma.measured.metrics import (
     Errors,
@@ -18,7 +19,30 @@ from trilemma.measured.metrics import (
     verdict_score,
 )
 
-SCHEMA = "trilemma/validation@1"
+
+class Holdout(TypedDict):
+    """What was refitted to judge each row without those that share its values in ``columns``."""
+
+    columns: list[str]
+    groups: int
+    terms: list[str]
+    uninformed: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SkippedRow:
+    """A row that gave neither a figure nor a verdict, and the reason."""
+
+    id: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowNotes:
+    """What was assumed of a row, or left out of its judgement."""
+
+    id: str
+    what: tuple[str, ...] = field(metadata=column(keep="empty"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +61,14 @@ class Macro:
 class Validation:
     """Errors of a whole table. ``metrics`` are pooled over rows; ``by`` maps "class=value" to the same for a part."""
 
+    #: Its document, in order; metrics are told by their statistics (n, median_ape, mape, p90_ape, bias, …).
+    COLUMNS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "kind": {}, "rows": {}, "used": {}, "skipped_rows": column("skipped", keep="empty"),
+        "figures": column("metrics", exact=True, keep="empty"), "figures_by_class": column("by", exact=True, keep="empty"),
+        "figures_macro": column("macro", exact=True, keep="empty"), "configs_used": {}, "assumed": column(keep="empty"),
+        "left_out": column(keep="empty"), "pair_order": column(exact=True), "holdout": column(exact=True),
+    }  # fmt: skip
+
     kind: str
     rows: int
     judgements: tuple[Judgement, ...]
@@ -46,7 +78,7 @@ class Validation:
     macro: Mapping[str, Mapping[str, Macro | VerdictScore]] = field(default_factory=dict)
     pair_order: PairOrder | None = None
     broken: tuple[tuple[str, str], ...] = ()
-    holdout: Mapping[str, Any] = field(default_factory=dict)
+    holdout: Holdout | None = None
 
     @property
     def skipped(self) -> list[tuple[str, str]]:
@@ -57,29 +89,35 @@ class Validation:
     def used(self) -> int:
         return sum(judgement.used for judgement in self.judgements)
 
-    def to_json(self) -> dict[str, Any]:
-        """The document of the public contract; a statistic that does not apply is absent."""
-        metrics: dict[str, Any] = {name: stats.to_json() for name, stats in self.metrics.items()}
-        if self.verdict is not None:
-            metrics["verdict"] = self.verdict.to_json()
-        document: dict[str, Any] = {
-            "schema": SCHEMA,
-            "kind": self.kind,
-            "rows": self.rows,
-            "used": self.used,
-            "skipped": [{"id": row_id, "why": why} for row_id, why in self.skipped],
-            "metrics": metrics,
-            "by": {name: _plain(part) for name, part in self.by.items()},
-            "macro": {column: _plain(part) for column, part in self.macro.items()},
-            "configs_used": len({j.config for j in self.judgements if j.used}),
-            "assumed": [{"id": j.row_id, "what": list(j.assumed)} for j in self.judgements if j.used and j.assumed],
-            "left_out": [{"id": j.row_id, "what": list(j.left_out)} for j in self.judgements if j.left_out],
-        }
-        if self.pair_order is not None:
-            document["pair_order"] = self.pair_order.to_json()
-        if self.holdout:
-            document["holdout"] = dict(self.holdout)
-        return document
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Pooled errors of each metric as plain data, the score of the verdicts as "verdict"; what does not apply is absent."""
+        found: dict[str, Any] = {name: stats.to_json() for name, stats in self.metrics.items()}
+        return found if self.verdict is None else {**found, "verdict": self.verdict.to_json()}
+
+    @property
+    def figures_by_class(self) -> dict[str, Any]:
+        return {name: _plain(part) for name, part in self.by.items()}
+
+    @property
+    def figures_macro(self) -> dict[str, Any]:
+        return {column: _plain(part) for column, part in self.macro.items()}
+
+    @property
+    def skipped_rows(self) -> tuple[SkippedRow, ...]:
+        return tuple(SkippedRow(id=row_id, why=why) for row_id, why in self.skipped)
+
+    @property
+    def configs_used(self) -> int:
+        return len({j.config for j in self.judgements if j.used})
+
+    @property
+    def assumed(self) -> tuple[RowNotes, ...]:
+        return tuple(RowNotes(id=j.row_id, what=tuple(j.assumed)) for j in self.judgements if j.used and j.assumed)
+
+    @property
+    def left_out(self) -> tuple[RowNotes, ...]:
+        return tuple(RowNotes(id=j.row_id, what=tuple(j.left_out)) for j in self.judgements if j.left_out)
 
 
 def summarise(
@@ -101,7 +139,7 @@ def summarise(
         macro={column: _macro(judgements, column) for column in macro_columns},
         pair_order=_pair_order(judgements),
         broken=tuple(broken),
-        holdout=holdout or {},
+        holdout=cast(Holdout | None, holdout or None),
     )
 
 

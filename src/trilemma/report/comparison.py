@@ -127,8 +127,13 @@ def shown_plans(candidate: Candidate) -> Iterator[tuple[str, Found, bool]]:
     published, best = candidate.published, candidate.best
     if published is not None:
         yield "as published", published, candidate.published_meets
-    if best is not None and (published is None or published.estimate.extras != best.estimate.extras):
+    if best is not None and (published is None or _told(published) != _told(best)):
         yield "best precision", best, candidate.best_meets
+
+
+def _told(found: Found) -> tuple[Any, ...]:
+    answer = found.estimate
+    return answer.command, answer.commands, answer.start_up, answer.targets, answer.refused
 
 
 def _rows(candidate: Candidate) -> Iterator[list[str]]:

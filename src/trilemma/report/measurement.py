@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from trilemma.data.digest import made_by
 from trilemma.precision.activation_statistics import ActivationStatistics
 from trilemma.precision.allocate import Frontier, Problem
 from trilemma.precision.measured_plan import Settled, Uniform
 from trilemma.precision.sensitivity import Sensitivities
 from trilemma.quantities import show_count
-from trilemma.report.document import made_by
 from trilemma.report.tables import render_table
 
 MEASUREMENT_SCHEMA = "trilemma/precision-measurement@1"

@@ -134,7 +134,7 @@ def _table(result: SearchResult) -> list[str]:
 
 def _chance(estimate: Estimate, name: str) -> str:
     """The probability that a target holds."""
-    told = (one["probability"] for one in estimate.extras.get("targets", ()) if one["name"] == name)
+    told = (one.probability for one in estimate.targets if one.name == name)
     return f"{next(told, 0.0):4.0%}".replace("%", " %")
 
 
@@ -144,7 +144,7 @@ def joint_chance(estimate: Estimate) -> float | None:
     The least of their chances: both latencies come from the same passes, so what errs in one errs in the other, and a
     product would count the same error twice.
     """
-    return min((one["probability"] for one in estimate.extras.get("targets", ())), default=None)
+    return min((one.probability for one in estimate.targets), default=None)
 
 
 def percent(share: float) -> str:
@@ -156,7 +156,7 @@ def _joint(result: SearchResult) -> Iterator[str]:
     chance = joint_chance(result.plans[0].estimate)
     if chance is None:
         return
-    both = len(result.plans[0].estimate.extras["targets"]) > 1
+    both = len(result.plans[0].estimate.targets) > 1
     why = " (the least of the chances: errors of TTFT and TPOT go together)" if both else ""
     ask = "; --confidence 0.8 asks for plans that are surer" if result.confidence is None and chance < 0.8 else ""
     yield f"#1 holds {'both targets' if both else 'the target'} with a chance of {percent(chance)}{why}{ask}"
@@ -248,13 +248,13 @@ def _commands(best: tuple[Found, ...], width: int) -> Iterator[str]:
 
 def _command(found: Found) -> Iterator[str]:
     """The engine's command, for each pool where there are several, and how many of it run side by side."""
-    pools = found.estimate.extras.get("commands")
-    if pools is None:
+    pools = found.estimate.commands
+    if not pools:
         times = found.plan.pool.replicas
-        yield f"  {found.estimate.extras['command']}" + (f"   ({times} of them behind a router)" if times > 1 else "")
+        yield f"  {found.estimate.command}" + (f"   ({times} of them behind a router)" if times > 1 else "")
         return
     for one in pools:
-        yield f"  {one['pool']}, {one['replicas']} of them: {one['command']}"
+        yield f"  {one.pool}, {one.replicas} of them: {one.command}"
     yield "  (trilemma export writes the files that join the pools, router included)"
 
 

@@ -6,12 +6,13 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
+from trilemma.data.digest import made_by
 from trilemma.models.parameters import by_role
 from trilemma.precision.fitting import Choice
 from trilemma.precision.patterns import is_matrix
 from trilemma.precision.plan import PlannedGroup, PrecisionPlan
 from trilemma.quantities import GB, GIB, show_gib
-from trilemma.report.document import estimate_document, made_by
+from trilemma.report.document import estimate_document
 from trilemma.report.tables import render_table
 from trilemma.report.text import render_estimate
 

@@ -44,10 +44,10 @@ def render_estimate(estimate: Estimate, *, explain: bool = False, width: int = 1
     ):
         if section:
             parts += ["", *section]
-    if estimate.fits and "command" in estimate.extras:
-        parts += ["", "run it", f"  {estimate.extras['command']}"]
-    if estimate.fits and "commands" in estimate.extras:
-        told = (f"  {one['pool']}, {one['replicas']} of them: {one['command']}" for one in estimate.extras["commands"])
+    if estimate.fits and estimate.command:
+        parts += ["", "run it", f"  {estimate.command}"]
+    if estimate.fits and estimate.commands:
+        told = (f"  {one.pool}, {one.replicas} of them: {one.command}" for one in estimate.commands)
         parts += ["", "run both pools (trilemma export writes the files that join them)", *told]
     if estimate.remedies:
         parts += ["", *_remedies(estimate, width)]
@@ -60,7 +60,7 @@ def render_estimate(estimate: Estimate, *, explain: bool = False, width: int = 1
 def _headline(estimate: Estimate, width: int) -> list[str]:
     verdict = "FITS" if estimate.verdict.stage == "ok" else f"DOES NOT FIT ({estimate.verdict.stage})"
     said = f"{verdict}, {_sure(estimate.verdict.probability)}: {estimate.verdict.reason}"
-    refused = estimate.extras.get("refused", ())
+    refused = estimate.refused
     if not estimate.carries:
         overload = next(caution.message for caution in estimate.warnings if caution.code == "overloaded")
         told = textwrap.wrap(f"DOES NOT CARRY THE LOAD: {overload}", width, subsequent_indent="  ")
@@ -105,7 +105,7 @@ def _ledger(estimate: Estimate) -> list[str]:
         f"card {show_gib(memory.capacity_bytes)} GiB · engine budget {show_gib(memory.usable_bytes)} GiB"
         f" · {_headroom(memory.headroom_bytes)}"
     )
-    host = estimate.extras.get("host_memory")
+    host = estimate.host_memory
     return [*table.splitlines(), budget, *([f"host memory: {host['words']}"] if host else [])]
 
 
@@ -148,17 +148,17 @@ def _shown(value: Any) -> str:
 
 def _measured(estimate: Estimate) -> list[str]:
     """Predicted beside what the log of a real start measured."""
-    compared = estimate.extras.get("measured")
+    compared = estimate.measured
     if not compared:
         return []
     rows = [
         [
-            one["name"].removesuffix("_bytes").replace("_", " "),
-            show_gib(one["predicted"]),
-            f"{one['low'] / GIB:,.2f} – {one['high'] / GIB:,.2f}",
-            show_gib(one["measured"]),
-            "outside our range" if one["diverges"] else "",
-            one["where"],
+            one.name.removesuffix("_bytes").replace("_", " "),
+            show_gib(one.predicted),
+            f"{one.low / GIB:,.2f} – {one.high / GIB:,.2f}",
+            show_gib(one.measured),
+            "outside our range" if one.diverges else "",
+            one.where,
         ]
         for one in compared
     ]
@@ -211,8 +211,8 @@ def _speed(estimate: Estimate) -> list[str]:
             f"           {show_count(total.value)} output tokens/s, {show_count(per_gpu.value)} per GPU ({_range(per_gpu, 1, 0)})"
         )
     lines += [
-        f"target     {one['name'].upper()} ≤ {one['target_ms']:g} ms holds with a probability of {one['probability']:.0%}"
-        for one in estimate.extras.get("targets", ())
+        f"target     {one.name.upper()} ≤ {one.target_ms:g} ms holds with a probability of {one.probability:.0%}"
+        for one in estimate.targets
     ]
     if speed.most_requests_per_s:
         most = speed.most_requests_per_s
@@ -252,7 +252,7 @@ def _usd_range(price: Interval) -> str:
 
 
 def _tokens(estimate: Estimate) -> str:
-    return "trained token" if "training_step" in estimate.extras else "output token"
+    return "trained token" if estimate.training_step else "output token"
 
 
 def _remedies(estimate: Estimate, width: int) -> Iterator[str]:
@@ -269,7 +269,7 @@ def _remedies(estimate: Estimate, width: int) -> Iterator[str]:
 
 def _cautions(estimate: Estimate, width: int) -> Iterator[str]:
     """What must be known, without what the headline said already."""
-    said = estimate.extras.get("refused", ())
+    said = estimate.refused
     for caution in estimate.warnings:
         if caution.message not in said and caution.code != "overloaded":
             yield from textwrap.wrap(caution.message, width, initial_indent="  - ", subsequent_indent="    ")

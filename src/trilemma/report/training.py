@@ -18,8 +18,8 @@ _LEAST_SHARE = 0.005
 
 def training_speed(estimate: Estimate) -> Iterator[str]:
     """Lines of the section; empty where the estimate is not one of training."""
-    speed, step = estimate.speed, estimate.extras.get("training_step")
-    if step is None or speed is None or speed.step_s is None:
+    speed, step = estimate.speed, estimate.training_step
+    if not step or speed is None or speed.step_s is None:
         return
     interval = speed.step_s.interval
     yield f"step       {_seconds(interval.value)} s ({_seconds(interval.low)} – {_seconds(interval.high)})"
@@ -61,8 +61,8 @@ def _part(name: str, seconds: float, total: float) -> str:
 
 
 def _run(estimate: Estimate) -> Iterator[str]:
-    run = estimate.extras.get("training_run")
-    if run is None:
+    run = estimate.training_run
+    if not run:
         return
     days = run["days"]
     yield f"run        {days['value']:,.1f} days ({days['low']:,.1f} – {days['high']:,.1f}), {counted(run['steps'], 'step')}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
+from trilemma.columns import column, document_of
 from trilemma.estimate.estimate import Estimate
 from trilemma.hardware.cluster import Cluster
 from trilemma.plans.training import Recompute
@@ -13,7 +15,7 @@ from trilemma.plans.training_document import training_plan_to_document
 from trilemma.plans.words import training_layout
 from trilemma.quantities import GIB, counted, show_count, show_usd
 from trilemma.report.bars import bar
-from trilemma.report.document import estimate_document, plans_document
+from trilemma.report.document import PlansDocument
 from trilemma.report.tables import render_table
 from trilemma.search.techniques import Technique
 from trilemma.search.training import FoundPlan, TrainingSearch
@@ -25,9 +27,26 @@ _HEADERS = (
     "#", "layout", "batch", "ZeRO", "recompute", "recipe", "step s", "tok/s/GPU", "MFU", "$/M tok", "memory per GPU", "sure",
     "bound by",
 )  # fmt: skip
-_TECHNIQUE_KEYS = ("name", "cuts", "collective", "per_step", "runs_on", "exposed_s", "hidden_s")
 _BAR_CELLS = 8
 _MOST_REASONS = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingPlansDocument(PlansDocument):
+    """``trilemma/plans@1`` with what training adds: what 10 % more of each resource buys, the way from a naive plan, and the
+    techniques of the first."""
+
+    COLUMNS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        name: {}
+        for name in (
+            "schema", "plans", "pareto", "searched", "legal", "fitting", "seconds", "rejected", "sensitivity", "waterfall",
+            "techniques", "least_gpus", "cheapest", "nearest",
+        )
+    }  # fmt: skip
+
+    sensitivity: tuple[Gain, ...] | None = field(default=None, metadata=column(exact=True, keep="empty"))
+    waterfall: tuple[WaterfallStep, ...] | None = field(default=None, metadata=column(exact=True, keep="empty"))
+    techniques: tuple[Technique, ...] | None = field(default=None, metadata=column(exact=True, keep="empty"))
 
 
 def training_plans_document(
@@ -43,33 +62,22 @@ def training_plans_document(
 ) -> dict[str, Any]:
     """``trilemma/plans@1`` with what training adds: ``sensitivity``, ``waterfall``, ``techniques`` of the first plan,
     ``least_gpus``, ``nearest``."""
-    document = plans_document(
+    fewest = least and {
+        "gpus": least.gpus,
+        "offload": least.offload,
+        "device_bytes": int(least.device_bytes),
+        "plan": training_plan_to_document(least.plan),
+    }
+    document = TrainingPlansDocument.of(
+        search,
         estimates,
-        pareto=search.pareto,
-        searched=search.searched,
-        legal=search.legal,
-        fitting=search.fitting,
-        seconds=search.seconds,
-        rejected=search.rejected,
-        explain=explain,
+        sensitivity=tuple(gains),
+        waterfall=tuple(waterfall),
+        techniques=tuple(techniques),
+        least_gpus=fewest,
+        nearest=nearest,
     )
-    document["sensitivity"] = [{"resource": one.resource, "step_s": one.step_s, "gain": one.gain} for one in gains]
-    document["waterfall"] = [
-        {"change": one.change, "step_s": one.step_s, "device_bytes": int(one.device_bytes), "fits": one.fits}
-        for one in waterfall
-    ]
-    rows = [{name: getattr(row, name) for name in _TECHNIQUE_KEYS} for row in techniques]
-    document["techniques"] = [{name: value for name, value in row.items() if value is not None} for row in rows]
-    if least is not None:
-        document["least_gpus"] = {
-            "gpus": least.gpus,
-            "offload": least.offload,
-            "device_bytes": int(least.device_bytes),
-            "plan": training_plan_to_document(least.plan),
-        }
-    if nearest is not None:
-        document["nearest"] = estimate_document(nearest, explain=explain)
-    return document
+    return document_of(document, explain=explain)
 
 
 def render_training_plans(
@@ -143,7 +151,7 @@ def _row(rank: int, one: FoundPlan, estimate: Estimate, search: TrainingSearch) 
 
 def _notes(estimate: Estimate, search: TrainingSearch, width: int) -> list[str]:
     """What the table's columns mean, and what was passed over."""
-    peak = estimate.extras.get("training_step", {}).get("mfu_peak", "bf16")
+    peak = estimate.training_step.get("mfu_peak", "bf16")
     text = f"MFU counts causal attention once, against the dense {peak} peak; batch is the micro-batch, sure the chance to fit."
     if search.faster_but_unsure:
         text += (

@@ -5,10 +5,11 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
+from trilemma.data.digest import made_by
 from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.upgrade import Change, Upgrade
 from trilemma.quantities import GIB, show_count
-from trilemma.report.document import estimate_document, made_by
+from trilemma.report.document import estimate_document
 from trilemma.report.tables import render_table
 
 UPGRADE_SCHEMA = "trilemma/upgrade@1"

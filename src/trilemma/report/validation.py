@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
+from trilemma.columns import column
+from trilemma.data.digest import Made, made_by
 from trilemma.measured.metrics import Errors, Sureness, VerdictScore
 from trilemma.measured.requirements import Outcome
 from trilemma.measured.validation import Macro, Validation
@@ -12,6 +16,16 @@ from trilemma.quantities import counted
 from trilemma.report.tables import render_table
 
 _MOST_CLASSES = 60
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValidationDocument:
+    """``trilemma/validation@1``: the errors, by what they were made, and the bars that they were held to."""
+
+    schema: Literal["trilemma/validation@1"] = "trilemma/validation@1"
+    validation: Validation = field(metadata=column(inline=True))
+    made_by: Made = field(default_factory=made_by, metadata=column(exact=True))
+    required: tuple[Outcome, ...] = ()
 
 
 def render_validation(validation: Validation, *, worst: int = 5, width: int = 110) -> str:
@@ -72,8 +86,8 @@ _FIGURES = ("n", "median", "P90", "bias", "inside 90 %", "± half")
 
 def _glance(validation: Validation, width: int) -> str:
     headers = ["error of", *_FIGURES]
-    for column in validation.macro:
-        headers += [f"median by {column}", "groups"]
+    for name in validation.macro:
+        headers += [f"median by {name}", "groups"]
     rows = []
     for metric, stats in validation.metrics.items():
         row = [metric, *_figures(stats)]
@@ -130,7 +144,7 @@ def _reliability(bins: Sequence[Sureness], width: int) -> str:
 
 
 def _holdout_line(validation: Validation) -> str:
-    held = validation.holdout
+    held: Mapping[str, Any] = {**(validation.holdout or {})}
     text = (
         f"held out by {', '.join(held['columns'])}: {len(held['terms'])} coefficients"
         f"{' and all widths' if held.get('widths', True) else ''} refitted for each"

@@ -93,8 +93,8 @@ def _changes(
 def _option_changes(plan: Plan, model: Model, failing: Estimate) -> Iterator[Change]:
     """Options that only cost speed or admit fewer requests at once."""
     options = plan.pool.options
-    bounds = failing.extras.get("start_up", {}).get("feasible_memory_fraction")
-    now = failing.extras.get("start_up", {}).get("memory_fraction")
+    bounds = failing.start_up.get("feasible_memory_fraction")
+    now = failing.start_up.get("memory_fraction")
     if bounds is not None and now is not None and not bounds[0] <= now <= bounds[1]:
         middle = round((bounds[0] + bounds[1]) / 2, 2)
         share = middle if bounds[0] <= middle <= bounds[1] else round(sum(bounds) / 2, 4)

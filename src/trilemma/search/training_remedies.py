@@ -216,7 +216,7 @@ def _remedy(rank: int, failing: Estimate, change: Change, answer: Estimate) -> R
     effect = f"fits: {show_gib(need)} GiB, {chance} sure, {after:,.3g} s a step"
     if answer.question.cluster.gpus == failing.question.cluster.gpus and after > before:
         effect += f" ({after / before - 1:.0%} more)"
-    host = answer.extras.get("host_memory")
+    host = answer.host_memory
     if host:
         effect += f"; {host['words']}"
     return Remedy(change=change.words, flags=change.flags, effect=effect, quality=change.quality, cost_rank=float(rank))

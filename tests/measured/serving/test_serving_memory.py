@@ -13,7 +13,7 @@ import pytest
 from trilemma.cli.main import main
 from trilemma.measured import read_table
 from trilemma.measured.serving.memory.judge import judge
-from trilemma.report.contract import schema_of
+from trilemma.report.schemas import schema_of
 
 SAMPLE = Path(__file__).parents[2] / "data" / "serving_memory_sample.csv"
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from trilemma.cli.main import main
-from trilemma.report.contract import schema_of
+from trilemma.report.schemas import schema_of
 
 
 def test_smoke_preset_in_every_rendering(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

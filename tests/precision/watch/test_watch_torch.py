@@ -13,7 +13,7 @@ transformers = pytest.importorskip("transformers")
 
 import trilemma  # noqa: E402
 from trilemma.errors import InputError  # noqa: E402
-from trilemma.report.contract import schema_of  # noqa: E402
+from trilemma.report.schemas import schema_of  # noqa: E402
 
 VOCAB, LENGTH, BATCH = 96, 32, 4
 

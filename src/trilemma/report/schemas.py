@@ -1,0 +1,45 @@
+"""The documents that people script against: ``python -m trilemma.report.schemas`` writes their schemas anew.
+
+They ship under ``data/schemas``; tests keep the two equal and check real documents against them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from trilemma.data.digest import DATA
+from trilemma.estimate.estimate import Estimate
+from trilemma.precision.documents import GateDocument, LabDocument, WatchDocument
+from trilemma.report.training_plans import TrainingPlansDocument
+from trilemma.report.validation import ValidationDocument
+from trilemma.schemas import schema_of_type
+
+#: Schema file → the type it is made from.
+DOCUMENTS: dict[str, Any] = {
+    "estimate": Estimate,
+    "plans": TrainingPlansDocument,
+    "validation": ValidationDocument,
+    "train-lab": LabDocument,
+    "gate": GateDocument,
+    "watch": WatchDocument,
+}
+SCHEMAS = DATA / "schemas"
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of one document."""
+    schema = schema_of_type(DOCUMENTS[name])
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"trilemma {name}", **schema}
+
+
+def write_schemas(folder: Path = SCHEMAS) -> None:
+    """Write every schema under ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in DOCUMENTS:
+        (folder / f"{name}.schema.json").write_text(json.dumps(schema_of(name), indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    write_schemas()
