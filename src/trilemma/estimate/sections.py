@@ -120,10 +120,10 @@ def assembled(
     speed: Speed | None,
     ranks: tuple[Mapping[str, Any], ...] = (),
     cautions: Iterable[Caution] = (),
-    **told: Any,
+    **fields: Any,
 ) -> Estimate:
     """The answer to ``question`` from its parts, price and power of all its cards added; ``start`` is the pool
-    shown, ``told`` are further fields of it."""
+    shown, ``fields`` are further ones of it."""
     hour, watts = question.cluster.usd_per_hour, question.cluster.watts
     figures = speed.figures if speed else None
     told = cautions_of(start, question, (*cautions, *(speed.cautions if speed else ())))
@@ -144,7 +144,7 @@ def assembled(
         warnings=told,
         ranks=ranks,
         targets=targets_of(figures, question.workload),
-        **told,
+        **fields,
     )
 
 
