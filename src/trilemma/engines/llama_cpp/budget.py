@@ -14,6 +14,7 @@ import numpy as np
 
 from trilemma.engines.base import StartUp
 from trilemma.engines.beside import beside
+from trilemma.engines.draft import with_draft
 from trilemma.engines.llama_cpp.cards import Choices, card_bytes, host_bytes
 from trilemma.engines.llama_cpp.choices import settle as settle_choices
 from trilemma.engines.llama_cpp.facts import LlamaCppFacts, for_version
@@ -64,6 +65,8 @@ def settle(asked: Asked) -> LlamaCppSettled:
             " or give --precision Q4_K_M"
         )
     facts = for_version(asked.version, date=asked.date)
+    drafting = with_draft(model, asked.draft)
+    model = drafting.model if drafting.has_layers else _without_drafts(model)
     number, rows = _check_layout(layout, asked)
     _check_main_card(options, number * rows)
     kinds = tuple(asked.cards) or (asked.accelerator,) * number
@@ -75,9 +78,16 @@ def settle(asked: Asked) -> LlamaCppSettled:
         pieces = LayerBytes.of(model, placed)
     return LlamaCppSettled(
         asked=asked, card=cards[0], facts=facts, model=model, context=choices.context, kv=choices.keys, memory_fraction=1.0,
-        plans=Plans.of(layout, max_seqs=choices.slots, max_batched_tokens=choices.micro_batch), cautions=tuple(notes),
+        plans=Plans.of(layout, max_seqs=choices.slots, max_batched_tokens=choices.micro_batch),
+        cautions=(*drafting.cautions, *notes),
         cards=cards, rows=rows, choices=choices, placed=placed, pieces=pieces, ends=splits(placed, free),
     )  # fmt: skip
+
+
+def _without_drafts(model: Model) -> Model:
+    """``model`` without the layers that could draft: they are not loaded."""
+    kept = tuple(tensor for tensor in model.tensors if tensor.part != "mtp")
+    return replace(model, mtp_layers=(), tensors=kept)
 
 
 def _check_layout(layout: Layout, asked: Asked) -> tuple[int, int]:
@@ -107,8 +117,8 @@ def cards(settled: LlamaCppSettled) -> list[LlamaCppCard]:
             settled.rows,
         )
         lines = {
-            "weights": card.weights, "vision": card.vision, "kv_cache": card.kv, "state_cache": card.states,
-            "activations": card.activations, "logits": card.logits, "context": card.context,
+            "weights": card.weights, "vision": card.vision, "draft_model": card.draft, "kv_cache": card.kv,
+            "state_cache": card.states, "activations": card.activations, "logits": card.logits, "context": card.context,
         }  # fmt: skip
         found.append(LlamaCppCard(lines=lines, place=place, total=card.total))
     return found
@@ -154,7 +164,7 @@ def pool(settled: LlamaCppSettled, tightest: LlamaCppCard, found: Sequence[Llama
         max_context=np.minimum(fitting, choices.context),
         max_seqs=choices.slots,
         max_batched_tokens=choices.micro_batch,
-        load_peak_bytes=lines["weights"] + lines["vision"] + lines["context"],
+        load_peak_bytes=lines["weights"] + lines["vision"] + lines["draft_model"] + lines["context"],
         cautions=_cautions(settled, host, away),
         card=card,
         host_bytes=host,
@@ -170,10 +180,7 @@ def _on_cards(settled: LlamaCppSettled) -> tuple[tuple[frozenset[str], frozenset
 
 
 def _cautions(settled: LlamaCppSettled, host: float, away: HostPart | None) -> list[Caution]:
-    draft, found = settled.asked.draft, []
-    if draft is not None and draft.method not in ("ngram", "mtp"):
-        message = "the draft model's weights and cache are not counted"
-        found.append(Caution(code="draft-not-counted", message=message))
+    found = []
     if host > 0.01 * GIB:
         message = f"{show_gib(host)} GiB stay in the memory of the host"
         found.append(Caution(code="on-host", message=message))
@@ -244,6 +251,10 @@ _FORMULAS = {
         words="tensors of the layers on the card, the output matrix on the last", source="src/llama-model.cpp"
     ),
     "vision": Formula(words="projector and tower, first card", source="tools/mtmd"),
+    "draft_model": Formula(
+        words="layers that draft, their cache in 16 bits · cells, logits of a micro-batch",
+        source="common/speculative.cpp; compute buffer of 490 MiB in ggml-org/llama.cpp pull request 22673",
+    ),
     "kv_cache": Formula(
         words="layers · cells · bytes a token; kept windows: window · slots + micro-batch",
         source="src/llama-kv-cache-iswa.cpp",

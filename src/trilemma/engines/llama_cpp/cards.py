@@ -40,6 +40,7 @@ class Card:
 
     weights: float
     vision: float
+    draft: float
     kv: float
     states: float
     activations: float
@@ -48,7 +49,8 @@ class Card:
 
     @property
     def total(self) -> float:
-        return self.weights + self.vision + self.kv + self.states + self.activations + self.logits + self.context
+        held = self.weights + self.vision + self.draft + self.kv + self.states
+        return held + self.activations + self.logits + self.context
 
 
 def cells_of(context: int, slots: int, shared: bool, facts: LlamaCppFacts) -> int:
@@ -79,7 +81,14 @@ def card_bytes(
     if choices.layers == 0:
         compute = compute_bytes(model, choices, facts, cards, False)
         return Card(
-            weights=0, vision=pieces.vision, kv=0, states=0, activations=compute, logits=0, context=_context(facts)
+            weights=0,
+            vision=pieces.vision,
+            draft=0,
+            kv=0,
+            states=0,
+            activations=compute,
+            logits=0,
+            context=_context(facts),
         )
     start, stop, head = layers_of_card(depth, choices.layers, ends, index)
     held = float(np.sum(pieces.layers[start:stop] - pieces.on_host[start:stop])) + (pieces.head if head else 0.0)
@@ -91,6 +100,7 @@ def card_bytes(
     return Card(
         weights=held / rows,
         vision=pieces.vision if index == 0 and not options.text_only else 0.0,
+        draft=draft_bytes(model, pieces, choices, options, facts) if head else 0.0,
         kv=kv,
         states=states,
         activations=compute_bytes(model, choices, facts, cards, bool(np.any(pieces.on_host))),
@@ -114,6 +124,26 @@ def cache_bytes(
         kv += float(cache.full) * choices.cells + float(cache.window) * cells
         states += float(cache.state) * choices.slots
     return kv, states
+
+
+def draft_bytes(
+    model: Model, pieces: LayerBytes, choices: Choices, options: ServeOptions, facts: LlamaCppFacts
+) -> float:
+    """The context that drafts: its weights, a cache of its own as long as the target's, logits of a micro-batch.
+
+    Its cache is 16-bit unless ``--cache-type-k-draft`` says otherwise, of the layers that draft, in some families of all layers
+    beside (common/speculative.cpp; src/llama-model.cpp, create_memory). Nothing where no layer drafts.
+    """
+    if not model.mtp_layers:
+        return 0.0
+    extra = options.extra
+    keys, values = (cache_format(extra.get(f"cache-type-{one}-draft"), f"--cache-type-{one}-draft") for one in "kv")
+    every = any(model.family.startswith(family) for family in facts.draft_caches_every_layer)
+    layers = (*(model.layers if every else ()), *model.mtp_layers)
+    caches = layer_caches(layers, tp=1, kv_format=keys, value_format=values)
+    kept = sum(float(one.full + one.window) * choices.cells + float(one.state) * choices.slots for one in caches)
+    kept_bytes = float(pieces.draft + kept)
+    return kept_bytes + choices.micro_batch * float(model.vocab) * facts.coefficients["logits"]["bytes"]
 
 
 def compute_bytes(model: Model, choices: Choices, facts: LlamaCppFacts, cards: int, overridden: bool) -> float:

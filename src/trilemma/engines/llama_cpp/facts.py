@@ -25,7 +25,12 @@ class LlamaCppFacts(Facts):
     flash_attention: bool
     context_padding: int
     windows_kept: bool
+    draft_caches_every_layer: tuple[str, ...]
 
 
-FACTS = FactFile("llama_cpp.toml", "llama.cpp", LlamaCppFacts)
+def _shaped(values: dict[str, Any]) -> dict[str, Any]:
+    return {**values, "draft_caches_every_layer": tuple(values["draft_caches_every_layer"])}
+
+
+FACTS = FactFile("llama_cpp.toml", "llama.cpp", LlamaCppFacts, shaped=_shaped)
 for_version = FACTS.for_version

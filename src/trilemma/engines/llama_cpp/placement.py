@@ -39,7 +39,7 @@ class LayerBytes:
     """Bytes of each decoder layer: all of it, and the part that stays on the host whatever layers go to a card.
 
     ``head`` is the output matrix with the last norm (a copy of a tied embedding), ``embedding`` stays on the host,
-    ``vision`` goes to the first card.
+    ``vision`` goes to the first card, ``draft`` (layers that draft) to the last.
     """
 
     layers: Any
@@ -47,12 +47,13 @@ class LayerBytes:
     head: float
     embedding: float
     vision: float
+    draft: float
 
     @classmethod
     def of(cls, model: Model, options: ServeOptions) -> LayerBytes:
         depth = len(model.layers)
         layers, on_host = np.zeros(depth), np.zeros(depth)
-        head = embedding = vision = 0.0
+        head = embedding = vision = draft = 0.0
         keeps = _host_rule(options)
         for tensor in model.tensors:
             if tensor.part == "layers" and tensor.layer is not None and tensor.layer < depth:
@@ -64,9 +65,11 @@ class LayerBytes:
                 head += tensor.bytes
             elif tensor.part == "vision":
                 vision += tensor.bytes
+            elif tensor.part == "mtp":
+                draft += tensor.bytes
         if model.tied_embeddings:
             head += embedding
-        return cls(layers=layers, on_host=on_host, head=head, embedding=embedding, vision=vision)
+        return cls(layers=layers, on_host=on_host, head=head, embedding=embedding, vision=vision, draft=draft)
 
 
 def host_part(

@@ -130,9 +130,18 @@ def _options(settings: Settings, extra: dict[str, Any], version: str | None) -> 
         max_seqs=slots,
         max_batched_tokens=settings.value("ubatch-size"),
         kv_dtype=settings.value("cache-type-k"),
-        text_only=settings.value("hf-repo") is None and extra.get("mmproj") is None and not extra.get("mmproj-url"),
+        text_only=not _tower_on_card(settings, extra),
         extra=extra,
     )
+
+
+def _tower_on_card(settings: Settings, extra: Mapping[str, Any]) -> bool:
+    """A tower is loaded where a file of it is named, or found beside a model of the hub unless ``--no-mmproj`` says no; with
+    ``--no-mmproj-offload`` it stays on the host."""
+    named = extra.get("mmproj") is not None or bool(extra.get("mmproj-url"))
+    found = settings.value("hf-repo") is not None and extra.get("mmproj-auto") is not False
+    on_host = extra.get("mmproj-offload") is False or bool(extra.get("no-mmproj-offload"))
+    return (named or found) and not on_host
 
 
 def _draft(settings: Settings, extra: dict[str, Any]) -> Draft | None:
