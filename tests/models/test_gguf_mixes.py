@@ -11,6 +11,9 @@ from trilemma.models.quantized.schemes import requantize
 from trilemma.models.resolve import load_model
 from trilemma.quantities import GIB
 
+#: Half-widths by the names of the engines' coefficients.
+SPREAD = {"exact_weights_relative": 0.01, "quantized_weights_relative": 0.03, "assumed_4_bit_relative": 0.1}
+
 
 def _mixed(name: str, mix: str) -> list:
     return [t for t in requantize(load_model(name), mix).tensors if t.part not in ("vision", "mtp")]
@@ -71,7 +74,56 @@ def test_wider_mixes_are_larger(name: str) -> None:
 
 def test_a_recipe_that_nobody_published_is_taken_like_the_nearest_and_less_sure() -> None:
     own, like = (requantize(load_model("qwen3-32b"), name) for name in ("UD-Q4_K_XL", "Q4_K_M"))
-    assert [t.format for t in own.tensors] == [t.format for t in like.tensors]
-    spread = {"exact_weights_relative": 0.01, "quantized_weights_relative": 0.03, "assumed_4_bit_relative": 0.1}
-    assert weights_relative(own, spread) == 0.1
-    assert weights_relative(like, spread) == 0.03
+    assert [t.format for t in own.of_part("layers")] == [t.format for t in like.of_part("layers")]
+    assert weights_relative(own, SPREAD) == 0.1
+    assert weights_relative(like, SPREAD) == 0.03
+
+
+@pytest.mark.parametrize(
+    ("name", "gib"),
+    [
+        # Files of unsloth/Qwen3.8-27B-GGUF without the tower, in GiB.
+        ("Q4_K_M", 15.93), ("UD-Q4_K_XL", 16.69), ("Q5_K_M", 18.47), ("UD-Q5_K_XL", 18.83), ("Q6_K", 21.31),
+        ("UD-Q6_K_XL", 24.14), ("Q8_0", 27.05), ("UD-Q8_K_XL", 29.30),
+    ],
+)  # fmt: skip
+def test_files_of_one_model_are_as_large_as_published(name: str, gib: float) -> None:
+    model = requantize(load_model("qwen3.8-27b"), name)
+    size = sum(tensor.bytes for tensor in model.tensors if tensor.part != "vision")
+    assert size / 2**30 == pytest.approx(gib, rel=0.045)
+
+
+@pytest.mark.parametrize("name", ["UD-IQ1_S", "UD-IQ1_M", "UD-IQ2_XXS", "UD-IQ2_M", "UD-Q2_K_XL", "UD-IQ3_XXS", "UD-IQ3_S",
+                                  "UD-Q3_K_M", "UD-Q3_K_XL", "UD-IQ4_NL", "UD-Q4_K_XL", "UD-Q6_K", "UD-TQ1_0"])  # fmt: skip
+def test_every_dynamic_name_states_its_bits_and_is_less_sure(name: str) -> None:
+    """Each is stored in about the bits of its name (more for what a mix keeps), and 10 % of the bytes stay open."""
+    model = load_model(f"unsloth/Qwen3-32B-GGUF:{name}")
+    bits = sum(t.bytes for t in model.tensors) * 8 / sum(t.elements for t in model.tensors)
+    stated = int(next(char for char in name.removeprefix("UD-") if char.isdigit()))
+    assert stated <= bits <= stated + 1.7
+    assert model.quantization is not None
+    assert model.quantization.method == "gguf"
+    assert any("nearest mix" in note for note in model.assumptions)
+    assert weights_relative(model, SPREAD) == SPREAD["assumed_4_bit_relative"]
+
+
+def test_the_ladder_of_dynamic_names_never_falls() -> None:
+    names = ["UD-IQ1_S", "UD-IQ1_M", "UD-IQ2_XXS", "UD-IQ2_M", "UD-Q2_K_XL", "UD-Q3_K_XL", "UD-Q4_K_XL", "UD-Q5_K_XL",
+             "UD-Q6_K_XL", "UD-Q8_K_XL"]  # fmt: skip
+    sizes = [sum(t.bytes for t in requantize(load_model("llama-3.1-8b"), name).tensors) for name in names]
+    assert sizes == sorted(sizes)
+
+
+@pytest.mark.parametrize(("name", "low", "high"), [("IQ5_KS", 5, 6.2), ("IQ4_KT", 4, 5.2), ("IQ2_KL", 2, 3.4)])
+def test_types_that_are_not_known_are_read_by_their_bits(name: str, low: float, high: float) -> None:
+    model = load_model(f"someone/Qwen3-32B-GGUF:{name}")
+    bits = sum(t.bytes for t in model.tensors) * 8 / sum(t.elements for t in model.tensors)
+    assert low <= bits <= high
+    assert weights_relative(model, SPREAD) > SPREAD["quantized_weights_relative"]
+
+
+@pytest.mark.parametrize("name", ["BF16", "F16"])
+def test_files_of_16_bits_are_not_a_riddle(name: str) -> None:
+    model = load_model(f"unsloth/Qwen3-32B-GGUF:{name}")
+    assert model.quantization is None
+    assert not model.unknown_fields

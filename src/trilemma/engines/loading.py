@@ -82,9 +82,9 @@ def absorbed_copies(model: Model) -> list[Tensor]:
 def weights_relative(model: Model, spread: Mapping[str, float]) -> float:
     """How well the bytes of a checkpoint are known: 16 bits, as its own configuration says, or as such ones usually are.
 
-    GGUF mixes are rules and as good as a configuration. Publishers' other 4-bit checkpoints differ most: in group size, and
-    in what they leave in 16 bits. Where nobody states how many bits a weight has, sizes are those of 16. ``spread`` holds the
-    half-widths by those names.
+    GGUF mixes are rules and as good as a configuration, unpublished recipes taken like the nearest mix are not. Publishers'
+    other 4-bit checkpoints differ most: in group size, and in what they leave in 16 bits. Where nobody states how many bits a
+    weight has, sizes are those of 16. ``spread`` holds the half-widths by those names.
     """
     if model.quantization is None:
         return spread["exact_weights_relative"]
@@ -94,4 +94,6 @@ def weights_relative(model: Model, spread: Mapping[str, float]) -> float:
     if not assumed or all("tensor by tensor" in note for note in assumed):
         return spread["quantized_weights_relative"]
     stored = model.quantization.weight_format
+    if any("nearest mix" in note for note in assumed):
+        return spread["assumed_4_bit_relative"]
     return spread["assumed_8_bit_relative" if stored is not None and stored.bits >= 8 else "assumed_4_bit_relative"]

@@ -75,12 +75,14 @@ def spell(name: str) -> Spelling:
     unstated: str | None = None
     bare: list[str] = []
     before: tuple[str, ...] = ()
+    plain = False
     position = 0
     while position < len(words):
         word = words[position]
         length, found = scheme_in(words, position) if position else (0, None)
         if found is not None:
             before = before or tuple(bare)
+            plain = plain or not found.quantises
             if found.quantises and (scheme is None or found.order < scheme.order):
                 scheme = found
             position += length
@@ -95,7 +97,7 @@ def spell(name: str) -> Spelling:
         words=words,
         bare=tuple(bare),
         scheme=scheme,
-        unstated=None if scheme else unstated,
+        unstated=None if scheme or plain else unstated,
         before=before or tuple(bare),
     )
 

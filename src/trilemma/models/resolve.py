@@ -16,7 +16,7 @@ from trilemma.models.architecture import Model, Quantization
 from trilemma.models.documents import overlaid
 from trilemma.models.files import model_from_path
 from trilemma.models.naming import MAX_NAME, Spelling, layers_left, spell, squeeze, without_dates, without_url
-from trilemma.models.quantized import read_quantization, requantize, restate
+from trilemma.models.quantized import gguf_mixes, read_quantization, requantize, restate
 from trilemma.models.quantized.schemes import Scheme
 from trilemma.models.read import model_from_config
 
@@ -189,6 +189,11 @@ def _under_scheme(model: Model, scheme: Scheme, name: str) -> Model:
 
 def _under_unstated(model: Model, method: str, name: str) -> Model:
     """``model`` marked as quantised by ``method`` in a way that the name does not tell: sizes stay unquantised, and say so."""
+    nearest = gguf_mixes.nearest(name) if method == "gguf" else None
+    if nearest is not None:
+        found = requantize(model, nearest)
+        note = f"{shorten(name)} names a type that is not known here: taken by the bits that it states"
+        return replace(found, assumptions=(*found.assumptions, note))
     note = f"{shorten(name)} is stored by {method}; how many bits a weight has is not stated"
     return replace(
         model,

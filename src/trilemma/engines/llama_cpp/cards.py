@@ -142,8 +142,8 @@ def draft_bytes(
     layers = (*(model.layers if every else ()), *model.mtp_layers)
     caches = layer_caches(layers, tp=1, kv_format=keys, value_format=values)
     kept = sum(float(one.full + one.window) * choices.cells + float(one.state) * choices.slots for one in caches)
-    kept_bytes = float(pieces.draft + kept)
-    return kept_bytes + choices.micro_batch * float(model.vocab) * facts.coefficients["logits"]["bytes"]
+    logits = choices.micro_batch * float(model.vocab) * facts.coefficients["logits"]["bytes"]
+    return float(pieces.draft + kept + logits)
 
 
 def compute_bytes(model: Model, choices: Choices, facts: LlamaCppFacts, cards: int, overridden: bool) -> float:

@@ -5,6 +5,7 @@ Source: ggml-org/llama.cpp src/llama-quant.cpp (llama_tensor_get_type_impl); the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +20,10 @@ _KINDS = {
     "attention.q": "query", "attention.k": "key", "attention.v": "value", "attention.o": "output", "mla.o": "output",
 }  # fmt: skip
 _EIGHTY, _EIGHT = 80, 8
+_MOST = 300
+_WORD = re.compile(r"[^a-z0-9]+")
+_BITS = re.compile(r"(?:iq|tq|bq|q)(\d)")
+_BY_BITS = {1: "iq1_m", 2: "q2_k", 3: "q3_k_m", 4: "q4_k_m", 5: "q5_k_m", 6: "q6_k", 8: "q8_0"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,8 +73,14 @@ class GgufMix:
 
 
 def mixes() -> tuple[GgufMix, ...]:
-    """Every mix, in the order of the data file."""
-    return tuple(_mix(name, row) for name, row in _document()["mixes"].items())
+    """Every mix, in the order of the data file; each is also the nearest of one publisher's dynamic recipe of that name."""
+    rows: Mapping[str, Mapping[str, Any]] = _document()["mixes"]
+    dynamic = {
+        f"ud-{name}": {"like": name, "names": [f"ud-{one}" for one in row.get("names", ())]}
+        for name, row in rows.items()
+        if not name.startswith("ud-") and f"ud-{name}" not in rows and "like" not in row
+    }
+    return tuple(_mix(name, row) for name, row in {**rows, **dynamic}.items())
 
 
 def _mix(name: str, row: Mapping[str, Any]) -> GgufMix:
@@ -78,12 +89,20 @@ def _mix(name: str, row: Mapping[str, Any]) -> GgufMix:
     return GgufMix(
         name=name,
         type=rules["type"],
-        head=rules["head"],
-        embedding=rules.get("embedding", rules["type"]),
+        head=row.get("head", rules["head"]),
+        embedding=row.get("embedding", rules.get("embedding", rules["type"])),
         names=tuple(row.get("names", ())),
         rules=tuple(rules.get("rules", ())),
         like=like,
     )
+
+
+def nearest(name: str) -> str | None:
+    """The recipe that stands for a type which ``name`` states in no known spelling (``IQ5_KS``, ``Q4_0_R8``): that of as many
+    bits. None where no word states bits."""
+    words = [found for word in _WORD.split(name[:_MOST].lower()) if (found := _BITS.fullmatch(word))]
+    mix = _BY_BITS.get(int(words[-1].group(1))) if words else None
+    return None if mix is None else f"ud-{mix}"
 
 
 def source() -> str:
@@ -175,6 +194,8 @@ def fallbacks() -> Mapping[str, str]:
 def _fitting(name: str, row: int) -> Format:
     """``name``, or what llama.cpp falls back to where rows of ``row`` are no whole blocks of it."""
     wanted = catalogue.get(name)
+    if not wanted.group:
+        return wanted
     if row % wanted.group and name in fallbacks():
         wanted = catalogue.get(fallbacks()[name])
     return catalogue.get("fp16") if row % wanted.group else wanted

@@ -18,7 +18,7 @@ from trilemma.models.quantized import gguf_mixes
 from trilemma.models.quantized.coverage import format_of, is_kept
 
 _WORDS = re.compile(r"[^a-z0-9._]+")
-_LONGEST = 4
+_LONGEST = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
