@@ -16,6 +16,8 @@ class Serving:
     ``isl`` and ``osl`` are the mean input and output lengths; ``concurrency`` requests run at once, or ``rate`` arrive a
     second (at most one of the two). ``context`` is the longest request that must be admitted (default: the model's own
     maximum). ``prefix_hit`` is the share of prompt tokens found in the prefix cache. ``ttft_ms`` and ``tpot_ms`` are targets.
+    ``shapes_plan``: a plan that states no context admits the longest request; False where the plan stands as it is, the command
+    of an engine.
     """
 
     isl: int | None = None
@@ -26,6 +28,7 @@ class Serving:
     prefix_hit: float = 0.0
     ttft_ms: float | None = None
     tpot_ms: float | None = None
+    shapes_plan: bool = True
 
     def __post_init__(self) -> None:
         for name in ("isl", "osl", "concurrency", "context"):

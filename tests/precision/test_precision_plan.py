@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from trilemma.cli.main import main
 from trilemma.errors import InputError
-from trilemma.hardware.catalogue import parse_gpu_argument
+from trilemma.hardware.gpu_argument import parse_gpu_argument
 from trilemma.hardware.number_formats import runs
 from trilemma.models.architecture import Model
 from trilemma.models.resolve import load_model

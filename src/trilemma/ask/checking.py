@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trilemma import engines
 from trilemma.ask.answers import Answer
+from trilemma.ask.command_load import load_of, with_acceptance
 from trilemma.ask.exported import expected_load, exported_weights, prediction_beside
 from trilemma.ask.nouns import counts, surrounded
 from trilemma.errors import Caution, InputError, UnknownName, shorten
@@ -58,10 +59,11 @@ def checked(words: Sequence[str], gpu: Any, options: SimpleNamespace) -> Answer:
     command = engines.get(engine).read(own_words)
     beside = prediction_beside(words)
     model, elsewhere = exported_weights(beside, command, options.models) or model_of_command(command, options.models)
-    command = on_cards(gpu, command)
+    command = with_acceptance(options.draft, on_cards(gpu, command))
     cluster, named, cautions = cluster_of_command(gpu, command)
     cluster = surrounded(cluster, options)
     workload, expected = expected_load(beside, command.plan)
+    workload = load_of(options, workload, command)
     question = Question(
         model=while_loading(model, command.plan.pool.options),
         cluster=cluster,

@@ -187,7 +187,7 @@ def pool_of(given: Any, name: str, like: Pool) -> Pool:
 
 def counts(gpu: Any) -> bool:
     """Whether ``gpu`` says how many GPUs there are."""
-    from trilemma.hardware.catalogue import states_count
+    from trilemma.hardware.gpu_argument import states_count
 
     return isinstance(gpu, Cluster) or (isinstance(gpu, str) and states_count(gpu))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from trilemma.ask.reading import as_given, free_gib, names, number, text, truth, whole_number, word
+from trilemma.ask.reading import as_given, free_gib, milliseconds, names, number, text, truth, whole_number, word
 from trilemma.errors import InputError, UnknownName
 from trilemma.versions import DEFAULT_ENGINE
 
@@ -74,6 +74,8 @@ class Option:
 
 _SERVING = (FIT, PLAN, COMPARE)
 _ONE = (FIT, PLAN)
+#: Questions that can be told the load.
+_LOADED = (*_SERVING, CHECK)
 #: The shape of the cluster, the same for every question.
 GPUS: tuple[Option, ...] = (
     Option(name="nodes", of=_SERVING, read=whole_number, metavar="N", group="GPUs",
@@ -116,23 +118,23 @@ OPTIONS: tuple[Option, ...] = (
     Option(name="serve", of=SEARCHES, read=text, metavar="ISL/OSL", group="workload",
            required_of=(PLAN,),
            help="prompt and output tokens, such as 4096/1024"),
-    Option(name="isl", of=_SERVING, read=whole_number, metavar="TOKENS", group="workload", noun="load",
+    Option(name="isl", of=_LOADED, read=whole_number, metavar="TOKENS", group="workload", noun="load",
            help="mean prompt length", python_only=SEARCHES),
-    Option(name="osl", of=_SERVING, read=whole_number, metavar="TOKENS", group="workload", noun="load",
+    Option(name="osl", of=_LOADED, read=whole_number, metavar="TOKENS", group="workload", noun="load",
            help="mean output length", python_only=SEARCHES),
-    Option(name="concurrency", of=_SERVING, read=whole_number, metavar="N", group="workload", noun="load",
+    Option(name="concurrency", of=_LOADED, read=whole_number, metavar="N", group="workload", noun="load",
            help="requests running at once, over all GPUs"),
-    Option(name="rate", of=_SERVING, read=number, metavar="PER_S", group="workload", noun="load",
+    Option(name="rate", of=_LOADED, read=number, metavar="PER_S", group="workload", noun="load",
            help="requests arriving per second"),
     Option(name="context", of=_SERVING, read=whole_number, metavar="TOKENS", group="workload", noun="load",
            help="longest request to admit (prompt + output)",
            searched=Variant(help="longest request to admit (default ISL + OSL)")),
-    Option(name="prefix_hit", of=_SERVING, read=number, metavar="SHARE", group="workload", noun="load", default=0.0,
+    Option(name="prefix_hit", of=_LOADED, read=number, metavar="SHARE", group="workload", noun="load", default=0.0,
            help="share of prompt tokens found in cache"),
-    Option(name="ttft", of=_SERVING, read=number, metavar="MS", group="workload", noun="load", field="ttft_ms",
-           help="target: time to first token"),
-    Option(name="tpot", of=_SERVING, read=number, metavar="MS", group="workload", noun="load", field="tpot_ms",
-           help="target: time per output token"),
+    Option(name="ttft", of=_LOADED, read=milliseconds, metavar="MS", group="workload", noun="load", field="ttft_ms",
+           help="target: time to first token, in milliseconds or as 2s"),
+    Option(name="tpot", of=_LOADED, read=milliseconds, metavar="MS", group="workload", noun="load", field="tpot_ms",
+           help="target: time per output token, in milliseconds or as 40ms"),
     Option(name="confidence", of=(PLAN,), read=number, metavar="P", group="workload",
            help="chance with which each target has to hold, such as 0.8 (default: the central value holds it)"),
     Option(name="engine", of=_SERVING, metavar="NAME[@VERSION]", group="engine", default=DEFAULT_ENGINE,
@@ -151,7 +153,7 @@ OPTIONS: tuple[Option, ...] = (
            help="quantise the weights: bf16, fp8, w8a8, awq, nvfp4, … (default: as is)",
            searched=Variant(help="as-is, bf16, fp8, w8a8, awq, nvfp4, … (default: all that fit the card)",
                             read=names, metavar="SCHEME[,…]")),
-    Option(name="draft", of=(FIT,), metavar="METHOD[:TOKENS[:SHARE]]", group="engine",
+    Option(name="draft", of=(FIT, CHECK), metavar="METHOD[:TOKENS[:SHARE]]", group="engine",
            help="speculative decoding, such as mtp:3, or mtp:3:0.8 where engines print 0.8 of the drafted tokens as accepted"),
     Option(name="eager", of=_ONE, read=truth, group="engine", noun="engine", default=False, help="no CUDA graphs"),
     Option(name="top", of=(PLAN,), read=whole_number, metavar="N", default=5, help="plans to show (default 5)"),

@@ -10,6 +10,8 @@ from trilemma.quantities import parse_count
 
 #: No quantity that is asked for is larger.
 _LARGEST = 1e18
+#: Units of a time, the longer ones first.
+_MILLISECONDS = {"ms": 1.0, "s": 1000.0}
 #: Names in a list of formats.
 _MOST_NAMES = 16
 
@@ -38,6 +40,13 @@ def number(given: Any) -> float:
     if abs(value) >= _LARGEST:
         raise InputError(f"{shorten(str(given))} is out of range; give a number below {_LARGEST:g}")
     return value
+
+
+def milliseconds(given: Any) -> float:
+    """A time in milliseconds: a number, or one with its unit, ``40ms`` and ``2s``."""
+    text = given.strip().lower() if isinstance(given, str) else ""
+    unit = next((unit for unit in _MILLISECONDS if text.endswith(unit) and text[: -len(unit)].strip()), None)
+    return number(given) if unit is None else number(text[: -len(unit)]) * _MILLISECONDS[unit]
 
 
 def free_gib(given: Any) -> float:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 
 from trilemma.ask.options import CHECK
-from trilemma.cli.arguments import add_command_arguments, add_named, add_output_arguments, command_words, given
+from trilemma.cli.arguments import (
+    add_command_arguments,
+    add_named,
+    add_options,
+    add_output_arguments,
+    command_words,
+    given,
+)
 from trilemma.cli.output import tell
 
 
@@ -29,6 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "models",
         "profile",
     )
+    add_options(parser, CHECK, "workload", title="load (default: one that the command is judged under alone)")
+    add_named(parser, CHECK, "draft")
     add_output_arguments(parser)
     add_command_arguments(parser)
 
@@ -36,5 +45,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from trilemma.ask.questions import check
 
-    words = command_words(arguments, "trilemma check --gpu h100:8 -- vllm serve MODEL")
+    words = command_words(arguments, "trilemma check --gpu h100-sxm:8 -- vllm serve MODEL")
     return tell(check(words, arguments.gpu, **given(arguments, CHECK)), arguments)

@@ -6,7 +6,8 @@ import argparse
 import importlib
 import os
 import sys
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from trilemma.cli.output import BAD_INPUT, OUR_BUG, YES
 from trilemma.cli.terminal import readable_output
@@ -36,7 +37,30 @@ TRAINING = ("fit", "plan")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line on stderr and exit code 2."""
+    """A parser whose errors are one line on stderr and exit code 2, and that takes options as they are spelt alone."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's, but words that this parser does not know are refused here, by the parser whose options are near."""
+        words = sys.argv[1:] if args is None else list(args)
+        unknown = self._unknown_among(words)
+        found, rest = (namespace, []) if unknown else super().parse_known_args(words, namespace)
+        if unknown or rest:
+            from trilemma.cli.unknown_options import refusal
+
+            raise refusal(self, unknown or rest, words)
+        return found, rest
+
+    def _unknown_among(self, words: Sequence[str]) -> list[str]:
+        """``words`` from the first long option on that is not known; none where words are handed on to others."""
+        if any(action.nargs in (argparse.REMAINDER, argparse.PARSER) for action in self._actions):
+            return []
+        own = list(words[: words.index("--")] if "--" in words else words)
+        unknown = (word.startswith("--") and word.partition("=")[0] not in self._option_string_actions for word in own)
+        at = next((at for at, is_unknown in enumerate(unknown) if is_unknown), None)
+        return [] if at is None else own[at:]
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; see {self.prog} --help")

@@ -18,7 +18,7 @@ from trilemma.workloads import Serving
 
 def with_context(pool: Pool, workload: Serving) -> Pool:
     """``pool`` that admits the longest request of ``workload``, where neither its options nor the workload say otherwise."""
-    if pool.options.context is not None or workload.longest_request is None:
+    if pool.options.context is not None or workload.longest_request is None or not workload.shapes_plan:
         return pool
     return replace(pool, options=replace(pool.options, context=workload.longest_request))
 

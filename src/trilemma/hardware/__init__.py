@@ -1,8 +1,9 @@
 """Where it runs: accelerators, their catalogue, and how they are wired."""
 
 from trilemma.hardware.accelerator import Accelerator, Figure, Link
-from trilemma.hardware.catalogue import all_accelerators, find, find_measured, parse_gpu_argument
+from trilemma.hardware.catalogue import all_accelerators, find, find_measured
 from trilemma.hardware.cluster import Cluster
+from trilemma.hardware.gpu_argument import parse_gpu_argument
 from trilemma.hardware.memory import memory_cautions, runtime_total
 
 __all__ = [

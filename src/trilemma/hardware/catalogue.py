@@ -19,7 +19,6 @@ from trilemma.hardware.reader import read_accelerator, read_text
 from trilemma.quantities import GIB
 
 _FOLDER = Path(__file__).parent.parent / "data" / "accelerators"
-_MOST_GPUS = 2**20
 #: The keys of an accelerator file that tell by which names it is found.
 _NAMING = ("name", "vendor", "label_gb", "label_options_gb", "aliases", "device_names")
 #: A label and the size in a spelling agree within this share: 180 and 192 GB are one B200, 80 and 94 GB two H100s.
@@ -105,26 +104,6 @@ def find_measured(name: str, total_gib: float | None = None) -> tuple[Accelerato
         text = f"a memory total of {total_gib:g} GiB is not what {accelerator.id} has; the row's own total counts"
         cautions.append(Caution(code="gpu-total-differs", message=text))
     return accelerator, tuple(cautions)
-
-
-def parse_gpu_argument(text: str) -> tuple[Accelerator, int]:
-    """``h200-sxm:8`` → (accelerator, 8); without a count, 1. Raises `InputError`."""
-    if not text.isascii():
-        raise InputError(f"`gpu` {shorten(text)!r} holds characters that no name has; give a name such as h200-sxm:8")
-    name, _, count = text.rpartition(":")
-    if not states_count(text):
-        name, count = text, "1"
-    if not name.strip():
-        raise InputError(f"`gpu` {shorten(text)!r} names no GPU; give a name such as h200-sxm or h200-sxm:8")
-    if not re.fullmatch(r"[0-9]{1,9}", count) or not 1 <= int(count) <= _MOST_GPUS:
-        raise InputError(f"`gpu` {shorten(text)!r}: {shorten(count)!r} GPUs is out of range; give 1 to {_MOST_GPUS}")
-    return find(name), int(count)
-
-
-def states_count(text: str) -> bool:
-    """Whether ``text`` says how many GPUs: ``h200-sxm:8`` does, ``h200-sxm`` does not."""
-    name, colon, count = text.rpartition(":")
-    return bool(colon and name and re.fullmatch(r"[+-]?[0-9_.,eE]*", count))
 
 
 @cache
@@ -283,4 +262,5 @@ def _sized(entry: _Entry, wanted: Spelling, total_gib: float | None) -> Accelera
 def _known_names() -> list[str]:
     """Ids and their shorter forms, so that a slip in a short name finds its neighbours."""
     short = [entry.id.partition("-")[2] for entry in _entries()]
-    return [*short, *(name for name in ids())]
+    families = {re.sub(r"(-sxm)\d?-.*", r"\1", name) for name in short} - set(short)
+    return [*short, *(name for name in sorted(families) if len(_matches(name)) == 1), *(name for name in ids())]

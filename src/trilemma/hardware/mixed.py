@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trilemma.errors import InputError, shorten
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.hardware.catalogue import parse_gpu_argument
+from trilemma.hardware.gpu_argument import parse_gpu_argument
 
 #: More cards of several kinds than this are no machine.
 _MOST = 64
