@@ -111,7 +111,7 @@ def test_check_is_told_the_load(capsys: pytest.CaptureFixture[str]) -> None:
     checked = _asked(capsys, f"check --gpu h100-sxm {load} --json -- {command}")
     fitted = _asked(capsys, f"fit qwen3-8b --gpu h100-sxm {load} --context 16384 --json")
     assert checked["speed"]["tpot_ms"] == fitted["speed"]["tpot_ms"]  # type: ignore[index]
-    assert checked["speed"]["concurrency"] == fitted["speed"]["concurrency"]  # type: ignore[index]
+    assert checked["speed"]["batch"] == fitted["speed"]["batch"]  # type: ignore[index]
 
 
 def test_the_load_leaves_the_memory_of_a_command_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,13 +120,15 @@ def test_the_load_leaves_the_memory_of_a_command_as_it_is(capsys: pytest.Capture
     alone = _asked(capsys, f"check --gpu h100-sxm --json -- {command}")
     loaded = _asked(capsys, f"check --gpu h100-sxm --isl 1024 --osl 64 --rate 2 --json -- {command}")
     assert alone["memory"] == loaded["memory"]
-    assert alone["kv"] == loaded["kv"]
+    assert alone["kv_cache"] == loaded["kv_cache"]
     assert alone["speed"] != loaded["speed"]
 
 
 def test_check_of_a_mixture_on_the_host_at_a_long_prompt(capsys: pytest.CaptureFixture[str]) -> None:
     """ggml-org/llama.cpp issue 25859: 30.6 tokens a second at 48.5k of context, which 1,024 tokens do not tell."""
-    command = "llama-server -m Qwen3.6-35B-A3B-UD-Q4_K_M.gguf -ngl all -ncmoe 22 --fit off -c 131072 -ctk q8_0 -ctv q8_0"
+    command = (
+        "llama-server -m Qwen3.6-35B-A3B-UD-Q4_K_M.gguf -ngl all -ncmoe 22 --fit off -c 131072 -ctk q8_0 -ctv q8_0"
+    )
     head = "check --gpu rx-9070-xt --host DDR5-5600x2"
     short = _asked(capsys, f"{head} --json -- {command}")
     long = _asked(capsys, f"{head} --isl 48500 --osl 512 --json -- {command}")

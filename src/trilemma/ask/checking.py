@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,7 @@ from trilemma.ask.answers import Answer
 from trilemma.ask.command_load import load_of, with_acceptance
 from trilemma.ask.exported import expected_load, exported_weights, prediction_beside
 from trilemma.ask.nouns import counts, surrounded
-from trilemma.errors import Caution, InputError, UnknownName, shorten
+from trilemma.errors import Caution, InputError, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
 from trilemma.hardware.mixed import parse_gpus
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
     from trilemma.engines.base import EngineCommand
     from trilemma.models.architecture import Model
 
-#: The ending of a GGUF file, and the number of a part of one.
-_GGUF = re.compile(r"(-\d{5}-of-\d{5})?\.gguf$")
 NO_CARDS = "the command does not say which cards it runs on; name them, such as `gpu` h100-sxm:8"
 
 
@@ -115,19 +111,13 @@ def model_of_command(command: EngineCommand, models: str | None) -> tuple[Model,
     A folder of the machine where it will run is known here by its name alone.
     """
     from trilemma.engines.launch import config_overrides
-    from trilemma.models.resolve import load_model
+    from trilemma.models.elsewhere import load_from_anywhere
 
-    name, overrides = command.model, config_overrides(command.plan.pool.options.extra)
-    known = _GGUF.sub("", PurePosixPath(name).name)
-    if not name.startswith(("/", "./", "../", "~")) or Path(name).expanduser().exists():
-        return load_model(name, models_dir=models, overrides=overrides), ()
-    try:
-        model = load_model(known, models_dir=models, overrides=overrides)
-    except UnknownName:
-        raise InputError(
-            f"{name} is not here, and {known!r} is no known model; give a path that exists or a hub id"
-        ) from None
-    message = f"{name} is not on this machine; taken by its name as {model.name}"
+    overrides = config_overrides(command.plan.pool.options.extra)
+    model, by_name = load_from_anywhere(command.model, models_dir=models, overrides=overrides)
+    if not by_name:
+        return model, ()
+    message = f"{shorten(command.model)} is not on this machine; taken by its name as {model.name}"
     return model, (Caution(code="model-elsewhere", message=message),)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from trilemma.errors import Caution, InputError
 from trilemma.models.architecture import Model
-from trilemma.models.resolve import load_model
+from trilemma.models.elsewhere import load_from_anywhere
 from trilemma.plans import Draft
 
 #: Methods that propose without layers of their own.
@@ -46,7 +46,7 @@ def with_draft(model: Model, draft: Draft | None) -> Drafting:
         )
         return _not_counted(model, draft, f"{model.name} {what}")
     try:
-        other = load_model(draft.model)
+        other, _ = load_from_anywhere(draft.model)
     except InputError as error:
         return _not_counted(model, draft, error.flags)
     return Drafting(model=_joined(model, other, draft), tokens=draft.tokens, has_layers=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from trilemma.models.quantized.schemes import Scheme, scheme_in, unstated_methods
 
@@ -21,7 +22,7 @@ _NOISE = frozenset(
     """.split()  # noqa: SIM905 - a list of words reads better as text
 )
 _URL = re.compile(
-    r"https?://(?:www\.)?(?:huggingface\.co|hf\.co|modelscope\.cn/models|www\.modelscope\.cn/models)/([\w.-]{1,96}/[\w.-]{1,96})"
+    r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co|(?:www\.)?modelscope\.cn/models)/([\w.-]{1,96}/[\w.-]{1,96})(:[\w.-]{1,64})?"
     r"(?:/(?:tree|blob|resolve|files|summary)(?:/.{0,300})?)?/?(?:\?.{0,200})?",
     re.ASCII | re.IGNORECASE,
 )
@@ -49,9 +50,12 @@ class Spelling:
 
 
 def without_url(name: str) -> str:
-    """The id that the address of a model's page on a hub means; any other name as it is."""
+    """The id that the address of a model's page on a hub means, or the file that it is of; any other name as it is."""
     match = _URL.fullmatch(name.strip()) if len(name) < 1000 else None
-    return match.group(1) if match else name
+    if match is None:
+        return name
+    file = PurePosixPath(name.strip().partition("?")[0]).name
+    return file if file.lower().endswith(".gguf") else match[1] + (match[2] or "")
 
 
 def squeeze(words: Sequence[str]) -> str:

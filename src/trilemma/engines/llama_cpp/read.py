@@ -27,8 +27,11 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     version = version or _version_of(launch.image)
     settings = read_settings([*_from_variables(launch.environment), *launch.words], table(), config_flag=False)
     cautions = put_in_force(settings, table(), version)
-    model = settings.value("hf-repo") or named_model(
-        settings, cautions, engine="llama-server", remedy="give -m FILE.gguf or -hf ORG/NAME-GGUF:QUANT"
+    model = (
+        settings.value("hf-file")
+        or settings.value("hf-repo")
+        or settings.value("model-url")
+        or named_model(settings, cautions, engine="llama-server", remedy="give -m FILE.gguf or -hf ORG/NAME-GGUF:QUANT")
     )
     extra = _extra(settings, version)
     facts = launch.facts(settings)
@@ -51,6 +54,15 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
         cautions=tuple(cautions),
         facts=facts,
     )
+
+
+def _downloaded(settings: Settings) -> str | None:
+    """The repository, the file of it or the address that the server fetches the model from; None where it has the file."""
+    repository, file = settings.value("hf-repo"), settings.value("hf-file")
+    if repository and file:
+        return f"{repository}/{file}"
+    found = repository or settings.value("model-url")
+    return None if found is None else str(found)
 
 
 def _version_of(image: str | None) -> str | None:
