@@ -32,7 +32,7 @@ from trilemma.hardware.catalogue import find  # noqa: E402
 from trilemma.hardware.cluster import Cluster  # noqa: E402
 from trilemma.models.resolve import load_model  # noqa: E402
 from trilemma.plans import EngineRef  # noqa: E402
-from trilemma.search.question import Choice, PoolsAsked, Question  # noqa: E402
+from trilemma.search.question import Choice, PoolsAsked, SearchQuestion  # noqa: E402
 from trilemma.search.search import search_serving, table_of  # noqa: E402
 from trilemma.search.space import BATCHES, Fixed, kv_dtypes, precisions  # noqa: E402
 from trilemma.workloads import Serving  # noqa: E402
@@ -74,7 +74,7 @@ def ours(
     """CPU seconds of the table behind ``trilemma plan`` for the question above."""
     model, cluster = load_model(MODEL), Cluster.of(find("h200-sxm"), gpus)
     workload = Serving(isl=ISL, osl=OSL, ttft_ms=TTFT_MS, tpot_ms=TPOT_MS)
-    question = Question(
+    question = SearchQuestion(
         cluster=cluster, workload=workload, fixed=Fixed(), engine=EngineRef(), batches=batches, pools=pools
     )  # fmt: skip
     chosen = precisions(model, cluster.accelerator, None if all_precisions else ["as-is"])

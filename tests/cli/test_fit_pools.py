@@ -35,6 +35,7 @@ def test_a_plan_of_a_search_has_the_same_figures_by_itself(capsys):
         if plan["inputs"]["model"]["quantization"] == "awq":
             continue  # another checkpoint
         load = ["--concurrency", str(plan["inputs"]["workload"]["concurrency"])]
+        load += ["--max-seqs", str(plan["inputs"]["plan"]["pools"][1]["options"]["max_seqs"])]
         code, alone = told(capsys, "--gpu", "h100-sxm:8", "--prefill", prefill, "--decode", decode, *load)
         assert code == 0
         assert alone["speed"] == plan["speed"]

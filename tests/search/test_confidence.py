@@ -10,7 +10,7 @@ from trilemma.hardware.catalogue import find
 from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import Interval
 from trilemma.models.resolve import load_model
-from trilemma.report.plans import joint_chance
+from trilemma.report.chances import joint_chance
 from trilemma.search import search_serving
 from trilemma.workloads import Serving
 

@@ -89,8 +89,8 @@ def test_pools_apart_are_readable_and_counted(capsys):
     assert main([*FP8, "--gpu", "h100-sxm:8", "--pools", "disaggregated"]) == 0
     out = capsys.readouterr().out
     for words in (
-        "2 × TP2 prefill + 1 × TP4 decode",
-        "prefill, 2 of them: vllm serve",
+        "1 × TP4 prefill + 1 × TP4 decode",
+        "prefill, 1 of them: vllm serve",
         "decode, 1 of them: vllm serve",
         "TTFT, holds",
         "prefill cannot keep up with decode",

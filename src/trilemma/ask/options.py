@@ -136,7 +136,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(name="tpot", of=_LOADED, read=milliseconds, metavar="MS", group="workload", noun="load", field="tpot_ms",
            help="target: time per output token, in milliseconds or as 40ms"),
     Option(name="confidence", of=(PLAN,), read=number, metavar="P", group="workload",
-           help="chance with which each target has to hold, such as 0.8 (default: the central value holds it)"),
+           help="chance with which each target has to hold, such as 0.8 (default 0.5: as likely as not)"),
     Option(name="engine", of=_SERVING, metavar="NAME[@VERSION]", group="engine", default=DEFAULT_ENGINE,
            help="engine and version (default: newest vLLM known)"),
     Option(name="memory_fraction", of=_ONE, read=number, metavar="F", group="engine", noun="engine",

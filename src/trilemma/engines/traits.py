@@ -69,6 +69,8 @@ class Traits:
     cache_words: Mapping[str, str] = field(default_factory=dict)
     narrow_cache: str = "fp8"
     attends_alone_by: str | None = None
+    #: Its limit of sequences counts those of all replicas that attend alone.
+    limit_of_all_replicas: bool = False
     vendors: tuple[str, ...] | None = None
     vendors_source: str = ""
     benchmark: Benchmark | None = None

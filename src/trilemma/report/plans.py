@@ -10,6 +10,7 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.hardware.price import price_words
 from trilemma.intervals import Interval
 from trilemma.quantities import arrivals, counted, show_count
+from trilemma.report.chances import chance_words, joint_chance, joint_words, percent
 from trilemma.report.tables import render_table
 from trilemma.search.found import Found
 from trilemma.search.quality import cache_quality
@@ -37,7 +38,15 @@ def render_plans(
         return "\n".join([*parts, "", nothing_found(result), *_losers(result)])
     if not result.meets_targets:
         parts.append("NO PLAN MEETS THE TARGETS; these come nearest")
-    parts += ["", *_table(result), *_range(best[0]), *_joint(result), *_counted(result), "", *_commands(best, width)]
+    parts += [
+        "",
+        *_table(result),
+        *_range(best[0]),
+        *joint_words(result),
+        *_counted(result),
+        "",
+        *_commands(best, width),
+    ]
     parts += _quality(best, width)
     parts += [
         "",
@@ -128,10 +137,11 @@ def _table(result: SearchResult) -> list[str]:
         if getattr(result.workload, f"{name}_ms") is not None:
             headers[at] = f"{name.upper()}, holds"
             for row, found in zip(rows, best, strict=True):
-                row[at] += f" {_chance(found.estimate, name)}"
+                row[at] += f" {chance_words(found.estimate, name)}"
     return render_table(headers, rows, align="".join(sides)).splitlines()
 
 
+<<<<<<< HEAD
 def _chance(estimate: Estimate, name: str) -> str:
     """The probability that a target holds."""
     told = (one.probability for one in estimate.targets if one.name == name)
@@ -162,6 +172,8 @@ def _joint(result: SearchResult) -> Iterator[str]:
     yield f"#1 holds {'both targets' if both else 'the target'} with a chance of {percent(chance)}{why}{ask}"
 
 
+=======
+>>>>>>> 706f616 (Plans hold their targets with at least even odds, and their commands carry the load that they were judged for)
 def _counted(result: SearchResult) -> Iterator[str]:
     """What a search over the number of GPUs found."""
     if not result.free or not result.meets_targets:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from trilemma.search.question import (
     Start,
     Started,
     Tally,
+    limited,
+    sequence_limit,
     started,
 )
 from trilemma.search.space import Layouts
@@ -40,8 +43,8 @@ def aggregated_rows(choice: Choice, start: Start, layouts: Layouts, question: Se
     if not question.stated:
         return _loads_tried(running, question, tally)
     if question.free:
-        return _load_carried(running, _enough(running, question), question, tally)
-    return _load_carried(running, running.replicas, question, tally)
+        return _load_carried(choice, running, _enough(running, question), question, tally)
+    return _load_carried(choice, running, running.replicas, question, tally)
 
 
 def _loads_tried(running: Started, question: SearchQuestion, tally: Tally) -> Columns:
@@ -53,7 +56,8 @@ def _loads_tried(running: Started, question: SearchQuestion, tally: Tally) -> Co
     tally.lawful(len(rows))
     tally.fitting += len(rows)
     tally.lost(QUEUED, int(queued.sum()))
-    columns = _columns(speed, layout, replicas, batch * layout.dp * replicas, used, question)
+    limit = sequence_limit(batch, admission.most, question)
+    columns = _columns(speed, layout, replicas, batch * layout.dp * replicas, used, question, limit=limit)
     kept = {name: column[~queued] for name, column in columns.items()}
     finer = _between(running, rows[~queued], batch[~queued], kept, question, tally)
     return {name: np.concatenate([kept[name], finer[name]]) for name in kept}
@@ -69,7 +73,7 @@ def _between(
 ) -> Columns:
     """Loads between the largest of each layout that keeps to the targets and the next that was tried."""
     good = np.ones(len(rows), dtype=bool)
-    for _, missed in misses(grid["tpot_s"], grid["ttft_s"], question.workload, question.margin):
+    for _, missed in misses(grid["tpot_s"], grid["held_ttft_s"], question.workload, question.margin):
         good &= ~missed
     most = np.zeros(len(running))
     np.maximum.at(most, rows[good], batch[good])
@@ -86,24 +90,28 @@ def _between(
     tally.lawful(len(between))
     tally.fitting += len(between)
     tally.lost(QUEUED, int(queued.sum()))
-    columns = _columns(speed, layout, replicas, between * layout.dp * replicas, used, question)
+    limit = sequence_limit(between, admission.most, question)
+    columns = _columns(speed, layout, replicas, between * layout.dp * replicas, used, question, limit=limit)
     return {name: column[~queued] for name, column in columns.items()}
 
 
-def _load_carried(running: Started, replicas: NDArray[np.int64], question: SearchQuestion, tally: Tally) -> Columns:
-    """Each layout under its part of the stated load."""
+def _load_carried(
+    choice: Choice, running: Started, replicas: NDArray[np.int64], question: SearchQuestion, tally: Tally
+) -> Columns:
+    """Each layout under its part of the stated load, told to run no more at once."""
     workload = question.workload
     tally.lawful(len(running))
     tally.fitting += len(running)
     rate = None if workload.rate is None else workload.rate / replicas
+    layout = running.layout
+    each = _requests_at(running, rate, question) if rate is not None else float(workload.concurrency or 1) / replicas
+    limit = sequence_limit(each / np.asarray(layout.dp), running.admission.most, question)
+    admission, used = limited(choice, layout, running.admission, running.used, limit, question)
+    running = replace(running, admission=admission, used=used)
     if rate is not None:
         each = _requests_at(running, rate, question)
-        requests = each * replicas
-    else:
-        each = float(workload.concurrency or 1) / replicas
-        requests = np.full(len(running), float(workload.concurrency or 1))
-    speed = _speed(running, running.layout, each, running.admission, question, rate=rate)
-    columns = _columns(speed, running.layout, replicas, requests, running.used, question)
+    speed = _speed(running, layout, each, admission, question, rate=rate)
+    columns = _columns(speed, layout, replicas, each * replicas, used, question, limit=limit)
     if rate is None:
         return columns
     carried = np.asarray(speed.output_tokens_per_s) / (workload.osl or 1) >= rate * (1 - 1e-9)
@@ -121,7 +129,7 @@ def _enough(running: Started, question: SearchQuestion) -> NDArray[np.int64]:
     layout, _, admission, _ = running.take(rows)
     speed = _speed(running, layout, batch * layout.dp, admission, question)
     good = ~np.asarray(speed.capacity_limited)
-    for _, missed in misses(np.asarray(speed.tpot_s), np.asarray(speed.ttft_s), workload, question.margin):
+    for _, missed in misses(np.asarray(speed.tpot_s), _held_s(speed, question), workload, question.margin):
         good &= ~missed
     if workload.rate is not None:
         one = np.asarray(speed.output_tokens_per_s) / (workload.osl or 1)
@@ -168,6 +176,15 @@ def _speed(
     )
 
 
+def _held_s(speed: ServingSpeed, question: SearchQuestion) -> NDArray[np.float64]:
+    """The time to the first token as it is held against a target: the wait for a slot is of its own uncertainty."""
+    waited_s, (sooner_s, later_s) = np.asarray(speed.first_lines["slot"]), speed.slot_wait_s
+    held: NDArray[np.float64] = question.margin.unsteady(
+        np.asarray(speed.ttft_s), (sooner_s - waited_s, later_s - waited_s)
+    )
+    return held
+
+
 def _requests_at(running: Started, rate: NDArray[np.float64], question: SearchQuestion) -> NDArray[np.float64]:
     found: NDArray[np.float64] = concurrency_for_rate(
         running.work,
@@ -187,6 +204,8 @@ def _columns(
     requests: NDArray[np.float64],
     used: NDArray[np.float64],
     question: SearchQuestion,
+    *,
+    limit: NDArray[np.float64],
 ) -> Columns:
     count = len(replicas)
     gpus = np.asarray(layout.gpus) * replicas
@@ -198,8 +217,10 @@ def _columns(
         "gpus": gpus,
         "requests": requests,
         "ttft_s": np.asarray(speed.ttft_s),
+        "held_ttft_s": _held_s(speed, question),
         "tpot_s": np.asarray(speed.tpot_s),
         "per_gpu": np.asarray(speed.output_tokens_per_s) * replicas / question.owned(gpus),
         "per_user": np.asarray(speed.tokens_per_s_per_user),
+        "limit": np.broadcast_to(limit, count),
         "used": used,
     }

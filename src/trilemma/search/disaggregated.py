@@ -15,9 +15,20 @@ from trilemma.search.aggregated import QUEUED
 from trilemma.search.pareto import front_of_two
 from trilemma.search.pool_rules import sides_refused
 from trilemma.search.pool_sides import OTHERS_BETTER, Joins, Sides, best_of_each
-from trilemma.search.question import DEGREES, Choice, Columns, SearchQuestion, Start, Started, Tally, started
+from trilemma.search.question import (
+    DEGREES,
+    Choice,
+    Columns,
+    SearchQuestion,
+    Start,
+    Started,
+    Tally,
+    limited,
+    sequence_limit,
+    started,
+)
 from trilemma.search.space import Layouts, take
-from trilemma.search.targets import misses, overshoot
+from trilemma.search.targets import missed_words, misses, overshoot
 from trilemma.timing.pools import Pools
 
 #: Numbers of prefill workers that are tried: every one up to the first figure, then in steps of the second.
@@ -39,7 +50,7 @@ def disaggregated_rows(
     tally.unlawful(layouts, 1)
     running = _joinable(started(choice, start, layouts, question, tally, each=1), question, tally)
     if (question.workload.osl or 0) < 2 or not len(running):
-        return _priced(running, question, tally, Joins.none())
+        return _priced(choice, running, question, tally, Joins.none())
     sides = Sides(running, choice.precision.model, question, tally)
     if not question.stated:
         joins = _matched(sides, question, tally)
@@ -47,7 +58,7 @@ def disaggregated_rows(
         joins = _enough(sides, question, tally)
     else:
         joins = _stated(sides, question, tally)
-    return _priced(running, question, tally, joins)
+    return _priced(choice, running, question, tally, joins)
 
 
 def _joinable(running: Started, question: SearchQuestion, tally: Tally) -> Started:
@@ -176,7 +187,7 @@ def _enough(sides: Sides, question: SearchQuestion, tally: Tally) -> Joins:
     load = workload.rate if workload.rate is not None else float(workload.concurrency or 1)
     joins = replace(pairs.take(fullest), workers=np.ceil(load / each[fullest] - 1e-9).astype(np.int64))
     joins, enough = _with_prefill(sides, joins, question)
-    tally.lost(f"misses --ttft {workload.ttft_ms or 0:g} ms", int((~enough).sum()))
+    tally.lost(missed_words("ttft", workload.ttft_ms or 0, question.confidence), int((~enough).sum()))
     joins = joins.take(enough)
     chosen = best_of_each(sides.pair(joins), -sides.gpus(joins).astype(float), most=_MOST)
     tally.lost(_MORE_GPUS, len(joins) - len(chosen))
@@ -222,11 +233,18 @@ def _pools(running: Started, joins: Joins, question: SearchQuestion) -> Pools:
     )
 
 
-def _priced(running: Started, question: SearchQuestion, tally: Tally, joins: Joins) -> Columns:
-    """The rows of ``joins`` of layouts, each at its own load or at the one that is stated."""
+def _priced(choice: Choice, running: Started, question: SearchQuestion, tally: Tally, joins: Joins) -> Columns:
+    """The rows of ``joins`` of layouts, each at its own load or at the one that is stated, decode told to run no more."""
     workload, pools = question.workload, _pools(running, joins, question)
     concurrency = joins.requests if joins.requests is not None else workload.concurrency
     found = pools.speed(concurrency=concurrency, rate=workload.rate)
+    admission, used = running.admission.take(joins.decode), running.used[joins.decode]
+    requests = np.broadcast_to(np.asarray(found.requests, dtype=float), len(joins))
+    limit = sequence_limit(requests / (joins.workers * np.asarray(pools.decode.dp)), admission.most, question)
+    admission, used = limited(choice, pools.decode, admission, used, limit, question)
+    if np.any(admission.holds != pools.slots):
+        pools = replace(pools, slots=admission.holds)
+        found = pools.speed(concurrency=concurrency, rate=workload.rate)
     speed, carried = found.serving, np.broadcast_to(found.carried, len(joins))
     tally.lost(f"cannot carry {workload.rate or 0:g} requests a second", int((~carried).sum()))
     gpus = np.asarray(pools.gpus)
@@ -238,9 +256,11 @@ def _priced(running: Started, question: SearchQuestion, tally: Tally, joins: Joi
         "gpus": gpus,
         "requests": np.broadcast_to(np.asarray(found.requests, dtype=float), len(joins)),
         "ttft_s": np.asarray(speed.ttft_s),
+        "held_ttft_s": np.asarray(speed.ttft_s),
         "tpot_s": np.asarray(speed.tpot_s),
         "per_gpu": np.asarray(speed.output_tokens_per_s) / question.owned(gpus),
         "per_user": np.asarray(speed.tokens_per_s_per_user),
-        "used": np.maximum(running.used[joins.decode], running.used[joins.prefill]),
+        "limit": limit,
+        "used": np.maximum(used, running.used[joins.prefill]),
     }
     return {name: column[carried] for name, column in columns.items()}

@@ -59,12 +59,13 @@ def plan_of(table: PlanTable, row: int, question: SearchQuestion) -> Plan:
     options = options_for(choice, context=question.workload.longest_request or 0, fixed=question.fixed)
     degrees, engines, prefill_degrees, prefill_engines = pools_of(table, row)
     layout = Layout(**dict(zip(DEGREES, degrees, strict=True)))
+    bounded = replace(options, max_seqs=int(table.limit[row]) or options.max_seqs)
     if not prefill_engines:
-        return Plan(engine=question.engine, pools=(Pool(layout=layout, options=options, replicas=engines),))
+        return Plan(engine=question.engine, pools=(Pool(layout=layout, options=bounded, replicas=engines),))
     prefill = Layout(**dict(zip(DEGREES, prefill_degrees, strict=True)))
     pools = (
         Pool(role="prefill", layout=prefill, options=options, replicas=prefill_engines),
-        Pool(role="decode", layout=layout, options=options, replicas=engines),
+        Pool(role="decode", layout=layout, options=bounded, replicas=engines),
     )
     return Plan(engine=question.engine, pools=pools)
 

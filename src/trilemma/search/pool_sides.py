@@ -18,6 +18,7 @@ from trilemma.search.pareto import front_of_two, pareto_front
 from trilemma.search.pool_rules import equal_ranks, pairs_refused
 from trilemma.search.question import SearchQuestion, Started, Tally
 from trilemma.search.space import take
+from trilemma.search.targets import missed_words
 from trilemma.timing.disaggregation import (
     DecodeWorker,
     Flow,
@@ -92,7 +93,7 @@ class Sides:
         else:
             thinned = int((fits & ~slow).sum()) - len(kept)
             tally.lost(QUEUED, int((~fits).sum()))
-            tally.lost(f"misses --tpot {workload.tpot_ms or 0:g} ms", int(slow.sum()))
+            tally.lost(missed_words("tpot", workload.tpot_ms or 0, question.confidence), int(slow.sum()))
         dropped = len(running) - len(at) + (thinned if question.stated else len(rows) - len(kept))
         tally.lawful(dropped)
         tally.fitting += dropped

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trilemma import engines
+from trilemma.engines.base import StartUp
 from trilemma.estimate.number_formats import as_computed
 from trilemma.estimate.serving_load import admission_of
 from trilemma.formats import catalogue
@@ -31,11 +32,13 @@ PoolsAsked = Literal["aggregated", "disaggregated", "both"]
 DEGREES = ("tp", "pp", "dp", "ep")
 PREFILL_DEGREES = tuple(f"prefill_{name}" for name in DEGREES)
 COUNTS = (*DEGREES, "replicas", *PREFILL_DEGREES, "prefill_replicas", "gpus")
-FIGURES = ("requests", "ttft_s", "tpot_s", "per_gpu", "per_user", "used")
+FIGURES = ("requests", "ttft_s", "held_ttft_s", "tpot_s", "per_gpu", "per_user", "limit", "used")
 Columns = dict[str, NDArray[Any]]
 _CENTRAL = Margin()
 #: More layers than any model has.
 _ALL_LAYERS = "999"
+#: Deviations of a Poisson number that are rarely passed.
+_RARELY = 3.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +55,7 @@ class SearchQuestion:
     """What a search is asked: the cards, the load (lengths stated), what is settled, and the engine.
 
     ``free`` searches the number of GPUs too: ``cluster`` then is one node of them. A target is met where it holds with
-    ``confidence`` (None: by the central value).
+    ``confidence`` (None: there is none).
     """
 
     cluster: Cluster
@@ -173,26 +176,72 @@ class Start:
 
 def start_engines(choice: Choice, tables: Sequence[Layouts], question: SearchQuestion) -> list[Start]:
     """The start-up of every engine of ``tables`` under ``choice``, all at once."""
-    workload, engine = question.workload, engines.get(question.engine.name)
-    start = engine.start_up(
-        model=choice.precision.model,
-        accelerator=question.cluster.accelerator,
-        layout=joined([one.layout for one in tables]),
-        options=options_for(choice, context=workload.longest_request or 0, fixed=question.fixed),
-        version=question.engine.version,
-    )
+    options = options_for(choice, context=question.workload.longest_request or 0, fixed=question.fixed)
+    start = _start(choice, joined([one.layout for one in tables]), options, question)
     ends = np.cumsum([one.legal for one in tables])
     shape = (int(ends[-1]),)
-    stages = np.broadcast_to(engine.likeliest_stage(start)[0], shape)
-    admission = admission_of(start, question.engine.name, isl=workload.isl or 0, osl=workload.osl or 0).broadcast_to(
-        shape
-    )
+    stages = np.broadcast_to(engines.get(question.engine.name).likeliest_stage(start)[0], shape)
+    admission = _admission(start, question).broadcast_to(shape)
     used = np.broadcast_to(start.ledger.total() / start.capacity_bytes, shape)
     parts = [slice(end - one.legal, end) for end, one in zip(ends, tables, strict=True)]
     return [
         Start(stages=stages[part], admission=admission.take(part), used=used[part], kv_format=start.kv_format)
         for part in parts
     ]
+
+
+def sequence_limit(each: Any, most: Any, question: SearchQuestion) -> NDArray[np.float64]:
+    """The limit of sequences with which an attention replica runs no more requests than it is judged for: ``each`` in flight, of
+    at ``most`` as many as the engine admits by itself; 0 where its own limit stays in force.
+
+    Requests that arrive at a rate are ``n`` in flight in the mean, and rarely (1 in 700, Poisson) above ``n + 3 sqrt(n)``.
+    Numbers or arrays with one entry per plan.
+    """
+    each, most = np.asarray(each, dtype=float), np.asarray(most, dtype=float)
+    if question.fixed.options.max_seqs is not None or _tells_no_limit(question):
+        return np.zeros(np.broadcast_shapes(each.shape, most.shape))
+    if question.workload.rate is not None:
+        each = each + _RARELY * np.sqrt(each)
+    limit = np.maximum(np.ceil(each - 1e-9), 1.0)
+    return np.where(limit < most, limit, 0.0)
+
+
+def _tells_no_limit(question: SearchQuestion) -> bool:
+    """Whether engines serve one reader, or have a part of the cache for each request instead of a limit."""
+    traits = engines.traits_of(question.engine.name)
+    return traits.one_reader or traits.cache_in_slots
+
+
+def limited(
+    choice: Choice,
+    layout: Layout,
+    admission: Admission,
+    used: NDArray[np.float64],
+    limit: Any,
+    question: SearchQuestion,
+) -> tuple[Admission, NDArray[np.float64]]:
+    """(admission, share of the card) of engines of ``layout`` that are told their ``limit`` of sequences (see `sequence_limit`):
+    fewer graphs and logits leave more to the cache. Those that are told none keep what they have."""
+    told = np.broadcast_to(np.asarray(limit) > 0, used.shape)
+    if not told.any():
+        return admission, used
+    options = options_for(choice, context=question.workload.longest_request or 0, fixed=question.fixed)
+    seqs = np.where(told, limit, admission.most).astype(np.int64)
+    start = _start(choice, layout, replace(options, max_seqs=seqs), question)
+    ends = np.broadcast_to(start.ledger.total() / start.capacity_bytes, used.shape)
+    return _admission(start, question).broadcast_to(used.shape), np.asarray(ends)
+
+
+def _start(choice: Choice, layout: Layout, options: ServeOptions, question: SearchQuestion) -> StartUp:
+    return engines.get(question.engine.name).start_up(
+        model=choice.precision.model, accelerator=question.cluster.accelerator, layout=layout, options=options,
+        version=question.engine.version,
+    )  # fmt: skip
+
+
+def _admission(start: StartUp, question: SearchQuestion) -> Admission:
+    workload = question.workload
+    return admission_of(start, question.engine.name, isl=workload.isl or 0, osl=workload.osl or 0)
 
 
 def started(

@@ -24,7 +24,7 @@ from trilemma.search.question import Choice, PoolsAsked, SearchQuestion, Space
 from trilemma.search.result import SearchResult, worse_than_shown
 from trilemma.search.space import NODES, Fixed, engine_layouts, kv_dtypes, layouts, precisions, slots_tried
 from trilemma.search.table import PlanTable, plan_table
-from trilemma.search.targets import misses, overshoot
+from trilemma.search.targets import EVEN_ODDS, misses, overshoot
 from trilemma.timing.coefficients import spec_sheet
 from trilemma.workloads import Serving
 
@@ -50,7 +50,7 @@ def search_serving(
     Without load and without targets a target for the time per output token is assumed and listed. ``top`` plans and up to
     ``front`` more of the Pareto front become full estimates. ``free`` searches the number of GPUs, ``cluster`` being one
     node: with a load the plan of the fewest GPUs comes first. ``confidence`` is the chance with which each target has to hold
-    (None: by the central value). Raises `InputError` where lengths are missing or the degrees
+    (None: at least as likely as not). Raises `InputError` where lengths are missing or the degrees
     given cannot be laid out, and for pools that the engine does not have.
     """
     began = time.perf_counter()
@@ -196,7 +196,7 @@ def _with_target(workload: Serving) -> tuple[Serving, tuple[str, ...]]:
 
 def _checked(confidence: float | None, workload: Serving) -> float | None:
     if confidence is None:
-        return None
+        return None if workload.ttft_ms is None and workload.tpot_ms is None else EVEN_ODDS
     if not 0 < confidence < 1:
         raise InputError(f"`confidence` {confidence:g} is no chance; give one above 0 and below 1, such as 0.8")
     if workload.ttft_ms is None and workload.tpot_ms is None:
@@ -207,7 +207,7 @@ def _checked(confidence: float | None, workload: Serving) -> float | None:
 def _judged(table: PlanTable, workload: Serving, rejected: Counter[str]) -> NDArray[np.bool_]:
     """Which plans meet the targets; the others are counted by the target they miss."""
     meets = np.ones(len(table), dtype=bool)
-    for why, missed in misses(table.tpot_s, table.ttft_s, workload, table.margin):
+    for why, missed in misses(table.tpot_s, table.held_ttft_s, workload, table.margin):
         if missed.any():
             rejected[why] += int(missed.sum())
         meets &= ~missed
@@ -228,7 +228,7 @@ def _best(table: PlanTable, meets: NDArray[np.bool_], question: SearchQuestion, 
         score = table.per_gpu if workload.rate is None else -whole_s
         order = np.flatnonzero(meets)
     else:
-        score, order = -overshoot(table.tpot_s, table.ttft_s, workload, table.margin), np.arange(len(table))
+        score, order = -overshoot(table.tpot_s, table.held_ttft_s, workload, table.margin), np.arange(len(table))
     fewest = table.gpus if question.free and question.stated and meets.any() else np.zeros(len(table))
     ranked = [int(row) for row in order[np.lexsort((-score[order], fewest[order]))]]
     kinds = [(choice.precision.name, choice.kv_dtype) for choice in table.choices]

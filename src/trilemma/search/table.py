@@ -35,7 +35,9 @@ class PlanTable:
 
     ``choice`` indexes ``choices`` and the cache formats in force, ``kv_formats``. ``replicas`` engines of ``layout`` serve, or
     decode where ``prefill_replicas`` of ``prefill`` are not none; they take ``gpus``. ``requests`` are in flight in all,
-    ``used`` is the share of the card's memory taken, ``per_gpu`` counts every GPU that is there.
+    ``used`` is the share of the card's memory taken, ``per_gpu`` counts every GPU that is there. ``held_ttft_s`` is the time to
+    the first token as it is held against a target: see `Margin.unsteady`. ``limit`` of sequences is what an attention
+    replica is told, 0 where its own default is enough.
     """
 
     choices: tuple[Choice, ...]
@@ -48,9 +50,11 @@ class PlanTable:
     gpus: NDArray[np.int64]
     requests: NDArray[np.float64]
     ttft_s: NDArray[np.float64]
+    held_ttft_s: NDArray[np.float64]
     tpot_s: NDArray[np.float64]
     per_gpu: NDArray[np.float64]
     per_user: NDArray[np.float64]
+    limit: NDArray[np.float64]
     used: NDArray[np.float64]
     ttft_margin: NDArray[np.float64]
     tpot_margin: NDArray[np.float64]

@@ -4,23 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trilemma.intervals import Interval
+from trilemma.intervals import NINETY, Interval
 from trilemma.workloads import Serving
+
+#: The chance with which each target holds unless another is asked for: a plan more likely to miss than not is no advice.
+EVEN_ODDS = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Margin:
-    """By what latencies are multiplied before they are held against a target, numbers or one entry per plan; 1 takes the
-    central value. ``confidence`` is the chance with which a target then holds, None where none is asked for."""
+    """By what latencies are multiplied before they are held against a target, numbers or one entry per plan. ``confidence`` is
+    the chance with which a target then holds, None where there is none to hold."""
 
     ttft: Any = 1.0
     tpot: Any = 1.0
     confidence: float | None = None
+
+    def unsteady(self, seconds: Any, waits: tuple[Any, Any]) -> Any:
+        """``seconds``, of which a wait may be from ``waits`` less to more, as what is held against a target in their place.
+
+        The bounds of a latency are those of its class times the least and the most of it; the limit that it keeps with
+        ``confidence`` is then that of the class times this (log-normal, as `Interval.at_chance`).
+        """
+        least, most = (np.maximum(np.asarray(seconds + wait, dtype=float), 1e-12) for wait in waits)
+        deviations = NormalDist().inv_cdf(self.confidence or EVEN_ODDS) / (2 * NINETY)
+        return np.sqrt(least * most) * (most / least) ** deviations
 
 
 def margin_of(spread: Mapping[str, tuple[float, float]], confidence: float) -> Margin:
@@ -38,13 +52,18 @@ def misses(
 ) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     """(why, which) for each target of ``workload``; a plan counts for the first that it misses."""
     left = np.ones(len(tpot_s), dtype=bool)
-    sure = "" if margin.confidence is None else f", or holds it with a chance below {margin.confidence:g}"
     late = _late(tpot_s, ttft_s, margin)
     for name, target in (("tpot", workload.tpot_ms), ("ttft", workload.ttft_ms)):
         if target is not None:
             missed = left & (late[name] * 1e3 > target)
             left &= ~missed
-            yield f"misses --{name} {target:g} ms{sure}", missed
+            yield missed_words(name, target, margin.confidence), missed
+
+
+def missed_words(name: str, target_ms: float, confidence: float | None) -> str:
+    """Why a plan loses that does not hold a target with the chance asked for."""
+    sure = "" if confidence in (None, EVEN_ODDS) else f", or holds it with a chance below {confidence:g}"
+    return f"misses --{name} {target_ms:g} ms{sure}"
 
 
 def overshoot(

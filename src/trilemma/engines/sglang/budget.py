@@ -202,15 +202,11 @@ def _requests(settled: SglangSettled, tokens: Any, slots: Any) -> Any:
     options, facts, plans, rule = settled.options, settled.facts, settled.plans, settled.facts.requests
     found = np.clip(tokens / settled.context * rule["per_context"], rule["least"], rule["most"])
     if options.max_seqs is not None or any(mixer.is_compressed for mixer in settled.model.mixers):
-        found = np.maximum(plans.seqs // np.where(dp_attention_asked(options), plans.dp, 1), 1)
+        every = options.max_seqs is None and bool(options.extra.get("enable-dp-attention"))
+        found = np.maximum(plans.seqs // np.where(every, plans.dp, 1), 1)
     each = 1 if options.prefix_caching is False else facts.states_per_request
     bounded = np.minimum(np.minimum(found, tokens // 2), np.floor(slots / each))
     return np.maximum(np.floor(bounded), 1)
-
-
-def dp_attention_asked(options: ServeOptions) -> bool:
-    """Whether the command itself asks for attention replicas: its ``--max-running-requests`` counts all of them."""
-    return bool(options.extra.get("enable-dp-attention"))
 
 
 def _cautions(stage: SglangStage, force: InForce, plans: Plans, tokens: Any) -> tuple[Caution, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from trilemma.commands.command_line import Settings, read_settings
@@ -41,6 +42,9 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     layout = _layout(settings, extra, cautions)
     draft = _draft(settings, extra)
     options = _options(settings, extra)
+    if options.max_seqs is not None and extra.get("enable-dp-attention"):
+        # scheduler: max_running_requests // dp_size for each attention replica
+        options = replace(options, max_seqs=max(int(options.max_seqs) // int(layout.dp), 1))
     cautions += uncounted(extra, table())
     facts = launch.facts(settings)
     if extra.get("nnodes", 1) == 1:

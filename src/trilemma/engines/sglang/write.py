@@ -29,7 +29,10 @@ def settings(plan: Plan) -> list[tuple[Flag, Any]]:
     """The flags that state the plan with their values, in the order written. Raises `InputError` as `write` does."""
     pool, known = served_pool(plan, engine="sglang", shown="SGLang"), table()
     options = _options(pool.options, known.at(plan.engine.version))
-    pairs = {**_layout(degrees(plan), pool.options), **options, **_draft(pool)}
+    layout = _layout(degrees(plan), pool.options)
+    if "enable-dp-attention" in layout and "max-running-requests" in options:
+        options["max-running-requests"] *= layout["dp-size"]  # there the flag counts all replicas
+    pairs = {**layout, **options, **_draft(pool)}
     pairs |= {name: value for name, value in pool.options.extra.items() if name not in VARIABLES and name not in pairs}
     return settings_of(pairs, known, plan.engine.version)
 

@@ -67,6 +67,8 @@ def read_question(row: Row, models_dir: str | Path | None) -> Question:
     if switch is not None and int(layout.dp) > 1:
         asked = "enable_dp_attention" in flags
         layout, options = _attention_replicas(row, layout, options, model, switch=switch, asked=asked, assumed=assumed)
+        if engines.traits_of(engine).limit_of_all_replicas and options.max_seqs is not None:
+            options = replace(options, max_seqs=max(int(options.max_seqs) // int(layout.dp), 1))
     return Question(
         model=model,
         accelerator=accelerator,
