@@ -65,8 +65,7 @@ def read_question(row: Row, models_dir: str | Path | None) -> Question:
         raise UnusableRow(f"layout: {error}") from None
     switch = engines.traits_of(engine).attends_alone_by
     if switch is not None and int(layout.dp) > 1:
-        asked = "enable_dp_attention" in flags
-        layout, options = _attention_replicas(row, layout, options, model, switch=switch, asked=asked, assumed=assumed)
+        layout, options = _attention_replicas(row, layout, options, model, switch=switch, flags=flags, assumed=assumed)
         if engines.traits_of(engine).limit_of_all_replicas and options.max_seqs is not None:
             options = replace(options, max_seqs=max(int(options.max_seqs) // int(layout.dp), 1))
     return Question(
@@ -100,10 +99,17 @@ def _engine(row: Row) -> str:
 
 
 def _attention_replicas(
-    row: Row, layout: Layout, options: ServeOptions, model: Model, *, switch: str, asked: bool, assumed: list[str]
+    row: Row,
+    layout: Layout,
+    options: ServeOptions,
+    model: Model,
+    *,
+    switch: str,
+    flags: Mapping[str, str],
+    assumed: list[str],
 ) -> tuple[Layout, ServeOptions]:
     """Attention replicas that share experts take their ranks from the tensor-parallel degree that a row states."""
-    if not asked:
+    if "enable_dp_attention" not in flags:
         if not any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers):
             return layout, options
         assumed.append("replicas share the experts (attention data parallelism): the row states dp for a mixture")
@@ -355,7 +361,6 @@ def _options(row: Row, flags: Mapping[str, str], assumed: list[str]) -> ServeOpt
     for name, value in (("gpu_memory_utilization", fraction), ("max_model_len", context)):
         if value is None:
             assumed.append(f"{name}: the engine's default")
-    kv_dtype = row.text("kv_cache_dtype").lower()
     return ServeOptions(
         memory_fraction=fraction,
         context=context,
@@ -363,7 +368,7 @@ def _options(row: Row, flags: Mapping[str, str], assumed: list[str]) -> ServeOpt
         max_batched_tokens=row.whole("max_num_batched_tokens", low=1, high=10**8),
         block_size=row.whole("block_size", low=1, high=2**20),
         dtype=row.text("dtype").lower() or None,
-        kv_dtype=None if kv_dtype in ("", "auto") else kv_dtype,
+        kv_dtype=None if (named := row.text("kv_cache_dtype").lower()) in ("", "auto") else named,
         eager=bool(row.flag("enforce_eager")),
         prefix_caching=row.flag("prefix_caching"),
         mamba_cache_mode=flags.get("mamba_cache_mode"),
