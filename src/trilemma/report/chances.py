@@ -11,7 +11,7 @@ from trilemma.search.targets import EVEN_ODDS
 
 def chance_words(estimate: Estimate, name: str) -> str:
     """The probability that a target holds."""
-    told = (one["probability"] for one in estimate.extras.get("targets", ()) if one["name"] == name)
+    told = (one.probability for one in estimate.targets if one.name == name)
     return f"{percent(next(told, 0.0)):>5}"
 
 
@@ -21,7 +21,7 @@ def joint_chance(estimate: Estimate) -> float | None:
     The least of their chances: both latencies come from the same passes, so what errs in one errs in the other, and a
     product would count the same error twice.
     """
-    return min((one["probability"] for one in estimate.extras.get("targets", ())), default=None)
+    return min((one.probability for one in estimate.targets), default=None)
 
 
 def percent(share: float) -> str:
@@ -34,7 +34,7 @@ def joint_words(result: SearchResult) -> Iterator[str]:
     chance = joint_chance(result.plans[0].estimate)
     if chance is None:
         return
-    both = len(result.plans[0].estimate.extras["targets"]) > 1
+    both = len(result.plans[0].estimate.targets) > 1
     why = " (the least of the chances: errors of TTFT and TPOT go together)" if both else ""
     ask = "; --confidence 0.8 asks for plans that are surer" if result.confidence == EVEN_ODDS and chance < 0.8 else ""
     yield f"#1 holds {'both targets' if both else 'the target'} with a chance of {percent(chance)}{why}{ask}"

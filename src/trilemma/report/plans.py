@@ -141,39 +141,6 @@ def _table(result: SearchResult) -> list[str]:
     return render_table(headers, rows, align="".join(sides)).splitlines()
 
 
-<<<<<<< HEAD
-def _chance(estimate: Estimate, name: str) -> str:
-    """The probability that a target holds."""
-    told = (one.probability for one in estimate.targets if one.name == name)
-    return f"{next(told, 0.0):4.0%}".replace("%", " %")
-
-
-def joint_chance(estimate: Estimate) -> float | None:
-    """The chance that every target holds; None without targets.
-
-    The least of their chances: both latencies come from the same passes, so what errs in one errs in the other, and a
-    product would count the same error twice.
-    """
-    return min((one.probability for one in estimate.targets), default=None)
-
-
-def percent(share: float) -> str:
-    return f"{share:.0%}".replace("%", " %")
-
-
-def _joint(result: SearchResult) -> Iterator[str]:
-    """How sure the best plan is to hold what was asked for."""
-    chance = joint_chance(result.plans[0].estimate)
-    if chance is None:
-        return
-    both = len(result.plans[0].estimate.targets) > 1
-    why = " (the least of the chances: errors of TTFT and TPOT go together)" if both else ""
-    ask = "; --confidence 0.8 asks for plans that are surer" if result.confidence is None and chance < 0.8 else ""
-    yield f"#1 holds {'both targets' if both else 'the target'} with a chance of {percent(chance)}{why}{ask}"
-
-
-=======
->>>>>>> 706f616 (Plans hold their targets with at least even odds, and their commands carry the load that they were judged for)
 def _counted(result: SearchResult) -> Iterator[str]:
     """What a search over the number of GPUs found."""
     if not result.free or not result.meets_targets:

@@ -34,7 +34,6 @@ from trilemma.engines.table import Plans
 from trilemma.errors import Caution
 from trilemma.hardware.memory import driver_gap_bytes
 from trilemma.memory.adapter_slots import SlotBytes
-from trilemma.plans import ServeOptions
 
 _LOADED = ("weights", "adapter", "draft_model", "vision")
 #: Slots of the table of each request's tokens beyond its context (mem_cache/memory_pool.py, ReqToTokenPool), 32-bit indices.

@@ -99,15 +99,8 @@ def _engine(row: Row) -> str:
 
 
 def _attention_replicas(
-    row: Row,
-    layout: Layout,
-    options: ServeOptions,
-    model: Model,
-    *,
-    switch: str,
-    flags: Mapping[str, str],
-    assumed: list[str],
-) -> tuple[Layout, ServeOptions]:
+    row: Row, layout: Layout, options: ServeOptions, model: Model, *, switch: str, flags: Mapping[str, str], assumed: list[str]
+) -> tuple[Layout, ServeOptions]:  # fmt: skip
     """Attention replicas that share experts take their ranks from the tensor-parallel degree that a row states."""
     if "enable_dp_attention" not in flags:
         if not any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers):
@@ -368,7 +361,7 @@ def _options(row: Row, flags: Mapping[str, str], assumed: list[str]) -> ServeOpt
         max_batched_tokens=row.whole("max_num_batched_tokens", low=1, high=10**8),
         block_size=row.whole("block_size", low=1, high=2**20),
         dtype=row.text("dtype").lower() or None,
-        kv_dtype=None if (named := row.text("kv_cache_dtype").lower()) in ("", "auto") else named,
+        kv_dtype=None if (kv := row.text("kv_cache_dtype").lower()) in ("", "auto") else kv,
         eager=bool(row.flag("enforce_eager")),
         prefix_caching=row.flag("prefix_caching"),
         mamba_cache_mode=flags.get("mamba_cache_mode"),
