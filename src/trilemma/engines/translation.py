@@ -7,6 +7,7 @@ from typing import Any
 
 from trilemma.engines import traits_of
 from trilemma.engines.traits import Traits
+from trilemma.engines.written_options import check_options
 from trilemma.errors import InputError, shorten
 from trilemma.plans import EngineRef, Layout, Plan, Pool
 
@@ -17,9 +18,10 @@ def for_engine(plan: Plan, name: str, *, mixture: bool = False, requests: float 
     Replicas of attention over common experts (``mixture``) stay so, whole copies become what the engine has for them.
     Some put layers on cards in turn where the plan cuts every matrix, and some need to be told how many of the ``requests`` in
     flight over all engines one takes. Raises `UnknownName` for a plan of an engine that is not known,
-    `InputError` where it quantises while loading and the other engine does not.
+    `InputError` where an option of its engine holds what its flag does not take, and where it quantises while loading and the other engine does not.
     """
     own, other = traits_of(plan.engine.name), traits_of(name)
+    check_options(plan)
     if own is other:
         return plan
     pools = tuple(_pool(pool, own, other, mixture=mixture, requests=requests) for pool in plan.pools)

@@ -88,7 +88,7 @@ def _options(options: ServeOptions, known: FlagTable, version: tuple[int, ...]) 
 
 
 def _draft(pool: Pool) -> dict[str, Any]:
-    rest = pool.options.extra.get("speculative-config", {})
+    rest = pool.options.extra.get("speculative-config") or {}
     if pool.draft is None:
         return {}
     return {"speculative-config": draft_configuration(pool.draft, rest)}
