@@ -17,8 +17,8 @@ def for_engine(plan: Plan, name: str, *, mixture: bool = False, requests: float 
 
     Replicas of attention over common experts (``mixture``) stay so, whole copies become what the engine has for them.
     Some put layers on cards in turn where the plan cuts every matrix, and some need to be told how many of the ``requests`` in
-    flight over all engines one takes. Raises `UnknownName` for a plan of an engine that is not known,
-    `InputError` where an option of its engine holds what its flag does not take, and where it quantises while loading and the other engine does not.
+    flight over all engines one takes. Raises `UnknownName` for a plan of an engine that is not known, `InputError` where an
+    option of its engine holds what its flag does not take, and where it quantises while loading and the other does not.
     """
     own, other = traits_of(plan.engine.name), traits_of(name)
     check_options(plan)

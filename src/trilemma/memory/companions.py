@@ -38,11 +38,10 @@ def with_companions(memory: TrainingMemory, model: Model, cluster: Cluster, plan
     held = sum((np.asarray(line.bytes) for line in memory.ledger if line.name in _HELD), np.asarray(0.0))
     weights = next((line.bytes for line in memory.ledger if line.name == "weights"), 0.0)
     each = [(one, _held_bytes(one, plan, own, weights)) for one in plan.companions if one.role == "frozen"]
-    frozen = sum((value for one, value in each if not one.offloaded), np.asarray(0.0))
-    critic = sum(
-        (_share(one, own) * held for one in plan.companions if one.role == "trained" and not one.offloaded), 0.0
-    )
-    engine = _engine_bytes(memory, cluster, plan, held + frozen + critic, frozen + critic)
+    frozen = np.rint(sum((value for one, value in each if not one.offloaded), np.asarray(0.0)))
+    trained = (one for one in plan.companions if one.role == "trained" and not one.offloaded)
+    critic = np.rint(sum((_share(one, own) * held for one in trained), 0.0))
+    engine = np.rint(_engine_bytes(memory, cluster, plan, held + frozen + critic, frozen + critic))
     lines = [
         _line("reference_models", frozen, "inside", "parameters x bytes / ranks that hold them", plan, "frozen"),
         _line(

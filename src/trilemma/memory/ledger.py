@@ -24,7 +24,8 @@ Budget = Literal["inside", "outside"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """One line of a ledger, for one plan (numbers) or a table of plans (arrays of one shape).
+    """One line of a ledger, for one plan (numbers) or a table of plans (arrays of one shape), in whole bytes: rounded here,
+    before anything is summed, the bounds outwards.
 
     ``low`` and ``high`` bound the line alone (90 %); bounds of lines do not add up to those of the total.
     ``budget`` says whether the engine counts the line inside the memory fraction that it gives itself.
@@ -43,6 +44,10 @@ class Line:
     def __post_init__(self) -> None:
         if self.name not in MEMORY_LINES:
             raise TrilemmaError(f"no memory line is called {self.name!r}; use one of {', '.join(MEMORY_LINES)}")
+        whole = np.rint(self.bytes)
+        object.__setattr__(self, "bytes", whole)
+        object.__setattr__(self, "low", np.minimum(np.floor(self.low), whole))
+        object.__setattr__(self, "high", np.maximum(np.ceil(self.high), whole))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

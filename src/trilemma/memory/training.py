@@ -127,8 +127,8 @@ def training_memory(
     found_memory = TrainingMemory(
         ledger=ledger,
         allocated_bytes=ledger.total("inside"),
-        reserved_bytes=ledger.total("inside") + shaped["fragmentation"],
-        outside_bytes=shaped["context"],
+        reserved_bytes=ledger.total("inside") + np.rint(shaped["fragmentation"]),
+        outside_bytes=np.rint(shaped["context"]),
         spread=prepared.facts["spread"],
         in_flight=_unrows(held, shape),
         categories_bytes=_unrows(categories, shape),
