@@ -23,7 +23,7 @@ from typing import Any
 
 import trilemma as tl
 from trilemma.hardware.catalogue import find
-from trilemma.report.contract import schema_of
+from trilemma.report.schemas import schema_of
 
 MODELS = (
     "qwen3-0.6b", "qwen3-8b", "qwen3-32b", "llama-3.1-8b", "llama-3.1-70b", "llama-2-13b", "mixtral-8x7b", "gpt-oss-20b",
@@ -216,7 +216,7 @@ def answer_batch(answer: tl.Estimate) -> int | None:
 
 
 def need_bytes(answer: tl.Estimate) -> float:
-    return float(answer.extras["start_up"]["needed_for_one_request_gib"]) * 2**30
+    return float(answer.start_up["needed_for_one_request_gib"]) * 2**30
 
 
 def _doubled(question: Asked, ask: Answers) -> tl.Estimate | None:
