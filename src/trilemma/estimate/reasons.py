@@ -32,6 +32,12 @@ def _oom_load(start: StartUp) -> str:
 
 
 def _oom_profile(start: StartUp) -> str:
+    left, need = float(start.pool.available_bytes), float(start.pool.need_bytes)
+    if left >= need:
+        return (
+            f"{show_gib(left)} GiB are left for a KV cache of {show_gib(need)}, give or take"
+            f" {show_gib(float(start.spread_bytes))} of what lies beside it and of the card: too close to count on"
+        )
     inside = float(start.budget_bytes) - float(start.pool.available_bytes)
     return (
         f"weights ({_weights(start)} GiB), activations and buffers take {inside / GIB:,.2f} GiB of a budget of"

@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from trilemma.errors import Caution
 from trilemma.hardware.accelerator import Accelerator, Figure
 from trilemma.intervals import Interval
@@ -47,9 +49,9 @@ def runtime_total(accelerator: Accelerator) -> RuntimeTotal:
         return _below_driver_total(Interval.exact(total), accelerator, "the driver's total")
     label = accelerator.label_gb * GIB
     kind = _label_kind(accelerator)
-    share = rules["label"][kind]
+    share = _working_set(accelerator.label_gb, rules["working_set"]) if kind == "working_set" else rules["label"][kind]
     driver = Interval(value=label * share["value"], low=label * share["low"], high=label * share["high"])
-    if kind == "unified":
+    if kind in ("unified", "working_set"):
         return RuntimeTotal(interval=driver, assumed=True, why=f"assumed from the label: {share['source']}")
     return _below_driver_total(driver, accelerator, f"the label ({share['source']})")
 
@@ -91,10 +93,18 @@ def _known(known: Figure, accelerator: Accelerator, rules: dict[str, Any]) -> Ru
 
 def _label_kind(accelerator: Accelerator) -> str:
     if accelerator.unified_memory:
-        return "unified"
+        return "working_set" if accelerator.vendor in _rules()["working_set"]["vendors"] else "unified"
     if accelerator.inline_ecc:
         return "inline_ecc"
     return "graphics" if accelerator.memory_type.upper().startswith("GDDR") else "stacked"
+
+
+def _working_set(label_gb: float, rule: dict[str, Any]) -> dict[str, Any]:
+    """The share of unified memory of ``label_gb`` that the system offers to its GPU, between the sizes that logs show."""
+    sizes, shares = (np.asarray(column, dtype=float) for column in zip(*rule["shares"], strict=True))
+    value = float(np.interp(np.log2(label_gb), np.log2(sizes), shares))
+    older = next(share for least, share in rule["older"] if label_gb >= least)
+    return {"value": value, "low": min(older, value), "high": max(rule["most"], value), "source": rule["source"]}
 
 
 def _below_driver_total(driver: Interval, accelerator: Accelerator, of: str) -> RuntimeTotal:
