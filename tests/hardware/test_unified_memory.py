@@ -42,7 +42,7 @@ def test_a_mixture_of_671_b_fits_the_largest_machine_alone() -> None:
 
 def test_a_no_by_a_hair_does_not_say_that_nothing_is_left() -> None:
     """The verdict's words and the ledger agree."""
-    for size in range(96, 1024, 32):
+    for size in range(1, 41):
         answer = tl.fit(
             "qwen3-32b", "m3-ultra-96gb", engine="llama.cpp", precision="Q8_0", context=size * 1024
         ).to_dict()

@@ -16,6 +16,7 @@ from trilemma.models.architecture import Model, Quantization
 from trilemma.models.documents import overlaid
 from trilemma.models.files import model_from_path
 from trilemma.models.naming import MAX_NAME, Spelling, layers_left, spell, squeeze, without_dates, without_url
+from trilemma.models.publishers import is_of_another, with_cache
 from trilemma.models.quantized import gguf_mixes, read_quantization, requantize, restate
 from trilemma.models.quantized.schemes import Scheme
 from trilemma.models.read import model_from_config
@@ -131,10 +132,20 @@ def _from_catalogue(name: str, overrides: Mapping[str, Any]) -> Model | None:
         name=name if "/" in name else entry_name,
         source=f"{source}{f' ({as_of})' if as_of else ''}",
     )
-    if spelling is not None:
+    if is_of_another(name, catalogue.entries()[entry_name].ids):
+        model = _as_published(model, name)
+    elif spelling is not None:
         model = _stated_by_name(model, name)
     notes = tuple(text for text in (note, caution) if text)
     return replace(model, assumptions=model.assumptions + notes) if notes else model
+
+
+def _as_published(model: Model, name: str) -> Model:
+    """``model``, which another publisher quantised, stored by the scheme that ``name`` states as its own publisher does."""
+    scheme = spell(name).scheme
+    if scheme is None:
+        return model
+    return with_cache(requantize(model, scheme.name), name)
 
 
 def _cut(config: dict[str, Any], layers: int) -> None:
@@ -182,7 +193,7 @@ def _under_scheme(model: Model, scheme: Scheme, name: str) -> Model:
     if model.quantization is not None and _agrees(model.quantization, scheme):
         return model
     stated = model.quantization.method if model.quantization else "no quantisation"
-    changed = requantize(model, scheme.name)
+    changed = with_cache(requantize(model, scheme.name), name)
     note = f"the name {shorten(name)!r} states {scheme.name}, its configuration {stated}: the name was followed"
     return replace(changed, assumptions=(*changed.assumptions, note))
 
