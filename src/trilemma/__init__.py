@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trilemma.ask.answers import Answer
+    from trilemma.ask.diagnosed import diagnose
     from trilemma.ask.questions import check, compare, fit, plan, train, upgrade
     from trilemma.errors import InputError, TrilemmaError
     from trilemma.estimate.estimate import Estimate
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Accelerator", "Answer", "Cluster", "Draft", "EngineRef", "Estimate", "InputError", "Interval", "Layout", "Model", "Plan",
     "Pool", "Question", "ServeOptions", "Serving", "TrainingPlan", "TrainingWorkload", "TrilemmaError", "__version__", "check",
-    "compare", "fit", "gpu", "load_model", "plan", "train", "upgrade", "watch_numerics",
+    "compare", "diagnose", "fit", "gpu", "load_model", "plan", "train", "upgrade", "watch_numerics",
 ]  # fmt: skip
 
 #: Name → where it lives, and what it is called there.
@@ -52,6 +53,7 @@ _HOMES = {
     "TrilemmaError": "errors",
     "check": "ask.questions",
     "compare": "ask.questions",
+    "diagnose": "ask.diagnosed",
     "fit": "ask.questions",
     "gpu": "hardware.catalogue:find",
     "load_model": "models.resolve",

@@ -1,0 +1,48 @@
+"""What files say is wrong, as an answer that shows itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from trilemma.ask.answers import Shown
+from trilemma.ask.screen import screen_width
+from trilemma.diagnosis.judging import Diagnosis, judge
+
+
+def diagnose(paths: str | Path | Sequence[str | Path]) -> Diagnosed:
+    """What logs, traces, dumps and telemetry say is wrong; files, folders, or ``-`` for standard input, judged together."""
+    return Diagnosed.of(judge([paths] if isinstance(paths, str | Path) else list(paths)))
+
+
+class Diagnosed(Shown, Diagnosis):
+    """Findings, the gravest first, beside what was read."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, diagnosis: Diagnosis) -> Diagnosed:
+        return cls(**{one.name: getattr(diagnosis, one.name) for one in fields(Diagnosis)})
+
+    @property
+    def fits(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.healthy
+
+    def document(self, *, explain: bool) -> dict[str, Any]:  # noqa: ARG002 - the document holds every fact already
+        from trilemma.report.findings import document
+
+        return document(self)
+
+    def show(self, *, explain: bool = False, width: int | None = None) -> str:
+        """The findings in words; ``explain`` adds the facts of every file."""
+        from trilemma.report.findings import render
+
+        return render(self, explain=explain, width=width or screen_width())
+
+    def __repr__(self) -> str:
+        return f"<Diagnosed: {len(self.findings)} findings in {len(self.files)} files>"
+
+    __str__ = Shown.__str__

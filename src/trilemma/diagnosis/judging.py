@@ -1,0 +1,68 @@
+"""Files in, findings out: every file is read, then every rule is asked that finds its evidence among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trilemma.diagnosis.findings import Case, Finding, Missing, Reading, in_order
+from trilemma.diagnosis.readers import every_reader
+from trilemma.diagnosis.reading import read
+from trilemma.diagnosis.rules import rules
+from trilemma.diagnosis.sources import files_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnosis:
+    """Findings, the gravest first, beside what was read; ``missing`` names evidence that would have said more."""
+
+    findings: tuple[Finding, ...]
+    files: tuple[Reading, ...]
+    missing: tuple[str, ...]
+    named: frozenset[str]
+
+    @property
+    def healthy(self) -> bool:
+        """No finding above context."""
+        return all(finding.severity == "context" for finding in self.findings)
+
+    @property
+    def unreadable(self) -> tuple[Reading, ...]:
+        return tuple(reading for reading in self.files if reading.unreadable)
+
+    @property
+    def exit_code(self) -> int:
+        """1 with findings above context; else 2 where a named file, or every file, is unreadable; else 0."""
+        if not self.healthy:
+            return 1
+        hopeless = [reading for reading in self.unreadable if reading.file in self.named]
+        return 2 if hopeless or len(self.unreadable) == len(self.files) else 0
+
+
+def judge(paths: Sequence[str | Path]) -> Diagnosis:
+    """Reads files and folders (``-`` is standard input), each by its content, and judges them together."""
+    files = files_of(paths)
+    case = _together(Case(readings=tuple(map(read, files))))
+    findings: list[Finding] = []
+    missing: dict[str, None] = {}
+    for rule in rules():
+        if any(case.has(kind) for kind in rule.needs):
+            for said in rule.judge(case):
+                if isinstance(said, Missing):
+                    missing[said.what] = None
+                else:
+                    findings.append(said)
+    named = frozenset(map(str, paths)) & frozenset(files)
+    return Diagnosis(findings=in_order(findings), files=case.readings, missing=tuple(missing), named=named)
+
+
+def _together(case: Case) -> Case:
+    """The case with the facts that files say only side by side."""
+    for reader in every_reader():
+        if reader.together is not None and case.has(reader.kind):
+            told = reader.together(case)
+            case = Case(
+                readings=tuple(replace(one, facts={**one.facts, **told.get(one.file, {})}) for one in case.readings)
+            )
+    return case
