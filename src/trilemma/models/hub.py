@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+import threading
+from functools import cache
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from trilemma.errors import InputError, shorten
 
@@ -15,6 +19,8 @@ from trilemma.errors import InputError, shorten
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _REVISION = re.compile(r"[0-9a-f]{40}")
 _FILES = ("config.json", "hf_quant_config.json")
+#: How long the hub may take to answer a knock.
+_PATIENCE_S = 2.0
 _OFF = ("1", "on", "yes", "true")
 
 
@@ -58,6 +64,35 @@ def is_offline() -> bool:
     return any(os.environ.get(name, "").lower() in _OFF for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
 
 
+@cache
+def is_reachable() -> bool:
+    """Whether the hub's server, or the proxy before it, takes a connection within `_PATIENCE_S`; asked once.
+
+    Its client would try each file five times over (25 to 48 s without a network).
+    """
+    from urllib.request import getproxies, proxy_bypass  # slow to import
+
+    endpoint = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    proxies = {} if proxy_bypass(endpoint.hostname or "") else getproxies()
+    proxy = proxies.get(endpoint.scheme) or proxies.get("all")
+    server = urlsplit(proxy if proxy is None or "//" in proxy else f"//{proxy}") if proxy else endpoint
+    answers: list[bool] = []
+
+    def connect() -> None:
+        try:
+            address = (str(server.hostname), server.port or (80 if server.scheme == "http" else 443))
+            with socket.create_connection(address, timeout=_PATIENCE_S):
+                answers.append(True)
+        except (OSError, ValueError):
+            answers.append(False)
+
+    # Resolving a name has no timeout of its own, so that the wait is for a thread.
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE_S)
+    return bool(answers and answers[0])
+
+
 def why_not_fetched() -> str:
     """In a few words why a hub id that is not in the cache was not fetched, and what to do."""
     if is_offline():
@@ -66,7 +101,9 @@ def why_not_fetched() -> str:
         import huggingface_hub  # noqa: F401
     except ImportError:
         return "not in the local hub cache; install trilemma[hub] to ask the hub, or give a path to its config.json"
-    return "the hub has no such model or cannot be reached; give a path to its config.json"
+    if not is_reachable():
+        return "the hub cannot be reached; give a path to its config.json"
+    return "the hub has no such model; give a path to its config.json"
 
 
 def fetch(name: str) -> Path | None:
@@ -81,6 +118,8 @@ def fetch(name: str) -> Path | None:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError, GatedRepoError
     except ImportError:
+        return None
+    if not is_reachable():
         return None
     folder: Path | None = None
     for file_name in _FILES:
