@@ -67,9 +67,7 @@ def checked(words: Sequence[str], gpu: Any, options: SimpleNamespace) -> Answer:
         plan=command.plan,
         free_bytes=None if options.free_gib is None else options.free_gib * GIB,
     )
-    answer = check_command(command, question, log=options.log)
-    if options.log is None:
-        answer = with_remedies(answer, gpus=named)
+    answer = with_remedies(check_command(command, question, log=options.log), gpus=named)
     return Answer.of(with_cautions(answer, (*elsewhere, *expected, *cautions)))
 
 

@@ -80,6 +80,10 @@ def check(command: str | Sequence[str], gpu: Any = None, **options: Any) -> Answ
     from trilemma.ask.checking import checked, words_of
 
     asked, words = settled(CHECK, options), words_of(command)
+    if not words and asked.log is not None:
+        from trilemma.engines import logged_command
+
+        words = logged_command(asked.log)
     if not words:
         raise InputError("no engine command given; give one such as vllm serve MODEL")
     with _speed_of(asked):

@@ -45,5 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from trilemma.ask.questions import check
 
-    words = command_words(arguments, "trilemma check --gpu h100-sxm:8 -- vllm serve MODEL")
+    from_log = arguments.log is not None and arguments.words in ([], ["--"])
+    words = [] if from_log else command_words(arguments, "trilemma check --gpu h100-sxm:8 -- vllm serve MODEL")
     return tell(check(words, arguments.gpu, **given(arguments, CHECK)), arguments)

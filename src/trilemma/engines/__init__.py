@@ -56,7 +56,7 @@ def _engine(name: str, package: str) -> Engine:
 
 
 def log_reader(name: str) -> Callable[[str], StartUpLog]:
-    """``read_log`` of the engine called ``name``: what its start-up printed. Raises `InputError` for engines that have none."""
+    """``read_start`` of the engine called ``name``: what its start-up printed. Raises `InputError` for engines that have none."""
     from trilemma.engines.traits import every
 
     found = traits_of(name)
@@ -64,8 +64,18 @@ def log_reader(name: str) -> Callable[[str], StartUpLog]:
         known = " or ".join(one.label for one in every().values() if one.reads_logs)
         raise InputError(f"--log reads logs of {known}; those of {name} are not read yet, leave it out")
     return cast(
-        "Callable[[str], StartUpLog]", importlib.import_module(f"trilemma.engines.{found.package}.log").read_log
+        "Callable[[str], StartUpLog]", importlib.import_module(f"trilemma.engines.{found.package}.log").read_start
     )
+
+
+def logged_command(path: str) -> list[str]:
+    """The words of the command whose start the log at ``path`` tells. Raises `InputError` naming what it does not state."""
+    from trilemma.engines.traits import every
+
+    packages = [found.package for found in every().values() if found.reads_logs]
+    read = importlib.import_module(f"trilemma.engines.{packages[0]}.log").read_start
+    logged = importlib.import_module(f"trilemma.engines.{packages[0]}.logged")
+    return cast("list[str]", logged.command_of(read(path)))
 
 
 def deployer(name: str) -> Callable[..., Fleet]:

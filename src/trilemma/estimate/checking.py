@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from trilemma import engines
-from trilemma.engines.base import EngineCommand, KvPool, StartUp
+from trilemma.engines.base import EngineCommand, KvPool, Stage, StartUp
 from trilemma.engines.in_force import refusals
 from trilemma.errors import Caution, InputError
 from trilemma.estimate.doubt import with_cautions
@@ -15,6 +15,7 @@ from trilemma.estimate.estimate import Estimate, Verdict
 from trilemma.estimate.layouts import check_context, check_layout
 from trilemma.estimate.measured import Comparison, compare, given_lines
 from trilemma.estimate.pool_start import check_kinds, rescaled
+from trilemma.estimate.reasons import reason
 from trilemma.estimate.serving import estimate, from_start_up
 from trilemma.hardware.cluster import Cluster
 from trilemma.quantities import GIB
@@ -76,11 +77,25 @@ def _with_log(question: ServingQuestion, path: str) -> Estimate:
     compared = compare(predicted, figures)
     verdict = answer.verdict
     if told.outcome is not None:
-        text = f"the log says so: {told.reason.text}" if told.reason else "the log says that it starts"
+        text = "the log says that it starts"
+        if told.outcome != "ok":
+            said = "the log says so" if told.reason is None else f"the log says so: {told.reason.text.rstrip('.')}"
+            text = f"{said}; {_beside_ledger(answer, told.outcome, joined)}"
         verdict = Verdict(stage=told.outcome, probability=1.0, reason=text, measured=True)
     cautions = (*_other_card(capacity, cluster), *_graph_estimate(figures, cluster), *_divergence(compared))
     warnings = (*cautions, *answer.warnings)
     return replace(answer, verdict=verdict, measured=tuple(compared), warnings=warnings)
+
+
+def _beside_ledger(answer: Estimate, stage: Stage, start: StartUp) -> str:
+    """What the ledger says of a start that the log saw fail: the sum that does not come out, or that it does."""
+    if answer.verdict.stage != "ok":
+        return reason(answer.verdict.stage, start)
+    taken, card = float(start.ledger.total()) / GIB, float(start.capacity_bytes) / GIB
+    return (
+        f"the ledger takes {taken:,.2f} of {card:,.2f} GiB and {reason('ok', start)}: {max(card - taken, 0):,.2f} GiB are taken"
+        f" that it does not know of at {stage}, by other processes or by what is not counted"
+    )
 
 
 def _other_card(capacity: float | None, cluster: Cluster) -> tuple[Caution, ...]:

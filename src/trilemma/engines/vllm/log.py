@@ -70,6 +70,16 @@ def read_log(path: str | Path) -> StartUpLog:
     return reader.result(str(path))
 
 
+def read_start(path: str | Path) -> StartUpLog:
+    """`read_log` of a log that says something of a start. Raises `InputError` for one that holds no line of it."""
+    found = read_log(path)
+    if not (found.lines or found.outcome or found.refusal or found.model or found.version):
+        raise InputError(
+            f"--log {shorten(str(path))} holds no line of a vLLM start; give what the engine printed until it served or failed"
+        )
+    return found
+
+
 def _lines(path: Path) -> Iterator[str]:
     try:
         if not path.is_file():
@@ -151,6 +161,8 @@ class _Reader:
         if (self.version is None and "version" in scanned) or "LLM engine (v" in scanned:
             match = log_lines.VERSION.search(scanned)
             self.version = match.group(1) if match else self.version
+        if "to load model " in scanned and (match := log_lines.LOADING.search(scanned)):
+            self.model = match.group(1)
         if "args: " in line and not self.arguments:
             self.arguments = _arguments(line)
         if "LLM engine" in scanned and "with config" in scanned:
@@ -168,7 +180,7 @@ class _Reader:
             return
         self.refusal = refusal
         self.outcome = self._stage(refusal)
-        text = " ".join(line.split())[:_MOST_TEXT]
+        text = _sentences(log_lines.PREFIX.sub("", line))
         self.reason = Measured(name="reason", value=0.0, line_number=line_number, text=text)
 
     def _stage(self, refusal: Refusal) -> Stage | None:
@@ -192,7 +204,7 @@ class _Reader:
         outcome = self.outcome
         if self.refusal is None and self.ready:
             outcome = "ok"
-        model = self.arguments.get("model_tag") or self.arguments.get("model") or self.config.get("model")
+        model = self.arguments.get("model_tag") or self.arguments.get("model") or self.config.get("model") or self.model
         return StartUpLog(
             path=path,
             version=self.version,
@@ -206,6 +218,16 @@ class _Reader:
             reason=self.reason,
             starts=max(self.starts, 1),
         )
+
+
+def _sentences(text: str) -> str:
+    """The first sentences of ``text`` that are short enough to tell, none of them cut."""
+    found = ""
+    for sentence in re.split(r"(?<=[.!?])\s+", " ".join(text.split())):
+        if found and len(found) + len(sentence) >= _MOST_TEXT:
+            break
+        found = f"{found} {sentence}".strip()
+    return found if len(found) <= _MOST_TEXT else found[:_MOST_TEXT].rpartition(" ")[0] + " …"
 
 
 def _tightest(lines: list[Measured]) -> dict[str, Measured]:

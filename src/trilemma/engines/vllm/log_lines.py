@@ -127,11 +127,17 @@ TRACEBACK: tuple[tuple[re.Pattern[str], Stage], ...] = (
     (re.compile(rf"\bin (?:{'|'.join(_PROFILING)})\b"), "oom_profile"),
     (re.compile(rf"\bin (?:{'|'.join(_CAPTURING)})\b"), "oom_capture"),
 )
+#: What stands before the words of a line: rank, level, date, source, and the class of an error.
+PREFIX = re.compile(
+    r"^\s*(?:\([A-Za-z][^)]{0,80}\)\s*)*(?:(?:INFO|ERROR|WARNING|DEBUG|CRITICAL)\s+)?(?:\d\d-\d\d \d\d:\d\d:\d\d\s+)?"
+    r"(?:\[[^\]]{0,80}\]\s*)?(?:\([A-Za-z][^)]{0,80}\)\s*)*(?:[\w.]{1,60}(?:Error|Exception):\s+)?"
+)
 READY = ("Application startup complete", "Uvicorn running on", "init engine (profile", "vLLM API server on http")
 
 VERSION = re.compile(
     r"(?:vLLM (?:API )?server version |LLM engine \(v|█  version )v?([0-9][\w.+-]{0,60}?)(?:\)| with config|[,\s]|$)"
 )
+LOADING = re.compile(r"(?:Starting|Beginning) to load model (\S{1,300}?)\.\.\.")
 RESTART = re.compile(r"vLLM (?:API )?server version |█  version ")
 RANK = re.compile(r"\((?:VllmWorker(?:Process)?|Worker|EngineCore|RayWorkerWrapper|RayWorkerProc)[^)]{0,80}\)")
 
