@@ -67,8 +67,8 @@ def test_a_log_alone_is_its_own_command(tmp_path: Path, capsys: pytest.CaptureFi
     code, told = _check(capsys, tmp_path / "start.log", STARTED, "check --gpu l40s:2 --json --log LOG")
     assert code == 0
     found = json.loads(told)
-    given = "check --gpu l40s:2 --json --log LOG -- docker run vllm/vllm-openai:v0.11.0 --model Qwen/Qwen3-8B --max-model-len 16384"
-    flags = "--gpu-memory-utilization 0.8 --enforce-eager --tensor-parallel-size 2"
+    given = "check --gpu l40s:2 --json --log LOG -- docker run vllm/vllm-openai:v0.11.0 --model Qwen/Qwen3-8B"
+    flags = "--max-model-len 16384 --gpu-memory-utilization 0.8 --enforce-eager --tensor-parallel-size 2"
     _, same = _check(capsys, tmp_path / "start.log", STARTED, f"{given} {flags}")
     whole = json.loads(same)
     assert found["memory"] == whole["memory"]
