@@ -5,7 +5,7 @@ An engine is the package ``engines/STEM`` beside the data file ``data/engines/ST
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -74,6 +74,8 @@ class Traits:
     vendors: tuple[str, ...] | None = None
     vendors_source: str = ""
     benchmark: Benchmark | None = None
+    #: Options with which its server answers with vectors or scores and generates nothing: flag → values.
+    pooling_flags: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     #: Least compute capability at which it runs bfloat16; below it "auto" means float16, and a stated bfloat16 is refused or
     #: float16 too.
     bfloat16_from: float | None = None

@@ -119,6 +119,7 @@ class SpeedEstimate:
     ``operators`` are the lines of a token's time in full, ``ttft_lines`` the parts of the time to the first, in seconds.
     ``comm_fraction`` and ``bubble_fraction`` are exposed parts of a training step; ``hfu`` counts recompute too.
     ``itl_s`` is the gap between two tokens (same mean as ``tpot_s``), ``request_s`` the time from sending to the last token.
+    ``documents_per_s`` and ``input_tokens_per_s`` are of models that answer with a vector or a score and generate nothing.
     ``most_requests_per_s`` is the largest rate of arrivals that the plan carries, where a rate was asked for.
     """
 
@@ -134,6 +135,8 @@ class SpeedEstimate:
     comm_fraction: Interval | None = None
     bubble_fraction: Interval | None = None
     most_requests_per_s: Interval | None = None
+    documents_per_s: Interval | None = None
+    input_tokens_per_s: Interval | None = None
     batch: float | None = None
     lines: Mapping[str, float] = field(default_factory=dict)
     operators: tuple[OperatorTime, ...] = ()

@@ -140,7 +140,7 @@ def assembled(
         usd_per_hour=hour,
         usd_per_million_tokens=per_million_tokens(hour, figures),
         watts=watts,
-        joules_per_token=watts / speed.output_tokens_per_s if watts and speed else None,
+        joules_per_token=watts / speed.output_tokens_per_s if watts and speed and speed.output_tokens_per_s else None,
         warnings=told,
         ranks=ranks,
         targets=targets_of(figures, question.workload),

@@ -205,6 +205,14 @@ def _speed(estimate: Estimate) -> list[str]:
         lines.append(
             f"speed      {_ms(speed.tpot_s)} per token at batch {speed.batch:,.0f}; the wait for the first grows"
         )
+    if speed.documents_per_s and speed.input_tokens_per_s:
+        documents, tokens = speed.documents_per_s, speed.input_tokens_per_s
+        lines.append(
+            f"speed      {documents.value:,.3g} documents/s ({documents.low:,.3g} – {documents.high:,.3g}),"
+            f" {show_count(tokens.value)} tokens/s of prompts ({_range(tokens, 1, 0)})"
+        )
+    if speed.documents_per_s and speed.request_s:
+        lines.append(f"           a document in {_ms(speed.request_s)}")
     if speed.output_tokens_per_s and speed.tokens_per_s_per_gpu:
         total, per_gpu = speed.output_tokens_per_s, speed.tokens_per_s_per_gpu
         lines.append(

@@ -1,0 +1,96 @@
+"""Models and servers that generate nothing: embeddings, classes, scores and rewards are one pass over each document."""
+
+from __future__ import annotations
+
+import re
+from typing import cast
+
+import numpy as np
+
+from trilemma import engines
+from trilemma.engines.base import StartUp
+from trilemma.errors import Caution
+from trilemma.estimate.estimate import Bottleneck, Latency, Resource, SpeedEstimate
+from trilemma.estimate.number_formats import as_computed
+from trilemma.estimate.serving_load import ASSUMED_ISL
+from trilemma.estimate.speed import Speed, source_cautions
+from trilemma.formats import catalogue
+from trilemma.intervals import Interval
+from trilemma.models.architecture import Model
+from trilemma.plans import Plan
+from trilemma.quantities import show_count
+from trilemma.question import ServingQuestion
+from trilemma.timing import Machine, model_work
+from trilemma.timing.disaggregation import prefill_worker
+from trilemma.timing.host_weights import split_work
+from trilemma.timing.intervals import speed_spread
+
+#: Words by which publishers name models whose answer is a vector or a score.
+_WORDS = frozenset(("embedding", "embeddings", "embed", "reranker", "rerank", "bge", "gte", "e5"))
+_WORD = re.compile(r"[^a-z0-9]+")
+_MOST = 300
+
+
+def generates_nothing(model: Model, plan: Plan) -> bool:
+    """Whether the command asks for a pooling runner, or the model is named as one for embeddings or ranking."""
+    asked = engines.traits_of(plan.engine.name).pooling_flags
+    extra = plan.pools[-1].options.extra
+    if any(extra.get(flag) in values for flag, values in asked.items() if flag in extra):
+        return True
+    return bool(_WORDS & set(_WORD.split(model.name[:_MOST].rpartition("/")[2].lower())))
+
+
+def pooling_speed(start: StartUp, question: ServingQuestion) -> Speed:
+    """Documents and tokens a second of passes over prompts alone; no token follows, so no figure of tokens does either.
+
+    Short documents run several to a pass, stages and attention replicas at once, as a pool that prefills alone does. One
+    document's time is that of its own pass, or of its place among those under way where more are than the plan takes at once.
+    """
+    model, cluster, plan, load = question.model, question.cluster, question.plan, question.workload
+    isl = load.isl or min(ASSUMED_ISL, start.context)
+    model = as_computed(model, plan.engine.name, plan.pool.options)
+    machine = Machine.serving(
+        cluster, work=model_work(model, cluster.accelerator), engine=engines.canonical(plan.engine.name)
+    )
+    worker = prefill_worker(
+        split_work(model, cluster.accelerator, start.on_host), machine, plan.pool.layout, isl=isl,
+        kv_format=catalogue.get(start.kv_format), prefix_hit=load.prefix_hit,
+    )  # fmt: skip
+    able = float(np.asarray(worker.servers) / np.asarray(worker.each_s)) * plan.pool.replicas
+    alone_s = float(np.asarray(worker.alone_s))
+    waits_s = max(alone_s, (load.concurrency or 1) / able)
+    low, high = speed_spread(machine, model)["ttft"]
+    rate = Interval(value=able, low=able / high, high=able / low)
+    figures = SpeedEstimate(
+        documents_per_s=rate,
+        input_tokens_per_s=rate.scaled(isl),
+        request_s=Latency(interval=Interval(value=waits_s, low=waits_s * low, high=waits_s * high)),
+        most_requests_per_s=rate if load.rate is not None else None,
+    )
+    return Speed(
+        figures=figures,
+        bottleneck=_bottleneck(worker.work.resources),
+        output_tokens_per_s=0.0,
+        cautions=(*_cautions(question, isl, able), *source_cautions(machine)),
+    )
+
+
+def _bottleneck(resources: object) -> Bottleneck:
+    parts = {name: float(np.asarray(seconds)) for name, seconds in dict(cast(dict[str, object], resources)).items()}
+    name = max(parts, key=parts.__getitem__)
+    share = parts[name] / max(sum(parts.values()), 1e-12)
+    return Bottleneck(resource=cast(Resource, name), detail=f"{share:.0%} of the time of a pass over a document")
+
+
+def _cautions(question: ServingQuestion, isl: int, able: float) -> list[Caution]:
+    load, found = question.workload, []
+    told = "the model answers with a vector or a score: no token is generated"
+    found.append(Caution(code="generates-nothing", message=told))
+    if load.isl is None:
+        found.append(
+            Caution(code="assumed-load", message=f"speed assumes documents of {show_count(isl)} tokens, many at once")
+        )
+    if load.rate is not None and load.rate > able:
+        message = f"{load.rate:g} documents a second are more than this plan carries: at most {able:.3g}"
+        found.append(Caution(code="overloaded", message=message))
+    return found
