@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from trilemma.plans.plan import Plan
 
@@ -23,7 +23,8 @@ class Question(Generic[Load, How]):
 
     ``free_bytes`` is what other processes leave of each card, ``capacity_bytes`` replaces the card's runtime total.
     ``served_as`` is what the engine's command line names (default: the model's hub id). Where the weights are not those
-    published, ``scheme`` names their precision and ``checkpoint`` says which checkpoint has to be made.
+    published, ``scheme`` names their precision and ``checkpoint`` says which checkpoint has to be made. ``terms`` take the
+    place of the terms of serving speed that ship (`trilemma.timing.serving_terms.ServingTerms`), such as those of a profile.
     """
 
     model: Model
@@ -35,6 +36,7 @@ class Question(Generic[Load, How]):
     served_as: str | None = None
     scheme: str | None = None
     checkpoint: str | None = None
+    terms: Any = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         return (

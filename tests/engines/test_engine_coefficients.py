@@ -10,7 +10,7 @@ import pytest
 
 from trilemma import engines
 from trilemma.data.digest import DATA
-from trilemma.engines.coefficients import shipped, using
+from trilemma.engines.coefficients import NOT_NUMBERS, at, in_force, shipped
 from trilemma.engines.engine import Engine
 from trilemma.hardware.catalogue import find
 from trilemma.models.resolve import load_model
@@ -62,10 +62,10 @@ def test_a_newer_version_changes_graphs_by_one_row() -> None:
     """A row of one number changes that number from its version on, and nothing else at any version."""
     rows = copy.deepcopy(dict(shipped("vllm.toml")))
     rows["graphs"].append({"since": "0.34", "fixed_gib": 0.5, "source": "a later log", "as_of": "2026-12-24"})
-    vllm = engines.get("vllm")
-    before = vllm.facts("0.33"), vllm.facts("0.34")
-    with using("vllm.toml", rows):
-        now = vllm.facts("0.33"), vllm.facts("0.34")
-    assert now[0] == before[0]
-    changed = {name for name, (value, _) in now[1].items() if value != before[1][name][0]}
+    assert at(rows, (0, 33), engine="vllm") == in_force("vllm.toml", (0, 33), engine="vllm")
+    before, now = in_force("vllm.toml", (0, 34), engine="vllm"), at(rows, (0, 34), engine="vllm")
+    changed = {
+        f"{table}.{name}" for table, numbers in now.items() for name, value in numbers.items()
+        if name not in NOT_NUMBERS and value != before[table][name]
+    }  # fmt: skip
     assert changed == {"graphs.fixed_gib"}

@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 from timing_cases import BF16, FP8, card, cluster, llama_70b, mixture
 
+from trilemma.estimate.serving import estimate
 from trilemma.hardware.catalogue import all_accelerators, find
 from trilemma.measured.serving.speed.document import to_text
-from trilemma.plans import Layout
+from trilemma.plans import Layout, Plan, Pool
+from trilemma.question import Question
 from trilemma.timing import Machine, model_work, serving_speed
 from trilemma.timing.coefficients import SCALED_BY, scaled
 from trilemma.timing.intervals import speed_spread
@@ -24,8 +26,8 @@ from trilemma.timing.serving_terms import (
     precision_of,
     priors,
     shipped,
-    using,
 )
+from trilemma.workloads import Serving
 
 ENGINES = {"vllm", "sglang", "tensorrt-llm", "llama.cpp"}
 
@@ -200,18 +202,24 @@ def test_terms_in_use_reach_every_estimate():
     load = {"concurrency": 8, "isl": 512, "osl": 128, "kv_format": BF16}
     cards = cluster(find("h200-sxm"), gpus=8)
 
-    def tpot() -> float:
-        machine = Machine.serving(cards, work=work, engine="vllm")
+    def tpot(terms: ServingTerms | None) -> float:
+        machine = Machine.serving(cards, work=work, engine="vllm", terms=terms)
         return float(serving_speed(work, machine, Layout(tp=8), **load).tpot_s)
 
-    before = tpot()
+    before = tpot(None)
     slower = ({"all": {**shipped().offsets[0]["all"], "kernel": 2.0}}, *shipped().offsets[1:])
     terms = replace(shipped(), offsets=slower)
-    with using(terms):
-        machine, within = Machine.serving(cards, work=work, engine="vllm"), tpot()
-    assert within > before
-    assert tpot() == before
-    assert float(serving_speed(work, machine, Layout(tp=8), **load).tpot_s) == within
-    given = Machine.serving(cards, work=work, engine="vllm", terms=terms)
-    assert given.terms is terms
-    assert float(serving_speed(work, given, Layout(tp=8), **load).tpot_s) == within
+    assert Machine.serving(cards, work=work, engine="vllm", terms=terms).terms is terms
+    assert tpot(terms) > before == tpot(None)
+    plan = Plan(pools=(Pool(layout=Layout(tp=8)),))
+    question = Question(
+        model=llama_70b(FP8), cluster=cards, workload=Serving(isl=512, osl=128, concurrency=8), plan=plan
+    )
+
+    def of_estimate(question: Question[Serving, Plan]) -> float:
+        speed = estimate(question).speed
+        assert speed is not None
+        assert speed.tpot_s is not None
+        return speed.tpot_s.interval.value
+
+    assert of_estimate(replace(question, terms=terms)) > of_estimate(question)

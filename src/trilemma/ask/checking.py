@@ -13,6 +13,7 @@ from trilemma.ask.answers import Answer
 from trilemma.ask.command_load import load_of, with_acceptance
 from trilemma.ask.exported import expected_load, exported_weights, prediction_beside
 from trilemma.ask.nouns import counts, surrounded
+from trilemma.ask.profiles import terms_of
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
@@ -66,6 +67,7 @@ def checked(words: Sequence[str], gpu: Any, options: SimpleNamespace) -> Answer:
         workload=workload,
         plan=command.plan,
         free_bytes=None if options.free_gib is None else options.free_gib * GIB,
+        terms=terms_of(options.profile),
     )
     answer = with_remedies(check_command(command, question, log=options.log), gpus=named)
     return Answer.of(with_cautions(answer, (*elsewhere, *expected, *cautions)))

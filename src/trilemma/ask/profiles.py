@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trilemma.timing.serving_terms import ServingTerms
 
 
-def using(name: str | None) -> contextlib.AbstractContextManager[None]:
-    """Answers inside come with the terms of the profile called ``name``, where one is named."""
+def terms_of(name: str | None) -> ServingTerms | None:
+    """The terms that ship with those of the profile called ``name`` put in; None where none is named."""
     if name is None:
-        return contextlib.nullcontext()
+        return None
     from trilemma.measured.serving.deployment.profile import load
     from trilemma.timing import serving_terms
 
-    return serving_terms.using(load(name).applied(serving_terms.shipped()))
+    return load(name).applied(serving_terms.shipped())

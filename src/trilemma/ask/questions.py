@@ -6,9 +6,7 @@ a `Cluster`. Each raises `InputError` for what cannot be, naming the option and 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from trilemma.ask.options import CHECK, COMPARE, FIT, PLAN, UPGRADE, settled
@@ -43,8 +41,7 @@ def fit(model: Any, gpu: Any = None, *, plan: Any = None, workload: Any = None, 
     from trilemma.ask.serving import one_plan
 
     asked = settled(FIT, options)
-    with _speed_of(asked):
-        return one_plan(model, gpu, asked, plan=plan, workload=workload)
+    return one_plan(model, gpu, asked, plan=plan, workload=workload)
 
 
 def plan(model: Any, gpu: Any, *, workload: Any = None, **options: Any) -> ServingPlans | TrainingPlans:
@@ -57,8 +54,7 @@ def plan(model: Any, gpu: Any, *, workload: Any = None, **options: Any) -> Servi
     from trilemma.ask.serving import search
 
     asked = settled(PLAN, options)
-    with _speed_of(asked):
-        return search(model, gpu, asked, workload=workload)
+    return search(model, gpu, asked, workload=workload)
 
 
 def train(model: Any, gpu: Any, *, workload: Any = None, **options: Any) -> TrainingPlans:
@@ -86,8 +82,7 @@ def check(command: str | Sequence[str], gpu: Any = None, **options: Any) -> Answ
         words = logged_command(asked.log)
     if not words:
         raise InputError("no engine command given; give one such as vllm serve MODEL")
-    with _speed_of(asked):
-        return checked(words, gpu, asked)
+    return checked(words, gpu, asked)
 
 
 def compare(model: Any, gpus: Sequence[Any], *, workload: Any = None, **options: Any) -> CardsCompared:
@@ -127,9 +122,3 @@ def _of_question(question: Question[Any, Any], gpu: Any, options: dict[str, Any]
 
 def _trains(options: dict[str, Any]) -> bool:
     return any(options.get(name) is not None for name in _TRAINS)
-
-
-def _speed_of(asked: SimpleNamespace) -> contextlib.AbstractContextManager[None]:
-    from trilemma.ask.profiles import using
-
-    return using(asked.profile)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trilemma.ask.answers import Answer
 from trilemma.ask.nouns import cluster_of, counts, engine_of, engines_of, model_of, weights_of, workload_of
 from trilemma.ask.options import fields_of
-from trilemma.ask.profiles import using
+from trilemma.ask.profiles import terms_of
 from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.plans import Plan, ServeOptions
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trilemma.ask.searched import ServingPlans
     from trilemma.hardware.cluster import Cluster
     from trilemma.search.result import SearchResult
+    from trilemma.timing.serving_terms import ServingTerms
     from trilemma.workloads import Serving
 
 #: Plans that a search may show, and cards that a comparison may set side by side.
@@ -37,7 +38,8 @@ def one_plan(model: Any, gpu: Any, options: SimpleNamespace, *, plan: Plan | Non
     if plan is None:
         plan, cluster = engines_of(gpu, options, cluster, context=load.longest_request, quantization=weights.on_load)
     free_bytes = None if options.free_gib is None else options.free_gib * GIB
-    return judged(weights.asked(cluster=cluster, workload=load, plan=plan, free_bytes=free_bytes))
+    terms = terms_of(options.profile)
+    return judged(weights.asked(cluster=cluster, workload=load, plan=plan, free_bytes=free_bytes, terms=terms))
 
 
 def judged(question: Question[Serving, Plan]) -> Answer:
@@ -66,19 +68,21 @@ def search(model: Any, gpu: Any, options: SimpleNamespace, *, workload: Serving 
         options=ServeOptions(**fields_of("engine", options)),
     )  # fmt: skip
 
+    terms = terms_of(options.profile)
+
     def again(asked: Serving, front: int) -> SearchResult:
-        with using(options.profile):
-            return search_serving(
-                named, cluster, asked, top=options.top, fixed=fixed, precision=options.precision, front=front,
-                kv_dtype=options.kv_dtype, engine=engine, pools=options.pools, free=free, confidence=options.confidence,
-            )  # fmt: skip
+        return search_serving(
+            named, cluster, asked, top=options.top, fixed=fixed, precision=options.precision, front=front,
+            kv_dtype=options.kv_dtype, engine=engine, pools=options.pools, free=free, confidence=options.confidence,
+            terms=terms,
+        )  # fmt: skip
 
     result = again(load, options.front)
     nearest = None
     if not result.plans:
         from trilemma.search.nearest import nearest_miss
 
-        nearest = Answer.of(nearest_miss(named, cluster, load, fixed=fixed, engine=engine))
+        nearest = Answer.of(nearest_miss(named, cluster, load, fixed=fixed, engine=engine, terms=terms))
     return ServingPlans(
         model=named,
         cluster=cluster,
@@ -86,7 +90,7 @@ def search(model: Any, gpu: Any, options: SimpleNamespace, *, workload: Serving 
         plans=tuple(Answer.of(found.estimate) for found in result.plans),
         nearest=nearest,
         search=again,
-        explanation=_explanation(cluster, result),
+        explanation=_explanation(cluster, result, terms),
     )
 
 
@@ -119,7 +123,7 @@ def _node_of(gpu: Any, cluster: Cluster, options: SimpleNamespace) -> Cluster:
     return cluster_of(f"{gpu}:{many}", options)
 
 
-def _explanation(cluster: Cluster, result: SearchResult) -> tuple[str, ...]:
+def _explanation(cluster: Cluster, result: SearchResult, terms: ServingTerms | None) -> tuple[str, ...]:
     from trilemma.engines import canonical
     from trilemma.timing import Machine, model_work, speed_explanation
 
@@ -127,4 +131,6 @@ def _explanation(cluster: Cluster, result: SearchResult) -> tuple[str, ...]:
         return ()
     best = result.plans[0]
     work = model_work(best.precision.model, cluster.accelerator)
-    return speed_explanation(work, Machine.serving(cluster, work=work, engine=canonical(best.plan.engine.name)))
+    return speed_explanation(
+        work, Machine.serving(cluster, work=work, engine=canonical(best.plan.engine.name), terms=terms)
+    )

@@ -134,10 +134,7 @@ def _run(arguments: list[str]) -> int:
     if command is None:
         parser.print_help()
         return YES
-    from trilemma.ask.profiles import using
-
-    with using(getattr(parsed, "profile", None)):  # what is drawn and told of an answer too
-        return int(importlib.import_module(parsed.module).run(parsed))
+    return int(importlib.import_module(parsed.module).run(parsed))
 
 
 if __name__ == "__main__":

@@ -6,9 +6,7 @@ on (always, without one); numbers that it leaves out stay as the rows before it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -17,6 +15,8 @@ from trilemma.versions import Version, padded, parse_version
 
 #: Table → the rows of it in order, as the files have them.
 Rows: TypeAlias = Mapping[str, list[dict[str, Any]]]
+#: Data file of an engine → rows (shaped as `shipped`) that take the place of those shipped: of refits.
+ChangedRows: TypeAlias = Mapping[str, Rows]
 #: Table → name → the number in force, the ``source`` of the newest row among them.
 Coefficients: TypeAlias = Mapping[str, Mapping[str, Any]]
 
@@ -41,32 +41,14 @@ def shipped(file: str) -> Rows:
     return found
 
 
+@cache
 def in_force(file: str, version: Version, *, engine: str) -> Coefficients:
     """The numbers that hold at ``version`` of ``engine``, whose data files are called ``file``."""
-    changed = _in_use.get().get(file)
-    return _shipped_at(file, version, engine) if changed is None else _at(changed, version, engine)
+    return at(shipped(file), version, engine=engine)
 
 
-@contextmanager
-def using(file: str, rows: Rows) -> Iterator[None]:
-    """Estimates inside this context use ``rows`` (shaped as `shipped`) for one engine instead of the shipped ones: for refits."""
-    token = _in_use.set({**_in_use.get(), file: rows})
-    try:
-        yield
-    finally:
-        _in_use.reset(token)
-
-
-#: Rows in use where not the shipped ones, by file.
-_in_use: ContextVar[Mapping[str, Rows]] = ContextVar("rows of coefficients", default={})  # noqa: B039
-
-
-@cache
-def _shipped_at(file: str, version: Version, engine: str) -> Coefficients:
-    return _at(shipped(file), version, engine)
-
-
-def _at(tables: Rows, version: Version, engine: str) -> Coefficients:
+def at(tables: Rows, version: Version, *, engine: str) -> Coefficients:
+    """The numbers of rows shaped as `shipped` that hold at ``version``."""
     return {table: _merged(rows, version, engine) for table, rows in tables.items()}
 
 

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 from trilemma.engines.base import EngineCommand, Stage, StartUp
-from trilemma.engines.coefficients import NOT_NUMBERS
+from trilemma.engines.coefficients import NOT_NUMBERS, ChangedRows
 from trilemma.plans import Draft, Layout, Plan, ServeOptions
 
 if TYPE_CHECKING:
@@ -35,20 +35,21 @@ class Engine:
     def start_up(
         self, *, model: Model, accelerator: Accelerator, layout: Layout, options: ServeOptions, draft: Draft | None = None,
         version: str | None = None, free_bytes: float | None = None, capacity_bytes: float | None = None,
-        date: str | None = None, cards: Sequence[Accelerator] = (),
+        date: str | None = None, cards: Sequence[Accelerator] = (), changed: ChangedRows | None = None,
     ) -> StartUp:  # fmt: skip
         """What the engine does with a card's memory when it starts, per GPU of the tightest rank.
 
         ``layout`` and ``options.max_seqs``, ``options.max_batched_tokens`` may be arrays (plans,); the answer has their
         shape. ``capacity_bytes`` replaces the card's runtime total; ``free_bytes`` is what other processes leave of it.
-        ``version`` (or the release of ``date``) chooses the facts. ``cards`` name each card where their kinds differ.
+        ``version`` (or the release of ``date``) chooses the facts. ``cards`` name each card where their kinds differ; rows
+        ``changed`` replace coefficients shipped.
         Raises `InputError` for values that no engine accepts.
         """
         from trilemma.engines.start_up import Asked, start_up
 
         asked = Asked(
             model=model, accelerator=accelerator, layout=layout, options=options, draft=draft, version=version,
-            free_bytes=free_bytes, capacity_bytes=capacity_bytes, date=date, cards=cards,
+            free_bytes=free_bytes, capacity_bytes=capacity_bytes, date=date, cards=cards, changed=changed,
         )  # fmt: skip
         return start_up(self._part("budget").RULES, asked)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Generic, TypeVar
 
 from trilemma.data.files import read_data
 from trilemma.engines import coefficients
-from trilemma.engines.coefficients import Coefficients
+from trilemma.engines.coefficients import ChangedRows, Coefficients
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.versions import Version, in_force, padded, parse_version, version_text
 
@@ -51,12 +51,19 @@ class FactFile(Generic[F]):
     shaped: Callable[[dict[str, Any]], dict[str, Any]] = dict
     release_numbers: int = 2
 
-    def for_version(self, version: str | None, *, date: str | None = None) -> F:
+    def for_version(self, version: str | None, *, date: str | None = None, changed: ChangedRows | None = None) -> F:
         """Facts of ``version``; without one the release of ``date`` (ISO), else the newest, marked so.
 
         A fork's own number is not trusted when it carries a build date ("0.11.2.dev280 (fork build of 2026-08-10)"): the
-        release of that date is taken. Raises `InputError` for text without a version in it.
+        release of that date is taken. Coefficients are those of the rows ``changed`` where they name this file. Raises
+        `InputError` for text without a version in it.
         """
+        found, rows = self._shipped(version, date), (changed or {}).get(self.file)
+        if rows is None:
+            return found
+        return replace(found, coefficients=coefficients.at(rows, self._numbers(found.version), engine=self.engine))
+
+    def _shipped(self, version: str | None, date: str | None) -> F:
         asked = (version or "").strip()
         built = re.search(r"fork build of (\d{4}-\d{2}(?:-\d{2})?)", asked)
         if built is not None:

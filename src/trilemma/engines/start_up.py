@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from trilemma.engines.base import FractionOf, KvPool, StartUp
+from trilemma.engines.coefficients import ChangedRows
 from trilemma.engines.draft import Drafting, with_draft
 from trilemma.engines.facts import Facts
 from trilemma.engines.loading import as_stored
@@ -42,6 +43,7 @@ class Asked:
     capacity_bytes: float | None = None
     date: str | None = None
     cards: Sequence[Accelerator] = ()
+    changed: ChangedRows | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -59,10 +59,10 @@ def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
     layout, kv_format = plan.pool.layout, catalogue.get(start.kv_format)
     model = as_computed(model, plan.engine.name, plan.pool.options)
     whole = model_work(model, cluster.accelerator)
-    machine = Machine.serving(cluster, work=whole, engine=engines.canonical(plan.engine.name))
+    machine = Machine.serving(cluster, work=whole, engine=engines.canonical(plan.engine.name), terms=question.terms)
     work = split_work(model, cluster.accelerator, start.on_host)
     if cluster.cards:
-        work = work_of_cards(model, cluster, start.on_cards, start.on_host, engine=machine.engine)
+        work = work_of_cards(model, cluster, start.on_cards, start.on_host, engine=machine.engine, terms=machine.terms)
     speculation, unstated = speculation_of(plan)
     admission = admission_of(start, plan.engine.name, isl=isl, osl=osl)
     concurrency = None if load.concurrency is None else load.concurrency / plan.pool.replicas

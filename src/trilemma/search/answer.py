@@ -35,6 +35,7 @@ def evaluator(question: ServingQuestion) -> Callable[[Plan, Model], Estimate]:
                 workload=question.workload,
                 plan=plan,
                 free_bytes=question.free_bytes,
+                terms=question.terms,
             )
         )
 

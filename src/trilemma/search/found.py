@@ -88,7 +88,10 @@ def found_of(table: PlanTable, row: int, question: SearchQuestion) -> Found:
     requests, gpus = round(float(table.requests[row])), int(table.gpus[row])
     load = question.workload if question.workload.rate is not None else replace(question.workload, concurrency=requests)
     asked = choice.precision.asked(
-        cluster=replace(question.cluster, gpus=gpus) if question.free else question.cluster, workload=load, plan=plan
+        cluster=replace(question.cluster, gpus=gpus) if question.free else question.cluster,
+        workload=load,
+        plan=plan,
+        terms=question.terms,
     )
     return Found(
         plan=plan,

@@ -15,10 +15,19 @@ from trilemma.quantities import counted
 from trilemma.question import Question
 from trilemma.search.answer import with_remedies
 from trilemma.search.space import Fixed, layouts
+from trilemma.timing.serving_terms import ServingTerms
 from trilemma.workloads import Serving
 
 
-def nearest_miss(model: Model, cluster: Cluster, workload: Serving, *, fixed: Fixed, engine: EngineRef) -> Estimate:
+def nearest_miss(
+    model: Model,
+    cluster: Cluster,
+    workload: Serving,
+    *,
+    fixed: Fixed,
+    engine: EngineRef,
+    terms: ServingTerms | None = None,
+) -> Estimate:
     """The estimate, remedies filled in, of the checkpoint as published in the layout that splits it furthest.
 
     Without remedies where that plan does start: then it is the load that no plan carries. Raises `InputError` where no
@@ -38,4 +47,4 @@ def nearest_miss(model: Model, cluster: Cluster, workload: Serving, *, fixed: Fi
     options = replace(fixed.options, context=workload.longest_request)
     plan = Plan(engine=engine, pools=(Pool(layout=layout, options=options, replicas=int(space.replicas[at])),))
 
-    return with_remedies(estimate(Question(model=model, cluster=cluster, workload=workload, plan=plan)))
+    return with_remedies(estimate(Question(model=model, cluster=cluster, workload=workload, plan=plan, terms=terms)))

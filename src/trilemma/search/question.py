@@ -24,6 +24,7 @@ from trilemma.search.targets import Margin, margin_of
 from trilemma.timing import Machine, ModelWork, model_work
 from trilemma.timing.admission import Admission
 from trilemma.timing.intervals import pools_spread, speed_spread
+from trilemma.timing.serving_terms import ServingTerms
 from trilemma.workloads import Serving
 
 #: Whether prefill and decode share engines, have pools of their own, or both are searched.
@@ -55,7 +56,7 @@ class SearchQuestion:
     """What a search is asked: the cards, the load (lengths stated), what is settled, and the engine.
 
     ``free`` searches the number of GPUs too: ``cluster`` then is one node of them. A target is met where it holds with
-    ``confidence`` (None: there is none).
+    ``confidence`` (None: there is none). ``terms`` take the place of the terms of speed that ship.
     """
 
     cluster: Cluster
@@ -67,6 +68,7 @@ class SearchQuestion:
     free: bool = False
     confidence: float | None = None
     margin: Margin = _CENTRAL
+    terms: ServingTerms | None = None
 
     def of(self, choice: Choice, *, apart: bool) -> SearchQuestion:
         """The question of one choice: with the margin that its plans, of pools ``apart`` or not, need for ``confidence``."""
@@ -74,7 +76,10 @@ class SearchQuestion:
             return self
         model, accelerator = choice.precision.model, self.cluster.accelerator
         machine = Machine.serving(
-            self.cluster, work=model_work(model, accelerator), engine=engines.canonical(self.engine.name)
+            self.cluster,
+            work=model_work(model, accelerator),
+            engine=engines.canonical(self.engine.name),
+            terms=self.terms,
         )
         spread = pools_spread(machine, model) if apart else speed_spread(machine, model)
         return replace(self, margin=margin_of(spread, self.confidence))
@@ -270,6 +275,8 @@ def started(
         admission=start.admission.take(good),
         used=start.used[good],
         work=work,
-        machine=Machine.serving(cluster, work=work, engine=engines.canonical(question.engine.name)),
+        machine=Machine.serving(
+            cluster, work=work, engine=engines.canonical(question.engine.name), terms=question.terms
+        ),
         kv_format=catalogue.get(start.kv_format),
     )

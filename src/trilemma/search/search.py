@@ -26,6 +26,7 @@ from trilemma.search.space import NODES, Fixed, engine_layouts, kv_dtypes, layou
 from trilemma.search.table import PlanTable, plan_table
 from trilemma.search.targets import EVEN_ODDS, misses, overshoot
 from trilemma.timing.coefficients import spec_sheet
+from trilemma.timing.serving_terms import ServingTerms
 from trilemma.workloads import Serving
 
 
@@ -43,6 +44,7 @@ def search_serving(
     pools: PoolsAsked = "aggregated",
     free: bool = False,
     confidence: float | None = None,
+    terms: ServingTerms | None = None,
 ) -> SearchResult:
     """Search layouts × precisions × cache formats × loads, with and without prefill and decode apart: most tokens per second
     and GPU under the latency targets first (at a stated rate of arrival the quickest answers).
@@ -50,7 +52,7 @@ def search_serving(
     Without load and without targets a target for the time per output token is assumed and listed. ``top`` plans and up to
     ``front`` more of the Pareto front become full estimates. ``free`` searches the number of GPUs, ``cluster`` being one
     node: with a load the plan of the fewest GPUs comes first. ``confidence`` is the chance with which each target has to hold
-    (None: at least as likely as not). Raises `InputError` where lengths are missing or the degrees
+    (None: at least as likely as not); ``terms`` take the place of those that ship. Raises `InputError` where lengths are missing or the degrees
     given cannot be laid out, and for pools that the engine does not have.
     """
     began = time.perf_counter()
@@ -59,7 +61,7 @@ def search_serving(
     named = engine or EngineRef()
     question = SearchQuestion(
         cluster=cluster, workload=workload, fixed=fixed or Fixed(), engine=named, free=free,
-        confidence=_checked(confidence, workload),
+        confidence=_checked(confidence, workload), terms=terms,
         pools=pools_possible(pools, named, gpus=cluster.gpus, workload=workload),
     )  # fmt: skip
     choices = choices_of(model, question, precision=precision, kv_dtype=kv_dtype)

@@ -23,6 +23,7 @@ from trilemma.plans import Layout, Plan, Pool, ServeOptions
 from trilemma.quantities import counted
 from trilemma.question import Question, ServingQuestion
 from trilemma.search.quality import weight_quality
+from trilemma.timing.serving_terms import ServingTerms
 from trilemma.versions import DEFAULT_ENGINE
 from trilemma.workloads import Serving
 
@@ -80,7 +81,13 @@ class Precision:
         return f"./{name}-{self.name}"
 
     def asked(
-        self, *, cluster: Cluster, workload: Serving, plan: Plan, free_bytes: float | None = None
+        self,
+        *,
+        cluster: Cluster,
+        workload: Serving,
+        plan: Plan,
+        free_bytes: float | None = None,
+        terms: ServingTerms | None = None,
     ) -> ServingQuestion:
         """The question of one plan with weights so stored."""
         if self.dtype is not None:
@@ -88,7 +95,7 @@ class Precision:
         scheme, checkpoint = (None, None) if self.checkpoint == AS_PUBLISHED else (self.name, self.checkpoint)
         return Question(
             model=self.model, cluster=cluster, workload=workload, plan=plan, free_bytes=free_bytes,
-            served_as=self.served_as, scheme=scheme, checkpoint=checkpoint,
+            served_as=self.served_as, scheme=scheme, checkpoint=checkpoint, terms=terms,
         )  # fmt: skip
 
     def _loaded(self, pool: Pool) -> Pool:

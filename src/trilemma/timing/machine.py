@@ -9,7 +9,7 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.timing.coefficients import Coefficients, at_datasheet, coefficients_for, scaled
 from trilemma.timing.collectives import Wires, wires
 from trilemma.timing.operators import ModelWork
-from trilemma.timing.serving_terms import ServingTerms, current, precision_of
+from trilemma.timing.serving_terms import ServingTerms, precision_of, shipped
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,8 +42,8 @@ class Machine:
 
     @classmethod
     def serving(cls, cluster: Cluster, *, work: ModelWork, engine: str, terms: ServingTerms | None = None) -> Machine:
-        """`of`, with the coefficients scaled by ``terms`` (those in use, where none are given) of ``engine`` on such cards."""
-        plain, terms, precision = cls.of(cluster), terms or current(), precision_of(work)
+        """`of`, with the coefficients scaled by ``terms`` (those shipped, where none are given) of ``engine`` on such cards."""
+        plain, terms, precision = cls.of(cluster), terms or shipped(), precision_of(work)
         factors = terms.factors(engine, cluster.accelerator, precision)
         fitted = plain.with_coefficients(scaled(plain.coefficients, factors))
         measured = terms.measured(engine, cluster.accelerator, precision)

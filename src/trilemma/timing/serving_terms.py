@@ -6,9 +6,7 @@ not measured has the levels that it shares with those that were.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -202,24 +200,6 @@ def priors() -> Priors:
 def shipped() -> ServingTerms:
     """The terms as shipped (``data/coefficients/serving_terms.json``)."""
     return from_document(_read("serving_terms.json"))
-
-
-_IN_USE: ContextVar[ServingTerms | None] = ContextVar("serving_terms", default=None)
-
-
-def current() -> ServingTerms:
-    """The terms in use: those of `using`, else those shipped."""
-    return _IN_USE.get() or shipped()
-
-
-@contextmanager
-def using(terms: ServingTerms) -> Iterator[None]:
-    """Answer with ``terms`` inside the block, such as those of a profile."""
-    token = _IN_USE.set(terms)
-    try:
-        yield
-    finally:
-        _IN_USE.reset(token)
 
 
 def from_document(document: Mapping[str, Any]) -> ServingTerms:

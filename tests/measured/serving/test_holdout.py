@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trilemma.cli.main import main
-from trilemma.engines.coefficients import shipped, using
+from trilemma.engines.coefficients import shipped
 from trilemma.engines.vllm.facts import for_version
 from trilemma.measured import Row, read_table
 from trilemma.measured.serving.memory.fit import refit
@@ -70,8 +70,9 @@ def test_shipped_coefficients_come_back(rows: list[Row]) -> None:
     before = json.dumps(shipped("vllm.toml"), default=str)
     refitted(rows)
     assert json.dumps(shipped("vllm.toml"), default=str) == before
-    with using("vllm.toml", {"spread": [{"activations_gib": 7.0}]}):
-        assert for_version("0.33").coefficients == {"spread": {"activations_gib": 7.0}}
+    changed = {"vllm.toml": [{"activations_gib": 7.0}]}
+    own = {"vllm.toml": {"spread": changed["vllm.toml"]}}
+    assert for_version("0.33", changed=own).coefficients == {"spread": {"activations_gib": 7.0}}
     assert for_version("0.33").coefficients["spread"]["activations_gib"] == 0.45
 
 

@@ -64,7 +64,7 @@ def settle(asked: Asked) -> LlamaCppSettled:
             f"llama.cpp loads GGUF files, not {model.name} in {stored}; name one such as ORG/NAME-GGUF:Q4_K_M,"
             " or give --precision Q4_K_M"
         )
-    facts = for_version(asked.version, date=asked.date)
+    facts = for_version(asked.version, date=asked.date, changed=asked.changed)
     drafting = with_draft(model, asked.draft)
     model = drafting.model if drafting.has_layers else _without_drafts(model)
     number, rows = _check_layout(layout, asked)

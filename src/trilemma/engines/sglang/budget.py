@@ -54,7 +54,7 @@ class _Cut:
 
 def settle(asked: Asked) -> SglangSettled:
     """Options in force."""
-    facts = for_version(asked.version, date=asked.date)
+    facts = for_version(asked.version, date=asked.date, changed=asked.changed)
     card = Card.of(asked.accelerator, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes)
     drafting, stored, notes = as_loaded(asked, facts.quantizes_while_loading)
     force = in_force(

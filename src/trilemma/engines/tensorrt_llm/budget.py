@@ -80,7 +80,11 @@ class TensorrtLlmStage(Stage):
 
 def settle(asked: Asked) -> TensorrtLlmSettled:
     """Options in force. Raises `InputError` for shares and layouts that the engine does not take."""
-    facts, options, layout = for_version(asked.version, date=asked.date), asked.options, asked.layout
+    facts, options, layout = (
+        for_version(asked.version, date=asked.date, changed=asked.changed),
+        asked.options,
+        asked.layout,
+    )
     card = Card.of(asked.accelerator, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes)
     drafting, _, notes = as_loaded(asked, {})
     dtype = computing_format(drafting.model, options)

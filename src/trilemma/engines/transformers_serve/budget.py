@@ -50,7 +50,7 @@ class TransformersStage(Stage):
 
 def settle(asked: Asked) -> TransformersSettled:
     """Options in force. Raises `InputError` for layouts and shares that the engine does not take."""
-    facts, options = for_version(asked.version, date=asked.date), asked.options
+    facts, options = for_version(asked.version, date=asked.date, changed=asked.changed), asked.options
     card = Card.of(asked.accelerator, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes)
     stored, notes = as_stored(asked.model, options, facts.quantizes_while_loading)
     dtype = computing_format(stored, options)

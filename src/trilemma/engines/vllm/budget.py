@@ -52,7 +52,7 @@ class VllmSettled(Settled):
 def settle(asked: Asked) -> VllmSettled:
     """Options in force. Raises `InputError` for a card that vLLM does not run on."""
     accelerator = asked.accelerator
-    facts = for_version(asked.version, date=asked.date)
+    facts = for_version(asked.version, date=asked.date, changed=asked.changed)
     if accelerator.vendor not in facts.vendors:
         raise InputError(f"vLLM does not run on {accelerator.name}; use a card of {', '.join(facts.vendors)}")
     card = Card.of(accelerator, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes)

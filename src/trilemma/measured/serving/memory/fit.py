@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from trilemma.engines.coefficients import shipped, using
+from trilemma.engines.coefficients import shipped
 from trilemma.errors import InputError
 from trilemma.estimate.measured import lines_bytes
 from trilemma.measured.serving.memory.classes import resolved_cell
@@ -155,13 +155,12 @@ def _predict(
 ) -> dict[int, dict[str, tuple[float, float, float]]]:
     """(value, low, high) GiB of every printed line, by row."""
     found: dict[int, dict[str, tuple[float, float, float]]] = {}
-    with using(FITTED_FILE, coefficients):
-        for index, question in questions.items():
-            try:
-                start = start_of(question)
-            except InputError:
-                continue
-            found[index] = {line: _gib(lines_bytes(start, names)) for line, names in PRINTED_LINES.items()}
+    for index, question in questions.items():
+        try:
+            start = start_of(replace(question, changed={FITTED_FILE: coefficients}))
+        except InputError:
+            continue
+        found[index] = {line: _gib(lines_bytes(start, names)) for line, names in PRINTED_LINES.items()}
     return found
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from trilemma.engines.base import Stage, StartUp
-from trilemma.engines.coefficients import shipped, using
 from trilemma.errors import InputError, with_flags
 from trilemma.estimate.doubt import doubted, of_model, of_served_class
 from trilemma.estimate.estimate import Verdict
@@ -51,8 +50,9 @@ def judge(
     rows_of, document = refit(rows, questions, holdout) if holdout else ({}, {})
     judgements = []
     for index, (row, question) in enumerate(zip(rows, questions, strict=True)):
-        with using(FITTED_FILE, rows_of.get(index, shipped(FITTED_FILE))):
-            judgements.append(_judged(row, question, printed))
+        if index in rows_of and isinstance(question, Question):
+            question = replace(question, changed={FITTED_FILE: rows_of[index]})
+        judgements.append(_judged(row, question, printed))
         if progress is not None:
             progress(index + 1)
     return judgements, document

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
 from trilemma import engines
+from trilemma.engines.coefficients import ChangedRows
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.measured.dating import date_of_vllm_issue, parse_date
@@ -25,7 +26,10 @@ from trilemma.versions import DEFAULT_ENGINE
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """What is asked of the engine. Without ``version`` the release of ``date`` answers, without both the newest, widened."""
+    """What is asked of the engine. Without ``version`` the release of ``date`` answers, without both the newest, widened.
+
+    Rows ``changed`` take the place of coefficients shipped: those of a refit.
+    """
 
     model: Model
     accelerator: Accelerator
@@ -40,6 +44,7 @@ class Question:
     context_stated: bool
     assumed: tuple[str, ...]
     engine: str = DEFAULT_ENGINE
+    changed: ChangedRows | None = field(default=None, compare=False)
 
     @property
     def weights_unstated(self) -> bool:

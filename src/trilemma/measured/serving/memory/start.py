@@ -25,6 +25,7 @@ def start_of(question: Question, *, kv_cache_bytes: int | None = None) -> StartU
         version=question.version,
         capacity_bytes=question.capacity_bytes,
         date=question.date,
+        changed=question.changed,
     )
 
 

@@ -46,7 +46,7 @@ def judge(
 ) -> tuple[list[Judgement], dict[str, Any]]:
     """Judge every row; the second value is the ``holdout`` part of the document. A row never ends the run.
 
-    Rows are judged by ``terms``, those in use where none are given; with ``holdout`` by terms refitted without the rows that
+    Rows are judged by ``terms``, those shipped where none are given; with ``holdout`` by terms refitted without the rows that
     share its values in these columns.
     """
     place = None if models_dir is None else str(models_dir)
@@ -57,7 +57,7 @@ def judge(
         except (UnusableRow, InputError) as error:
             questions.append(with_flags(error))
     benches = benches_of(questions)
-    terms = terms or serving_terms.current()
+    terms = terms or serving_terms.shipped()
     if holdout and benches:
         groups = [_group(row, question, holdout) for row, question in zip(rows, questions, strict=True)]
         predicted = without(benches, groups, progress=progress)
