@@ -15,20 +15,15 @@ MOST_PATHS = 25
 #: Lines of modules beyond the limit. An entry may fall or go, never rise.
 LONG_MODULES = {
     "cli/export.py": 325, "engines/extract.py": 312, "engines/megatron/read.py": 318,
-    "measured/serving/memory/question.py": 368, "measured/training/question.py": 383, "memory/training_moments.py": 354,
+    "measured/training/question.py": 383, "memory/training_moments.py": 354,
     "precision/plan.py": 313, "precision/sensitivity.py": 310, "precision/watch/watch.py": 320, "report/plans.py": 313,
-    "search/space.py": 335, "search/training_space.py": 321, "timing/training_loads.py": 312, "timing/training_step.py":
+    "search/training_space.py": 321, "timing/training_loads.py": 312, "timing/training_step.py":
     353,
 }  # fmt: skip
 #: Lines of functions beyond the limit, by module.
-LONG_FUNCTIONS = {
-    "report/charts/comparison.py:_panel": 85, "report/charts/roofline.py:roofline": 87,
-}  # fmt: skip
+LONG_FUNCTIONS: dict[str, int] = {}
 #: Paths through functions (cyclomatic complexity) beyond the limit.
-WINDING = {
-    "models/quantized/compressed_tensors.py:weight_format": 30, "precision/sensitivity.py:_pass": 31,
-    "timing/training_operators.py:_training_work": 41,
-}  # fmt: skip
+WINDING: dict[str, int] = {}
 #: Share of the public functions of the physics whose docstring says each of the three: never lower than it once was.
 STATED = {"unit": 0.95, "shape": 0.95, "source": 0.95}
 _SAYS = {

@@ -18,9 +18,10 @@ from trilemma.report.chances import joint_chance
 from trilemma.search import Fixed, search_serving
 from trilemma.search.found import found_of
 from trilemma.search.pareto import front_of_two, pareto_front
+from trilemma.search.precisions import precisions
 from trilemma.search.question import Choice, SearchQuestion
 from trilemma.search.search import table_of
-from trilemma.search.space import layouts, precisions
+from trilemma.search.space import layouts
 from trilemma.search.targets import EVEN_ODDS, misses
 from trilemma.workloads import Serving
 

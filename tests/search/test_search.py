@@ -76,9 +76,9 @@ def test_no_plan_shown_beats_one_of_the_front(main_job):
 def test_the_table_and_the_single_plan_agree(model, gpu, gpus):
     from trilemma.plans import EngineRef
     from trilemma.search.found import found_of
+    from trilemma.search.precisions import kv_dtypes, precisions
     from trilemma.search.question import Choice, SearchQuestion
     from trilemma.search.search import table_of
-    from trilemma.search.space import kv_dtypes, precisions
 
     loaded, cluster = load_model(model), Cluster.of(find(gpu), gpus)
     choices = [

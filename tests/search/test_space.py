@@ -9,7 +9,8 @@ from trilemma.errors import InputError
 from trilemma.hardware.catalogue import find
 from trilemma.models.resolve import load_model
 from trilemma.search import Fixed
-from trilemma.search.space import kv_dtypes, layouts, precisions
+from trilemma.search.precisions import kv_dtypes, precisions
+from trilemma.search.space import layouts
 
 
 def rows(space):

@@ -18,7 +18,7 @@ from trilemma.quantities import GIB, counted, parse_count
 from trilemma.workloads import Serving, parse_lengths
 
 if TYPE_CHECKING:
-    from trilemma.search.space import Precision
+    from trilemma.search.precisions import Precision
 
 #: Engines bound the tokens of a draft likewise.
 MOST_DRAFTED = 4096
@@ -36,7 +36,7 @@ def model_of(given: Any, models: str | None = None) -> Model:
 
 def weights_of(given: Any, accelerator: Accelerator, *, precision: str | None, models: str | None) -> Precision:
     """The model with its weights as published, or as ``precision`` asks for them."""
-    from trilemma.search.space import precisions
+    from trilemma.search.precisions import precisions
 
     return precisions(model_of(given, models), accelerator, [precision or "as published"])[0]
 

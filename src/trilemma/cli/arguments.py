@@ -14,7 +14,7 @@ from trilemma.errors import InputError
 if TYPE_CHECKING:
     from trilemma.hardware.cluster import Cluster
     from trilemma.plans import Plan
-    from trilemma.search.space import Precision
+    from trilemma.search.precisions import Precision
     from trilemma.workloads import Serving
 
 #: Readers whose errors argparse tells with the flag before them; the others are told where the option is used.

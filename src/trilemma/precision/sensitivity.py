@@ -268,13 +268,8 @@ def _pass(
     from trilemma.precision.decoder import apply_layer
 
     depth = emulator.shape.layers
-    states: dict[tuple[str, str], torch.Tensor] = {}
+    states = _before_layers(emulator, batch, reference)
     table = emulator.tensor("model.embed_tokens.weight")
-    for group, fmt in batch:
-        if group.role == "embedding":
-            states[group.name, fmt] = emulator.embedded(emulator.in_format(group, fmt)[group.tensors[0]])
-        elif group.layer is None:
-            states[group.name, fmt] = reference
     first, clean = saved if saved is not None else (0, emulator.embedded(table))
     if states and first > 0 and any(group.role == "embedding" for group, _ in batch):
         first, clean = 0, emulator.embedded(table)
@@ -300,6 +295,30 @@ def _pass(
         clean = apply_layer(clean, weights, emulator.shape, emulator.rotation)
     if next_first >= depth:
         kept = (depth, reference)
+    _compare_all(emulator, reference, states, losses)
+    return kept
+
+
+def _before_layers(
+    emulator: Emulator, batch: Sequence[tuple[MatrixGroup, str]], reference: torch.Tensor
+) -> dict[tuple[str, str], torch.Tensor]:
+    """States of the variants that no layer makes: embeddings in a format, and those of the head, which sees the reference."""
+    states: dict[tuple[str, str], torch.Tensor] = {}
+    for group, fmt in batch:
+        if group.role == "embedding":
+            states[group.name, fmt] = emulator.embedded(emulator.in_format(group, fmt)[group.tensors[0]])
+        elif group.layer is None:
+            states[group.name, fmt] = reference
+    return states
+
+
+def _compare_all(
+    emulator: Emulator,
+    reference: torch.Tensor,
+    states: Mapping[tuple[str, str], torch.Tensor],
+    losses: dict[tuple[str, str], tuple[float, float]],
+) -> None:
+    """What each variant loses, by its state after the last layer."""
     matrix = emulator.head_matrix()
     for (name, fmt), state in states.items():
         # made again rather than kept: large vocabularies take gigabytes for each format
@@ -307,4 +326,3 @@ def _pass(
         changed = next(iter(emulator.in_format(emulator.groups[name], fmt).values())) if own_head else matrix
         quality = emulator.compare(reference, state, matrix, changed)
         losses[name, fmt] = (quality.kl, quality.perplexity)
-    return kept

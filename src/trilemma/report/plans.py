@@ -13,9 +13,9 @@ from trilemma.quantities import arrivals, counted, show_count
 from trilemma.report.chances import chance_words, joint_chance, joint_words, percent
 from trilemma.report.tables import render_table
 from trilemma.search.found import Found
+from trilemma.search.precisions import AS_PUBLISHED
 from trilemma.search.quality import cache_quality
 from trilemma.search.result import SearchResult
-from trilemma.search.space import AS_PUBLISHED
 from trilemma.workloads import Serving
 
 _BAR_CELLS = 8

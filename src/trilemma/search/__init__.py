@@ -6,13 +6,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trilemma.search.found import Found
     from trilemma.search.pareto import pareto_front
+    from trilemma.search.precisions import Precision
     from trilemma.search.result import SearchResult
     from trilemma.search.search import search_serving
-    from trilemma.search.space import Fixed, Precision
+    from trilemma.search.space import Fixed
 
 __all__ = ["Fixed", "Found", "Precision", "SearchResult", "pareto_front", "search_serving"]
 
-_HOMES = {"Found": "found", "Fixed": "space", "Precision": "space", "SearchResult": "result", "pareto_front": "pareto"}
+_HOMES = {
+    "Found": "found",
+    "Fixed": "space",
+    "Precision": "precisions",
+    "SearchResult": "result",
+    "pareto_front": "pareto",
+}
 
 
 def __getattr__(name: str) -> Any:

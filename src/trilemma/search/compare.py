@@ -10,8 +10,9 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans import EngineRef
 from trilemma.search.found import Found
+from trilemma.search.precisions import AS_PUBLISHED
 from trilemma.search.search import search_serving
-from trilemma.search.space import AS_PUBLISHED, Fixed
+from trilemma.search.space import Fixed
 from trilemma.workloads import Serving
 
 #: How many GPUs are tried where those given do not hold the model.

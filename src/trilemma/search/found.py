@@ -10,8 +10,8 @@ from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.serving import estimate
 from trilemma.plans import Layout, Plan, Pool
 from trilemma.plans.words import plan_words
+from trilemma.search.precisions import Precision
 from trilemma.search.question import DEGREES, SearchQuestion, options_for
-from trilemma.search.space import Precision
 from trilemma.search.table import PlanTable
 from trilemma.workloads import Serving
 

@@ -19,7 +19,8 @@ from trilemma.formats.formats import Format
 from trilemma.hardware.cluster import Cluster
 from trilemma.plans import EngineRef, Layout, ServeOptions
 from trilemma.quantities import counted
-from trilemma.search.space import BATCHES, Fixed, Layouts, Precision, joined, take
+from trilemma.search.precisions import Precision
+from trilemma.search.space import BATCHES, Fixed, Layouts, joined, take
 from trilemma.search.targets import Margin, margin_of
 from trilemma.timing import Machine, ModelWork, model_work
 from trilemma.timing.admission import Admission

@@ -16,8 +16,8 @@ from trilemma.plans import Layout, Plan, ServeOptions
 from trilemma.plans.words import layout_words
 from trilemma.quantities import counted, show_count, show_gib
 from trilemma.question import ServingQuestion
+from trilemma.search.precisions import kv_dtypes, precisions
 from trilemma.search.quality import cache_quality
-from trilemma.search.space import kv_dtypes, precisions
 from trilemma.workloads import Serving
 
 #: Prices a plan of any size: the layout says how many GPUs it takes.

@@ -20,9 +20,10 @@ from trilemma.plans import EngineRef
 from trilemma.quantities import counted
 from trilemma.search.found import found_of, point_of, pools_of
 from trilemma.search.pareto import pareto_front
+from trilemma.search.precisions import kv_dtypes, precisions
 from trilemma.search.question import Choice, PoolsAsked, SearchQuestion, Space
 from trilemma.search.result import SearchResult, worse_than_shown
-from trilemma.search.space import NODES, Fixed, engine_layouts, kv_dtypes, layouts, precisions, slots_tried
+from trilemma.search.space import NODES, Fixed, engine_layouts, layouts, slots_tried
 from trilemma.search.table import PlanTable, plan_table
 from trilemma.search.targets import EVEN_ODDS, misses, overshoot
 from trilemma.timing.coefficients import spec_sheet

@@ -6,7 +6,7 @@ elementwise traffic (norms, residuals, rotary embedding, activations, expert per
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -103,12 +103,13 @@ def _training_work(same: ByIdentity, mtp: bool) -> TrainingWork:
     model = same.value
     assert isinstance(model, Model)
     layers = [*model.layers, *(model.mtp_layers if mtp else ())]
+    mixers = [layer.mixer for layer in layers if layer.mixer is not None]
+    experts = [layer.ffn for layer in layers if isinstance(layer.ffn, ExpertFfn)]
     tensors = [t for t in model.of_part(*(("layers", "mtp") if mtp else ("layers",))) if len(t.shape) >= 2]
     units = _SixteenBits()
-    routed = [tensor for tensor in tensors if tensor.experts]
-    dense = [tensor for tensor in tensors if not tensor.experts]
-    sixteen = [tensor for tensor in dense if _stays_sixteen_bit(tensor)]
-    low = [tensor for tensor in dense if not _stays_sixteen_bit(tensor)]
+    dense, routed = _parted(tensors, lambda tensor: bool(tensor.experts))
+    low, sixteen = _parted(dense, _stays_sixteen_bit)
+    linears, feed_forward = _parted(low, lambda tensor: tensor.role.startswith("ffn"))
     head = [tensor for tensor in model.of_part("head") if len(tensor.shape) >= 2]
     embedding = [tensor for tensor in model.of_part("embedding") if len(tensor.shape) == 2]
     tied = model.tied_embeddings or not head
@@ -118,8 +119,8 @@ def _training_work(same: ByIdentity, mtp: bool) -> TrainingWork:
         vocab=model.vocab,
         layers=len(layers),
         mtp_layers=len(layers) - len(model.layers),
-        linears=products_of((t for t in low if not t.role.startswith("ffn")), units),
-        feed_forward=products_of((t for t in low if t.role.startswith("ffn")), units),
+        linears=products_of(linears, units),
+        feed_forward=products_of(feed_forward, units),
         plain=products_of(sixteen, units),
         head=products,
         embedding_elements=sum(tensor.elements for tensor in embedding),
@@ -127,21 +128,25 @@ def _training_work(same: ByIdentity, mtp: bool) -> TrainingWork:
         tied=tied,
         heads=1 + (sum(tensor.role == "mtp.projection" for tensor in tensors) if mtp else 0),
         experts=expert_products_of(routed, {layer.index: layer for layer in layers}, units),
-        mixers=_counted(layer.mixer for layer in layers if layer.mixer is not None),
-        joins=sum((layer.mixer is not None) + _joins(layer) for layer in layers),
-        expert_joins=sum(isinstance(layer.ffn, ExpertFfn) for layer in layers),
-        kernels=sum(_kernels(layer) for layer in layers),
+        mixers=_counted(mixers),
+        joins=len(mixers) + sum(map(_joins, layers)),
+        expert_joins=len(experts),
+        kernels=sum(map(_kernels, layers)),
         pointwise=_pointwise(layers, model.hidden),
-        exchanged=sum(
-            layer.ffn.top_k * (layer.ffn.hidden or model.hidden) for layer in layers if isinstance(layer.ffn, ExpertFfn)
-        ),
-        kv_width=sum(layer.mixer.exchanged_width for layer in layers if layer.mixer is not None),
+        exchanged=sum(ffn.top_k * (ffn.hidden or model.hidden) for ffn in experts),
+        kv_width=sum(mixer.exchanged_width for mixer in mixers),
         newton_schulz=(_newton_schulz(dense), _newton_schulz(routed)),
         stored_bytes=_bytes_each(tensors),
-        router_groups=next(
-            ((layer.ffn.groups, layer.ffn.top_groups) for layer in layers if isinstance(layer.ffn, ExpertFfn)), (1, 1)
-        ),
+        router_groups=(experts[0].groups, experts[0].top_groups) if experts else (1, 1),
     )
+
+
+def _parted(tensors: Iterable[Tensor], is_second: Callable[[Tensor], bool]) -> tuple[list[Tensor], list[Tensor]]:
+    """(tensors that are not, tensors that are), each in order."""
+    parts: tuple[list[Tensor], list[Tensor]] = ([], [])
+    for tensor in tensors:
+        parts[is_second(tensor)].append(tensor)
+    return parts
 
 
 def _newton_schulz(tensors: Iterable[Tensor]) -> float:

@@ -68,18 +68,8 @@ def weight_format(weights: Mapping[str, Any], *, layout: str = "") -> Format:
     if not strategy:
         strategy = "group" if group > 0 else "channel" if group == -1 else "tensor"
     symmetric = weights.get("symmetric", True) is not False
-    if kind == "float" and n_bits == 4:
-        return storage.mxfp(4) if "mxfp4" in layout or group == 32 else storage.nvfp4(group or 16)
-    if kind == "float" and n_bits == 8:
-        if "mxfp8" in layout or (strategy == "group" and group == 32):
-            return storage.mxfp(8)
-        if strategy == "block":
-            return storage.fp8("block", block=fields.block_shape(weights, "block_structure") or (128, 128))
-        if strategy == "group":
-            return storage.fp8("block", block=(1, group))
-        return storage.fp8("tensor" if strategy == "tensor" else "channel")
-    if kind == "float" and n_bits == 16:
-        return catalogue.get("bf16")
+    if kind == "float" and n_bits in (4, 8, 16):
+        return _float_format(weights, int(n_bits), strategy=strategy, group=group, layout=layout)
     if kind != "int" or n_bits is None or n_bits != int(n_bits):
         raise InputError(
             f"weights of type {shorten(kind)!r} with {n_bits} bits are not known; use int or float weights"
@@ -89,6 +79,21 @@ def weight_format(weights: Mapping[str, Any], *, layout: str = "") -> Format:
     return storage.grouped_int(
         n_bits, group if strategy in ("group", "tensor_group") else -1, zero_point_bits=0 if symmetric else n_bits
     )
+
+
+def _float_format(weights: Mapping[str, Any], n_bits: int, *, strategy: str, group: int, layout: str) -> Format:
+    """Floats of 4, 8 or 16 bits."""
+    if n_bits == 16:
+        return catalogue.get("bf16")
+    if n_bits == 4:
+        return storage.mxfp(4) if "mxfp4" in layout or group == 32 else storage.nvfp4(group or 16)
+    if "mxfp8" in layout or (strategy == "group" and group == 32):
+        return storage.mxfp(8)
+    if strategy == "block":
+        return storage.fp8("block", block=fields.block_shape(weights, "block_structure") or (128, 128))
+    if strategy == "group":
+        return storage.fp8("block", block=(1, group))
+    return storage.fp8("tensor" if strategy == "tensor" else "channel")
 
 
 def kv_format(scheme: object) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from trilemma.estimate.estimate import Estimate
@@ -83,20 +83,7 @@ def _panel(
     targets: Comparison,
 ) -> Spec:
     title, unit, of = figure
-    values = []
-    for row in rows:
-        interval = of(row["estimate"])
-        if interval is not None:
-            values.append(
-                {
-                    "name": row["name"],
-                    "kind": row["kind"],
-                    "value": interval.value,
-                    "value_low": interval.low,
-                    "value_high": interval.high,
-                    "label": _short(interval.value),
-                }
-            )
+    values = [value for row in rows if (value := _value(row, of(row["estimate"]))) is not None]
     reach = max([one["value_high"] for one in values], default=0.0)
     y: Spec = {
         "field": "name",
@@ -158,6 +145,19 @@ def _panel(
         "height": {"step": ROW},
         "data": data(values),
         "layer": layers,
+    }
+
+
+def _value(row: Mapping[str, Any], interval: Interval | None) -> dict[str, Any] | None:
+    if interval is None:
+        return None
+    return {
+        "name": row["name"],
+        "kind": row["kind"],
+        "value": interval.value,
+        "value_low": interval.low,
+        "value_high": interval.high,
+        "label": _short(interval.value),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trilemma.estimate.estimate import OperatorTime
@@ -64,7 +64,6 @@ def roofline(lines: Sequence[OperatorTime], accelerator: Accelerator) -> Spec | 
         "scale": {"type": "log", "domain": [floor, top], "nice": False},
         "axis": {"values": decades(floor, top), "format": ",~g"},
     }
-    names = [point["line"] for point in points]
     roof = data(_roof(ceilings, bandwidth, low, high))
     ends = data(_labels(ceilings, accelerator, low, high))
     return {
@@ -95,33 +94,38 @@ def roofline(lines: Sequence[OperatorTime], accelerator: Accelerator) -> Spec | 
                     "color": {"condition": {"test": "datum.used", "value": "#333333"}, "value": "#8C8C8C"},
                 },
             },
-            {
-                "data": data(points),
-                "mark": {"type": "point", "filled": True, "opacity": 0.9, "stroke": "white", "strokeWidth": 1},
-                "encoding": {
-                    "x": x,
-                    "y": y,
-                    "color": {
-                        "field": "line",
-                        "type": "nominal",
-                        "legend": {"title": None, "columns": 3, **LEGEND},
-                        "scale": {"domain": names, "range": list(_COLOURS[: len(names)])},
-                    },
-                    "shape": {
-                        "field": "line",
-                        "type": "nominal",
-                        "legend": {"title": None, "columns": 3, **LEGEND},
-                        "scale": {"domain": names, "range": list(_SHAPES[: len(names)])},
-                    },
-                    "size": {
-                        "field": "share",
-                        "type": "quantitative",
-                        "legend": None,
-                        "scale": {"type": "sqrt", "domain": [0, 1], "range": [60, 900]},
-                    },
-                },
-            },
+            _points(points, x, y),
         ],
+    }
+
+
+def _points(points: Sequence[Mapping[str, Any]], x: Spec, y: Spec) -> Spec:
+    """A mark for each line that computes, its area the share of the token's time."""
+    names = [point["line"] for point in points]
+
+    def by_line(marks: Sequence[str]) -> Spec:
+        return {
+            "field": "line",
+            "type": "nominal",
+            "legend": {"title": None, "columns": 3, **LEGEND},
+            "scale": {"domain": names, "range": list(marks[: len(names)])},
+        }
+
+    return {
+        "data": data(points),
+        "mark": {"type": "point", "filled": True, "opacity": 0.9, "stroke": "white", "strokeWidth": 1},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "color": by_line(_COLOURS),
+            "shape": by_line(_SHAPES),
+            "size": {
+                "field": "share",
+                "type": "quantitative",
+                "legend": None,
+                "scale": {"type": "sqrt", "domain": [0, 1], "range": [60, 900]},
+            },
+        },
     }
 
 

@@ -17,6 +17,7 @@ from trilemma.engines.coefficients import ChangedRows
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.measured.dating import date_of_vllm_issue, parse_date
+from trilemma.measured.serving.memory.weights import is_unstated, model_of_row
 from trilemma.measured.tables import Row, UnusableRow
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans import Draft, Layout, ServeOptions
@@ -49,7 +50,7 @@ class Question:
     @property
     def weights_unstated(self) -> bool:
         """Whether the row does not say how many bits a weight has, so that weights cannot be predicted."""
-        return _is_unstated(self.quantization)
+        return is_unstated(self.quantization)
 
 
 def read_question(row: Row, models_dir: str | Path | None) -> Question:
@@ -57,7 +58,7 @@ def read_question(row: Row, models_dir: str | Path | None) -> Question:
     assumed: list[str] = []
     engine = _engine(row)
     layout = _layout(row, assumed, engine)
-    model, quantization = _model(row, models_dir, assumed)
+    model, quantization = model_of_row(row, models_dir, assumed)
     accelerator, capacity_bytes = _card(row, assumed)
     version, date = _version(row, assumed, engine)
     flags = _other_flags(row, assumed)
@@ -140,119 +141,6 @@ def _layout(row: Row, assumed: list[str], engine: str = DEFAULT_ENGINE) -> Layou
     if text not in ("", "true", "yes", "on", "false", "no", "off"):
         ep = row.whole("ep", low=1, high=65536) or 1
     return Layout(tp=tp, pp=pp, dp=dp, ep=ep)
-
-
-def _model(row: Row, models_dir: str | Path | None, assumed: list[str]) -> tuple[Model, str]:
-    """The model as the row runs it. A folder may hold a base or sibling copy, so where the row contradicts it the row wins."""
-    name = row.text("model")
-    if not name:
-        raise UnusableRow("names no model")
-    place = None if models_dir is None else str(models_dir)
-    model = _loaded(name[:300], place)
-    if isinstance(model, str):
-        raise UnusableRow(model)
-    text = row.text("quantization")
-    scheme = quantization_scheme(text)
-    if _is_unstated(scheme):
-        return model, str(scheme)
-    if scheme is None or _stores_alike(model, scheme):
-        assumed.extend(model.assumptions)
-        return model, model.quantization.method if model.quantization else "none"
-    stored = _requantized(name[:300], place, scheme)
-    if isinstance(stored, str):
-        raise UnusableRow(f"quantization {shorten(text)!r}: {stored}")
-    assumed.extend(note for note in stored.assumptions if note not in model.assumptions)
-    assumed.append(f"weights stored as {scheme}: said by {shorten(text or name)!r}, not by the model's files")
-    return stored, stored.quantization.method if stored.quantization else "none"
-
-
-def _is_unstated(scheme: str | None) -> bool:
-    from trilemma.models.quantized.schemes import unstated_methods
-
-    return scheme in unstated_methods()
-
-
-def _stores_alike(model: Model, scheme: str) -> bool:
-    """Whether the model's own files already say what ``scheme`` says: elements of the same kind and width."""
-    from trilemma.models.quantized import find_scheme
-
-    asked = find_scheme(scheme)
-    if model.quantization is None or not asked.quantises:
-        return model.quantization is None and not asked.quantises
-    stored = [model.quantization.weight_format, *(form for form, _ in model.quantization.layer_formats)]
-    return any(form and (form.kind, form.bits) == (asked.format.kind, asked.format.bits) for form in stored)
-
-
-@lru_cache(maxsize=512)
-def _loaded(name: str, models_dir: str | None) -> Model | str:
-    """The model, or why there is none (cached: tables name the same model again and again)."""
-    from trilemma.models.resolve import load_model
-
-    try:
-        model = load_model(name, models_dir=models_dir)
-    except InputError as error:
-        return error.flags
-    return model if models_dir is None else _more_exact(model, name)
-
-
-def _more_exact(model: Model, name: str) -> Model:
-    """The catalogue's model of the same name where it alone knows which modules are quantised.
-
-    Folders of configurations often hold the base model's under a quantised name; laying the scheme over every linear
-    layer then counts modules that the publisher left in 16 bits.
-    """
-    from trilemma.models.resolve import load_model
-
-    if model.quantization is None or model.quantization.ignored or model.quantization.layer_formats:
-        return model
-    try:
-        listed = load_model(name)
-    except InputError:
-        return model
-    same = len(listed.layers) == len(model.layers) and listed.hidden == model.hidden and listed.vocab == model.vocab
-    known = listed.quantization
-    if not same or known is None or known.weight_format is None or not known.ignored:
-        return model
-    ours = model.quantization.weight_format
-    return listed if ours is not None and ours.bits == known.weight_format.bits else model
-
-
-@lru_cache(maxsize=512)
-def _requantized(name: str, models_dir: str | None, scheme: str) -> Model | str:
-    from trilemma.models.quantized import requantize
-
-    model = _loaded(name, models_dir)
-    if isinstance(model, str):
-        return model
-    try:
-        return requantize(model, scheme)
-    except InputError as error:
-        return error.flags
-
-
-#: Words of a quantisation column that name a toolkit or a kernel, not how weights are stored.
-_TOOLKITS = ("compressed-tensors", "compressed_tensors", "modelopt", "quark", "marlin")
-
-
-def quantization_scheme(text: str) -> str | None:
-    """The storage scheme that a quantisation column means; None where it is empty or names a toolkit only.
-
-    Raises `UnusableRow` for a column that is filled but says nothing that is known.
-    """
-    from trilemma.models.quantized.schemes import scheme_in, unstated_methods
-
-    text = text.lower()[:300]
-    words = [word for word in re.split(r"[^a-z0-9.+]+", text) if word]
-    unstated = [word for word in words if word in unstated_methods()]
-    if unstated:
-        return unstated[0]
-    found = [scheme_in(words, position) for position in range(len(words))]
-    named = [(length, scheme.name) for length, scheme in found if scheme is not None]
-    if named:
-        return max(named)[1]
-    if text and not any(word in text for word in _TOOLKITS):
-        raise UnusableRow(f"quantization {shorten(text)!r} does not say how weights are stored")
-    return None
 
 
 def _card(row: Row, assumed: list[str]) -> tuple[Accelerator, float | None]:

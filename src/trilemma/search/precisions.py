@@ -1,0 +1,167 @@
+"""Weights and caches in the formats that a search tries: as published, narrower where the cards can run it, or as named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from trilemma.engines import traits_of
+from trilemma.errors import UnknownName
+from trilemma.formats import catalogue as formats
+from trilemma.hardware.accelerator import Accelerator
+from trilemma.hardware.cluster import Cluster
+from trilemma.models.architecture import Model
+from trilemma.models.catalogue import hub_id
+from trilemma.models.parameters import weight_bytes
+from trilemma.models.quantized import find_scheme, requantize
+from trilemma.plans import Plan, Pool
+from trilemma.question import Question, ServingQuestion
+from trilemma.search.quality import weight_quality
+from trilemma.timing.serving_terms import ServingTerms
+from trilemma.versions import DEFAULT_ENGINE
+from trilemma.workloads import Serving
+
+#: Bytes of a narrower scheme against those as published; above it a conversion buys nothing.
+_CLEARLY_FEWER = 0.9
+#: The word for the weights as their publisher stores them.
+AS_PUBLISHED = "as published"
+#: GGUF mixes that are tried, widest first, and slots of an engine that serves them.
+_GGUF_MIXES = ("q8_0", "q6_k", "q5_k_m", "q4_k_m")
+_AS_PUBLISHED_WORDS = {"as-is", "asis", "as_is", "published", "auto", AS_PUBLISHED}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Precision:
+    """How weights may be stored: ``on_load`` is the engine's own quantisation of the published checkpoint while loading,
+    ``checkpoint`` says which checkpoint the plan needs."""
+
+    name: str
+    model: Model
+    on_load: str | None = None
+    checkpoint: str = AS_PUBLISHED
+    quality: str = "unchanged"
+    #: The engine's word for the format that unquantised weights are loaded in, where it is not the checkpoint's own.
+    dtype: str | None = None
+
+    @property
+    def served_as(self) -> str:
+        """What to name on the engine's command line: the hub id, or a folder or GGUF file that has to be made."""
+        published = hub_id(self.model.name)
+        if self.checkpoint == AS_PUBLISHED:
+            return published
+        name, quantization = published.rpartition("/")[2], self.model.quantization
+        if quantization is not None and quantization.method == "gguf":
+            return f"./{name}-{self.name.removeprefix('gguf-').upper()}.gguf"
+        return f"./{name}-{self.name}"
+
+    def asked(
+        self,
+        *,
+        cluster: Cluster,
+        workload: Serving,
+        plan: Plan,
+        free_bytes: float | None = None,
+        terms: ServingTerms | None = None,
+    ) -> ServingQuestion:
+        """The question of one plan with weights so stored."""
+        if self.dtype is not None:
+            plan = replace(plan, pools=tuple(self._loaded(pool) for pool in plan.pools))
+        scheme, checkpoint = (None, None) if self.checkpoint == AS_PUBLISHED else (self.name, self.checkpoint)
+        return Question(
+            model=self.model, cluster=cluster, workload=workload, plan=plan, free_bytes=free_bytes,
+            served_as=self.served_as, scheme=scheme, checkpoint=checkpoint, terms=terms,
+        )  # fmt: skip
+
+    def _loaded(self, pool: Pool) -> Pool:
+        return replace(pool, options=replace(pool.options, dtype=pool.options.dtype or self.dtype))
+
+
+def precisions(
+    model: Model, accelerator: Accelerator, wanted: Sequence[str] | None, *, engine: str = DEFAULT_ENGINE
+) -> list[Precision]:
+    """The ways to store ``model``'s weights on ``accelerator``: those ``wanted``, else as published and every narrower
+    scheme that the card and the ``engine`` run.
+
+    vLLM quantises 16-bit checkpoints to FP8 while loading; the other schemes need a converted checkpoint. llama.cpp loads
+    GGUF files.
+    """
+    if wanted:
+        return [_precision(model, name) for name in wanted]
+    published = weight_bytes(model)
+    names = _gguf_mixes(model) if traits_of(engine).weights == "gguf" else _narrower(model, accelerator)
+    narrower = [_precision(model, name) for name in names]
+    return [
+        _precision(model, AS_PUBLISHED),
+        *(one for one in narrower if weight_bytes(one.model) < _CLEARLY_FEWER * published),
+    ]
+
+
+def kv_dtypes(
+    model: Model, accelerator: Accelerator, wanted: Sequence[str] | None, *, engine: str = DEFAULT_ENGINE
+) -> list[str]:
+    """Cache formats to try: the checkpoint's own, and the engine's narrower one: FP8 where the card has it and the checkpoint
+    does not already, or blocks of a format that any card reads."""
+    if wanted:
+        return list(wanted)
+    asks = model.quantization.kv_format if model.quantization is not None else None
+    keeps_tokens = any(not mixer.keeps_state for mixer in model.mixers)
+    narrow = traits_of(engine).narrow_cache
+    of_card = narrow == "fp8"
+    if of_card and ((asks or "").startswith(narrow) or narrow not in accelerator.hardware_formats):
+        return ["auto"]
+    return ["auto", narrow] if keeps_tokens else ["auto"]
+
+
+def _gguf_mixes(model: Model) -> list[str]:
+    """Mixes that a GGUF of ``model`` is usually made in; none where its publisher quantised it to less."""
+    own = model.quantization
+    bits = own.weight_format.bits if own is not None and own.weight_format is not None else model.dtype.bits
+    return list(_GGUF_MIXES) if bits >= 8 else []
+
+
+def _precision(model: Model, name: str) -> Precision:
+    if name.strip().lower() in _AS_PUBLISHED_WORDS:
+        return Precision(name=AS_PUBLISHED, model=model)
+    scheme = find_scheme(name)
+    own = model.quantization
+    if own is None and not scheme.quantises and scheme.format.name != model.dtype.name and _names_a_format(name):
+        return Precision(name=scheme.name, model=requantize(model, name), dtype=scheme.format.aliases[0])
+    if (own is None and not scheme.quantises) or (own is not None and own.weight_format == scheme.format):
+        return Precision(name=AS_PUBLISHED, model=model)
+    on_load = "fp8" if own is None and scheme.name == "fp8" else None
+    return Precision(
+        name=scheme.name,
+        model=requantize(model, name),
+        on_load=on_load,
+        checkpoint=AS_PUBLISHED if on_load else f"a checkpoint converted to {scheme.name}",
+        dtype=scheme.format.aliases[0] if not scheme.quantises and scheme.format.name != model.dtype.name else None,
+        quality=weight_quality(name) if scheme.quantises else "unchanged",
+    )
+
+
+def _names_a_format(name: str) -> bool:
+    """Whether ``name`` is that of a number format, and not a word for weights as they are ("none", "16bit")."""
+    try:
+        formats.get(name)
+    except UnknownName:
+        return False
+    return True
+
+
+def _narrower(model: Model, accelerator: Accelerator) -> list[str]:
+    """Schemes that store fewer bits than the checkpoint does and that the card runs, widest first."""
+    units = set(accelerator.hardware_formats)
+    nvidia = (accelerator.compute_capability or 0.0) >= 7.5
+    own = model.quantization
+    bits = own.weight_format.bits if own is not None and own.weight_format is not None else model.dtype.bits
+    names: list[str] = []
+    if bits >= 16:
+        names += ["fp8"] if "fp8" in units else ["w8a8"] if "int8" in units and nvidia else []
+    if bits >= 8:
+        if "nvfp4" in units:
+            names.append("nvfp4")
+        elif "mxfp4" in units:
+            names.append("mxfp4")
+        if not units & {"nvfp4", "mxfp4"} or bits >= 16:
+            names += ["awq"] if nvidia or accelerator.vendor.lower().startswith("amd") else []
+    return names
