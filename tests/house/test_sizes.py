@@ -16,7 +16,7 @@ MOST_PATHS = 25
 LONG_MODULES = {
     "cli/export.py": 325, "engines/extract.py": 312, "engines/megatron/read.py": 318,
     "measured/training/question.py": 383, "memory/training_moments.py": 354,
-    "precision/plan.py": 313, "precision/sensitivity.py": 310, "precision/watch/watch.py": 320, "report/plans.py": 313,
+    "precision/plan.py": 313, "precision/watch/watch.py": 320, "report/plans.py": 313,
     "search/training_space.py": 321, "timing/training_loads.py": 312, "timing/training_step.py":
     353,
 }  # fmt: skip

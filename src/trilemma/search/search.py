@@ -53,7 +53,8 @@ def search_serving(
     Without load and without targets a target for the time per output token is assumed and listed. ``top`` plans and up to
     ``front`` more of the Pareto front become full estimates. ``free`` searches the number of GPUs, ``cluster`` being one
     node: with a load the plan of the fewest GPUs comes first. ``confidence`` is the chance with which each target has to hold
-    (None: at least as likely as not); ``terms`` take the place of those that ship. Raises `InputError` where lengths are missing or the degrees
+    (None: at least as likely as not); ``terms`` take the place of those that
+    ship. Raises `InputError` where lengths are missing or the degrees
     given cannot be laid out, and for pools that the engine does not have.
     """
     began = time.perf_counter()
