@@ -14,9 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trilemma.cli.main import main
-from trilemma.engines.deployment.fleet import Fleet, Group
+from trilemma.engines.deployment.fleet import EngineGroup, Fleet
 from trilemma.engines.deployment.scripts import docker_files, host_files
-from trilemma.engines.job_files import Job, launch_files
+from trilemma.engines.job_files import TrainingJob, launch_files
 from trilemma.errors import InputError
 from trilemma.foreign_words import shown, written
 
@@ -114,7 +114,7 @@ def test_names_never_run_in_scripts_of_quantisation(
 @example("a\nb", "c", "tiny")
 def test_scripts_and_manifests_of_serving_quote_or_refuse(model: str, value: str, weights: str) -> None:
     def fleet() -> Fleet:
-        group = Group(
+        group = EngineGroup(
             role="serve", replicas=1, gpus=1, program=("vllm", "serve"), arguments=(weights, "--served-model-name", model, value),
             entry="args", environment=(("A", value),),
         )  # fmt: skip
@@ -153,9 +153,11 @@ def shell_words_of(script: str, program: str) -> list[str]:
 def test_files_of_trainings_quote_or_refuse(value: str, variable: str) -> None:
     if not (value + variable).isprintable():
         with pytest.raises(InputError, match="control character"):
-            Job(name="job", program=("train.py", value), nodes=1, gpus_per_node=8, environment=(("A", variable),))
+            TrainingJob(
+                name="job", program=("train.py", value), nodes=1, gpus_per_node=8, environment=(("A", variable),)
+            )
         return
-    job = Job(
+    job = TrainingJob(
         name="job", program=("train.py", "--name", value), nodes=1, gpus_per_node=8, environment=(("A", variable),)
     )
     files = launch_files(job)

@@ -10,7 +10,7 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.memory.training import training_memory
 from trilemma.models.resolve import load_model
 from trilemma.search.training_single import single_training_plan
-from trilemma.search.training_space import Settled
+from trilemma.search.training_space import TrainingConstraints
 from trilemma.workloads import TrainingWorkload
 
 LOAD = TrainingWorkload(seq=4096, global_batch=2048)
@@ -37,7 +37,7 @@ def test_the_flag_costs_memory() -> None:
 
 
 def test_what_is_written_is_what_was_judged() -> None:
-    model, settled = load_model("deepseek-v3"), Settled(tp=1, pp=16, ep=16, micro_batch=1)
+    model, settled = load_model("deepseek-v3"), TrainingConstraints(tp=1, pp=16, ep=16, micro_batch=1)
     plan = single_training_plan(model, find("h100-sxm"), LOAD, settled, gpus=256)
     assert plan.mtp
     words = shlex.join(write(model=model, plan=plan, workload=LOAD))
@@ -57,5 +57,8 @@ def test_what_is_written_is_what_was_judged() -> None:
 
 def test_adapters_and_other_frameworks_train_none() -> None:
     model = load_model("deepseek-v3")
-    for settled in (Settled(implementation="torchtitan"), Settled(implementation="deepspeed", zero=3)):
+    for settled in (
+        TrainingConstraints(implementation="torchtitan"),
+        TrainingConstraints(implementation="deepspeed", zero=3),
+    ):
         assert not single_training_plan(model, find("h100-sxm"), LOAD, settled, gpus=256).mtp

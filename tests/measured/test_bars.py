@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trilemma.errors import InputError
-from trilemma.measured.judgement import Comparison, Judgement, Start
+from trilemma.measured.judgement import FigureComparison, Judgement, StartVerdict
 from trilemma.measured.requirements import check, check_names, parse_requirement, statistics_of
 from trilemma.measured.selection import parse_condition, select
 from trilemma.measured.tables import Row
@@ -17,8 +17,8 @@ def judged(row_id: str, source: str, predicted: float, *, started: bool = True, 
         row_id=row_id,
         cells={"source": source},
         classes={"family": family},
-        comparisons=(Comparison(metric="w", predicted=predicted, measured=100, low=90, high=110),),
-        start=Start(predicted=True, started=started, stage="ok", outcome="ok" if started else "oom_load"),
+        comparisons=(FigureComparison(metric="w", predicted=predicted, measured=100, low=90, high=110),),
+        start=StartVerdict(predicted=True, started=started, stage="ok", outcome="ok" if started else "oom_load"),
         config=row_id[:1],
     )
 

@@ -12,7 +12,7 @@ from trilemma.hardware.catalogue import find
 from trilemma.models.resolve import load_model
 from trilemma.plans import TrainingPlan
 from trilemma.search.training_single import single_training_plan
-from trilemma.search.training_space import Settled
+from trilemma.search.training_space import TrainingConstraints
 from trilemma.workloads import TrainingWorkload
 
 COMMAND = (
@@ -56,7 +56,7 @@ def test_bytes_of_a_pair_of_scores(name: str, dropout: bool, each: int) -> None:
 
 def test_exported_commands_train_without_it() -> None:
     model, load = load_model("llama-3.1-8b"), TrainingWorkload(seq=4096, global_batch=64)
-    made = single_training_plan(model, find("h100-sxm"), load, Settled(tp=2), gpus=8)
+    made = single_training_plan(model, find("h100-sxm"), load, TrainingConstraints(tp=2), gpus=8)
     words = shlex.join(write(model=model, plan=made, workload=load))
     assert "--hidden-dropout 0.0" in words
     assert "--attention-dropout 0.0" in words

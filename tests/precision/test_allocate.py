@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trilemma.errors import InputError
-from trilemma.precision.allocate import Frontier, Option, Problem, greedy, uniform, uniforms
+from trilemma.precision.allocate import FormatOption, Frontier, Problem, greedy, uniform, uniforms
 
 BITS = (2.5, 3.5, 4.25, 4.5, 6.5, 8.25, 8.5, 16.0)
 
@@ -24,7 +24,9 @@ def problem(groups: int, seed: int, bits: tuple[float, ...] = BITS) -> Problem:
         scale = 10 ** random.uniform(-2, 0)
         options.append(
             tuple(
-                Option(format=f"f{one:g}", bytes=int(size * one / 8), loss=scale * 4**-one * random.uniform(0.5, 1.5))
+                FormatOption(
+                    format=f"f{one:g}", bytes=int(size * one / 8), loss=scale * 4**-one * random.uniform(0.5, 1.5)
+                )
                 for one in bits
             )
         )

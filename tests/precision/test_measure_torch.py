@@ -15,8 +15,8 @@ from trilemma.errors import InputError  # noqa: E402
 from trilemma.models.resolve import load_model  # noqa: E402
 from trilemma.precision import sensitivity  # noqa: E402
 from trilemma.precision.activation_statistics import measure_activations  # noqa: E402
-from trilemma.precision.emulation import Emulator, Precision, check_formats, cut  # noqa: E402
-from trilemma.precision.measure import Bench, candidates, open_bench  # noqa: E402
+from trilemma.precision.emulation import EmulatedFormats, Emulator, check_formats, cut  # noqa: E402
+from trilemma.precision.measure import Evaluation, candidates, open_bench  # noqa: E402
 from trilemma.precision.measured_plan import Settling, midway_budgets  # noqa: E402
 from trilemma.precision.patterns import groups_of  # noqa: E402
 from trilemma.precision.sensitivity import Sensitivities, measure_sensitivities, read_sensitivities  # noqa: E402
@@ -26,38 +26,38 @@ TEXT = FOLDER / "held_out.txt"
 
 
 @pytest.fixture(scope="module")
-def bench() -> Bench:
+def bench() -> Evaluation:
     return open_bench(FOLDER, TEXT, sequences=6, window=192)
 
 
 @pytest.fixture(scope="module")
-def measured(bench: Bench) -> Sensitivities:
+def measured(bench: Evaluation) -> Sensitivities:
     return measure_sensitivities(bench.calibration, candidates(None))
 
 
 @pytest.fixture(scope="module")
-def settling(bench: Bench, measured: Sensitivities) -> Settling:
+def settling(bench: Evaluation, measured: Sensitivities) -> Settling:
     return Settling(measured.problem(), bench.calibration, bench.held_out)
 
 
-def test_the_decoder_is_that_of_transformers(bench: Bench) -> None:
+def test_the_decoder_is_that_of_transformers(bench: Evaluation) -> None:
     transformers = pytest.importorskip("transformers")
     run = bench.held_out
     model = transformers.AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32)
     with torch.inference_mode():
         expected = model(run.inputs).logits
         loss = torch.nn.functional.cross_entropy(expected.flatten(0, 1), run.targets.flatten()).exp().item()
-    assert run.quality(Precision()).reference_perplexity == pytest.approx(loss, rel=1e-5)
+    assert run.quality(EmulatedFormats()).reference_perplexity == pytest.approx(loss, rel=1e-5)
 
 
-def test_full_precision_loses_nothing_and_the_model_has_learnt(bench: Bench) -> None:
-    quality = bench.held_out.quality(Precision())
+def test_full_precision_loses_nothing_and_the_model_has_learnt(bench: Evaluation) -> None:
+    quality = bench.held_out.quality(EmulatedFormats())
     assert quality.kl == pytest.approx(0.0, abs=1e-9)
     assert quality.reference_perplexity < 2.0  # of 256 bytes; unigrams of this text are near 20
 
 
 @pytest.mark.slow
-def test_a_sensitivity_is_the_whole_run_with_one_group_changed(bench: Bench, measured: Sensitivities) -> None:
+def test_a_sensitivity_is_the_whole_run_with_one_group_changed(bench: Evaluation, measured: Sensitivities) -> None:
     rows = {(row.group, row.format): row for row in measured.rows}
     for group, fmt in (
         ("embedding", "int4_g32"),
@@ -65,12 +65,12 @@ def test_a_sensitivity_is_the_whole_run_with_one_group_changed(bench: Bench, mea
         ("3.ffn.down", "mxfp4"),
         ("head", "int3_g32"),
     ):
-        alone = bench.calibration.quality(Precision(weights={group: fmt}))
+        alone = bench.calibration.quality(EmulatedFormats(weights={group: fmt}))
         assert rows[group, fmt].kl == pytest.approx(alone.kl, rel=1e-4, abs=1e-9)
 
 
 def test_passes_do_not_change_the_figures(
-    bench: Bench, measured: Sensitivities, monkeypatch: pytest.MonkeyPatch
+    bench: Evaluation, measured: Sensitivities, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sensitivity, "_STATES_BYTES", 5 * 4 * bench.calibration.inputs.numel() * 128)
     small = measure_sensitivities(bench.calibration, ["int4_g32", "int3_g32"])
@@ -109,7 +109,7 @@ def test_fewest_bytes_within_a_measured_loss(settling: Settling) -> None:
         settling.settle_loss(-1.0)
 
 
-def test_activations_and_cache(bench: Bench) -> None:
+def test_activations_and_cache(bench: Evaluation) -> None:
     found = {one.name: one for one in measure_activations(bench.calibration)}
     assert {"0.qkv", "0.k", "0.v", "3.down", "head"} <= set(found)
     one = found["2.k"]
@@ -119,10 +119,10 @@ def test_activations_and_cache(bench: Bench) -> None:
     assert found["0.qkv"].kept["fp8_tensor"].overflows_percent == 0.0
 
 
-def test_activation_formats_cost_something(bench: Bench) -> None:
+def test_activation_formats_cost_something(bench: Evaluation) -> None:
     roles = ("attention.qkv", "attention.o", "ffn.gate_up", "ffn.down")
-    int8 = bench.calibration.quality(Precision(activations=dict.fromkeys(roles, "int8_channel")))
-    int4 = bench.calibration.quality(Precision(activations=dict.fromkeys(roles, "int4_channel")))
+    int8 = bench.calibration.quality(EmulatedFormats(activations=dict.fromkeys(roles, "int8_channel")))
+    int4 = bench.calibration.quality(EmulatedFormats(activations=dict.fromkeys(roles, "int4_channel")))
     assert 0 < int8.kl < int4.kl
 
 

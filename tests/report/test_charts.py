@@ -31,7 +31,7 @@ from trilemma.search import search_serving
 from trilemma.search.compare import compare
 from trilemma.search.training import search_training
 from trilemma.search.training_questions import waterfall
-from trilemma.search.training_space import Settled
+from trilemma.search.training_space import TrainingConstraints
 from trilemma.workloads import Serving, TrainingWorkload
 
 LOAD = Serving(isl=2048, osl=512, concurrency=64, tpot_ms=40)
@@ -213,7 +213,7 @@ def test_legend_of_served_memory_knows_no_optimizer() -> None:
 def test_training_chart_goes_from_naive_to_best_and_adds_up() -> None:
     model, cluster = load_model("llama-3.1-8b"), Cluster.of(find("h100-sxm"), 8)
     workload = TrainingWorkload(seq=4096, global_batch=64)
-    search = search_training(model, cluster, workload, settled=Settled(), top=1)
+    search = search_training(model, cluster, workload, settled=TrainingConstraints(), top=1)
     best = estimate_training(Question(model=model, cluster=cluster, workload=workload, plan=search.plans[0].plan))
     steps = waterfall(model, cluster, workload, search)
     spec = training_chart(best, cluster.accelerator, steps)

@@ -28,7 +28,7 @@ from trilemma.search import search_serving  # noqa: E402
 from trilemma.search.compare import compare  # noqa: E402
 from trilemma.search.training import search_training  # noqa: E402
 from trilemma.search.training_questions import waterfall  # noqa: E402
-from trilemma.search.training_space import Settled  # noqa: E402
+from trilemma.search.training_space import TrainingConstraints  # noqa: E402
 from trilemma.workloads import Serving, TrainingWorkload  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ def spec_of(name):
     if name == "comparison":
         return comparison_chart(compare(model, [cluster, Cluster.of(find("l40s"), 1)], load), model=model.name)
     workload = TrainingWorkload(seq=4096, global_batch=64)
-    search = search_training(model, cluster, workload, settled=Settled(), top=1)
+    search = search_training(model, cluster, workload, settled=TrainingConstraints(), top=1)
     best = estimate_training(Question(model=model, cluster=cluster, workload=workload, plan=search.plans[0].plan))
     return training_chart(best, cluster.accelerator, waterfall(model, cluster, workload, search))
 

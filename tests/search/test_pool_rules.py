@@ -9,7 +9,7 @@ from trilemma.hardware.catalogue import find
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.resolve import load_model
 from trilemma.plans import EngineRef, Layout
-from trilemma.search import Fixed, search_serving
+from trilemma.search import Constraints, search_serving
 from trilemma.search.pool_rules import equal_ranks, pairs_refused
 from trilemma.workloads import Serving
 
@@ -31,7 +31,7 @@ def test_pipeline_stages_are_no_pools_of_vllm(load):
     assert pairs
     assert all(side.pp == 1 for pair in pairs for side in pair)
     assert any("pipeline stages" in why for why in result.rejected)
-    _, elsewhere = _pools(TENSORRT, "llama-3.1-70b", fixed=Fixed(pp=2), **load)
+    _, elsewhere = _pools(TENSORRT, "llama-3.1-70b", fixed=Constraints(pp=2), **load)
     assert all(side.pp == 2 for pair in elsewhere for side in pair)
 
 

@@ -15,11 +15,11 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.models.resolve import load_model
 from trilemma.plans import EngineRef
 from trilemma.report.chances import joint_chance
-from trilemma.search import Fixed, search_serving
+from trilemma.search import Constraints, search_serving
 from trilemma.search.found import found_of
 from trilemma.search.pareto import front_of_two, pareto_front
 from trilemma.search.precisions import precisions
-from trilemma.search.question import Choice, SearchQuestion
+from trilemma.search.question import FormatChoice, SearchQuestion
 from trilemma.search.search import table_of
 from trilemma.search.space import layouts
 from trilemma.search.targets import EVEN_ODDS, misses
@@ -57,10 +57,11 @@ def accounted_for(result):
 def test_the_table_and_the_single_plan_agree(model, gpu, gpus, load):
     loaded, cluster = load_model(model), Cluster.of(find(gpu), gpus)
     (choice,) = (
-        Choice(precision=one, kv_dtype="auto") for one in precisions(loaded, cluster.accelerator, ["as published"])
+        FormatChoice(precision=one, kv_dtype="auto")
+        for one in precisions(loaded, cluster.accelerator, ["as published"])
     )
     question = SearchQuestion(
-        cluster=cluster, workload=Serving(**load), fixed=Fixed(), engine=EngineRef(), pools="disaggregated"
+        cluster=cluster, workload=Serving(**load), fixed=Constraints(), engine=EngineRef(), pools="disaggregated"
     )  # fmt: skip
     table = table_of(loaded, [choice], question)
     assert len(table) > 10
@@ -80,9 +81,9 @@ def test_replicas_in_the_table_and_in_the_single_plan_agree():
     (one,) = precisions(loaded, cluster.accelerator, ["as published"])
     for load in ({}, {"concurrency": 333}, {"rate": 7.0}):
         question = SearchQuestion(
-            cluster=cluster, workload=Serving(isl=2000, osl=300, **load), fixed=Fixed(), engine=EngineRef()
+            cluster=cluster, workload=Serving(isl=2000, osl=300, **load), fixed=Constraints(), engine=EngineRef()
         )  # fmt: skip
-        table = table_of(loaded, [Choice(precision=one, kv_dtype="auto")], question)
+        table = table_of(loaded, [FormatChoice(precision=one, kv_dtype="auto")], question)
         assert table.replicas.max() == 32
         for row in range(0, len(table), max(1, len(table) // 6)):
             speed = found_of(table, row, question).estimate.speed
@@ -131,12 +132,12 @@ def test_a_better_join_than_those_shown_is_not_to_be_found():
         question = SearchQuestion(
             cluster=cluster,
             workload=load,
-            fixed=Fixed(),
+            fixed=Constraints(),
             engine=EngineRef(),
             pools="disaggregated",
             confidence=EVEN_ODDS,
         )
-        table = table_of(loaded, [Choice(precision=one, kv_dtype="auto")], question)
+        table = table_of(loaded, [FormatChoice(precision=one, kv_dtype="auto")], question)
         good = np.ones(len(table), dtype=bool)
         for _, missed in misses(table.tpot_s, table.held_ttft_s, load, table.margin):
             good &= ~missed
@@ -157,7 +158,7 @@ def test_beyond_a_node_engines_stand_side_by_side():
     assert summaries(result)[0] == "16 × TP4"
     assert {int(found.plan.gpus) for found in result.plans} == {64}
     # a mixture's engines may be any part of the whole, inside a node too
-    space = layouts(load_model("gpt-oss-120b"), gpus=8, fixed=Fixed(), gpus_per_node=8)
+    space = layouts(load_model("gpt-oss-120b"), gpus=8, fixed=Constraints(), gpus_per_node=8)
     assert set(space.replicas.tolist()) == {1, 2, 4, 8}
     assert np.all(space.replicas * np.asarray(space.layout.gpus) == 8)
 
@@ -218,7 +219,7 @@ def test_targets_are_harder_to_meet_for_fewer_gpus():
         ({"engine": EngineRef(name="llama.cpp"), "model": "llama-3.1-8b"}, "llama.cpp has no prefill and decode pools"),
         ({"gpus": 1}, "take at least 2 GPUs"),
         ({"load": {"isl": 100, "osl": 1}}, "an output of 1 token"),
-        ({"gpus": 2, "fixed": Fixed(tp=2)}, "two engines of the degrees given do not go onto 2 GPUs"),
+        ({"gpus": 2, "fixed": Constraints(tp=2)}, "two engines of the degrees given do not go onto 2 GPUs"),
     ],
 )
 def test_pools_that_cannot_be_are_refused_when_asked_for_alone(options, words):

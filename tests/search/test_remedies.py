@@ -14,7 +14,7 @@ from trilemma.models.quantized import requantize
 from trilemma.models.resolve import load_model
 from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
 from trilemma.question import Question
-from trilemma.search import Fixed
+from trilemma.search import Constraints
 from trilemma.search.nearest import nearest_miss
 from trilemma.search.remedies import remedies
 from trilemma.workloads import Serving
@@ -75,7 +75,7 @@ def test_a_context_that_the_load_needs_is_never_cut():
         load_model("qwen3-32b"),
         Cluster.of(find("rtx-4090"), 1),
         Serving(isl=30000, osl=2000),
-        fixed=Fixed(),
+        fixed=Constraints(),
         engine=EngineRef(),
     )
     assert answer.remedies

@@ -8,7 +8,7 @@ from trilemma.errors import InputError
 from trilemma.hardware.catalogue import find
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.resolve import load_model
-from trilemma.search import Fixed, search_serving
+from trilemma.search import Constraints, search_serving
 from trilemma.search.space import BATCHES
 from trilemma.workloads import Serving
 
@@ -77,16 +77,18 @@ def test_the_table_and_the_single_plan_agree(model, gpu, gpus):
     from trilemma.plans import EngineRef
     from trilemma.search.found import found_of
     from trilemma.search.precisions import kv_dtypes, precisions
-    from trilemma.search.question import Choice, SearchQuestion
+    from trilemma.search.question import FormatChoice, SearchQuestion
     from trilemma.search.search import table_of
 
     loaded, cluster = load_model(model), Cluster.of(find(gpu), gpus)
     choices = [
-        Choice(precision=one, kv_dtype=kv)
+        FormatChoice(precision=one, kv_dtype=kv)
         for one in precisions(loaded, cluster.accelerator, None)
         for kv in kv_dtypes(loaded, cluster.accelerator, None)
     ]
-    question = SearchQuestion(cluster=cluster, workload=Serving(isl=2000, osl=300), fixed=Fixed(), engine=EngineRef())
+    question = SearchQuestion(
+        cluster=cluster, workload=Serving(isl=2000, osl=300), fixed=Constraints(), engine=EngineRef()
+    )
     table = table_of(loaded, choices, question)
     assert len(table) > 100
     for row in range(0, len(table), 61):
@@ -144,7 +146,7 @@ def test_a_rate_is_carried_and_the_quickest_answer_wins():
 
 
 def test_settled_degrees_are_kept():
-    result = search("llama-3.1-70b", "h200-sxm", 8, isl=1024, osl=256, fixed=Fixed(tp=4, dp=1), concurrency=16)
+    result = search("llama-3.1-70b", "h200-sxm", 8, isl=1024, osl=256, fixed=Constraints(tp=4, dp=1), concurrency=16)
     assert {found.estimate.inputs["plan"]["summary"] for found in result.plans} == {"TP4 PP2"}
 
 
@@ -168,7 +170,7 @@ def test_requests_longer_than_the_model_are_refused():
 
 def test_gpus_that_cannot_be_laid_out_are_refused():
     with pytest.raises(InputError, match=r"cannot be laid out on 7 GPUs: tp does not divide the 64 attention heads"):
-        search("llama-3.1-70b", "h200-sxm", 7, isl=1000, osl=100, fixed=Fixed(tp=7))
+        search("llama-3.1-70b", "h200-sxm", 7, isl=1000, osl=100, fixed=Constraints(tp=7))
 
 
 def test_cache_formats_that_mean_the_same_are_tried_once():

@@ -8,7 +8,7 @@ import pytest
 from trilemma.errors import InputError
 from trilemma.hardware.catalogue import find
 from trilemma.models.resolve import load_model
-from trilemma.search import Fixed
+from trilemma.search import Constraints
 from trilemma.search.precisions import kv_dtypes, precisions
 from trilemma.search.space import layouts
 
@@ -19,7 +19,7 @@ def rows(space):
 
 
 def test_every_layout_of_a_dense_model():
-    space = layouts(load_model("llama-3.1-70b"), gpus=8, fixed=Fixed())
+    space = layouts(load_model("llama-3.1-70b"), gpus=8, fixed=Constraints())
     assert rows(space) == {
         (tp, pp, 8 // (tp * pp), 1) for tp in (1, 2, 4, 8) for pp in (1, 2, 4, 8) if tp * pp <= 8
     }  # fmt: skip
@@ -28,20 +28,21 @@ def test_every_layout_of_a_dense_model():
 
 
 def test_heads_and_layers_bound_the_layouts_and_the_reason_is_counted():
-    space = layouts(load_model("llama-3.1-70b"), gpus=12, fixed=Fixed())
+    space = layouts(load_model("llama-3.1-70b"), gpus=12, fixed=Constraints())
     assert all(tp in (1, 2, 4) for tp, *_ in rows(space))
     assert space.rejected["tp does not divide the 64 attention heads"] == space.searched - space.legal
-    deep = layouts(load_model("llama-3.1-8b"), gpus=64, fixed=Fixed(tp=1))
+    deep = layouts(load_model("llama-3.1-8b"), gpus=64, fixed=Constraints(tp=1))
     assert any("more pipeline stages than the 32 layers" in why for why in deep.rejected)
 
 
 def test_experts_are_split_or_spread_over_all_ranks():
-    spread = rows(layouts(load_model("mixtral-8x7b"), gpus=4, fixed=Fixed()))
+    spread = rows(layouts(load_model("mixtral-8x7b"), gpus=4, fixed=Constraints()))
     assert (2, 1, 2, 1) in spread
     assert (2, 1, 2, 4) in spread
     assert all(ep in (1, tp * dp) for tp, _, dp, ep in spread)
     always, never = (
-        rows(layouts(load_model("mixtral-8x7b"), gpus=4, fixed=Fixed(expert_parallel=whole))) for whole in (True, False)
+        rows(layouts(load_model("mixtral-8x7b"), gpus=4, fixed=Constraints(expert_parallel=whole)))
+        for whole in (True, False)
     )
     assert all(ep == tp * dp for tp, _, dp, ep in always)
     assert all(ep == 1 for *_, ep in never)
@@ -50,8 +51,8 @@ def test_experts_are_split_or_spread_over_all_ranks():
 @pytest.mark.parametrize(
     ("fixed", "words"),
     [
-        (Fixed(tp=3), r"`tp` 3 does not divide the 8 GPUs.*use one of 1, 2, 4, 8"),
-        (Fixed(tp=8, pp=2), r"`tp` 8 x `pp` 2 cannot be laid out on the 8 GPUs"),
+        (Constraints(tp=3), r"`tp` 3 does not divide the 8 GPUs.*use one of 1, 2, 4, 8"),
+        (Constraints(tp=8, pp=2), r"`tp` 8 x `pp` 2 cannot be laid out on the 8 GPUs"),
     ],
 )
 def test_degrees_that_cannot_be(fixed, words):
@@ -98,5 +99,5 @@ def test_fp8_caches_where_the_card_has_fp8():
 
 
 def test_layout_tables_hold_whole_numbers():
-    table = layouts(load_model("llama-3.1-70b"), gpus=8, fixed=Fixed()).layout
+    table = layouts(load_model("llama-3.1-70b"), gpus=8, fixed=Constraints()).layout
     assert all(np.issubdtype(np.asarray(getattr(table, name)).dtype, np.integer) for name in ("tp", "pp", "dp", "ep"))

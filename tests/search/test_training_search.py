@@ -24,7 +24,7 @@ from trilemma.search.training_rules import check_training_plan, training_violati
 from trilemma.search.training_single import single_training_plan
 from trilemma.search.training_space import (
     THINNED,
-    Settled,
+    TrainingConstraints,
     legal,
     rows_of_schedule,
     training_space,
@@ -40,7 +40,7 @@ SEARCH = search_training(MODEL, CLUSTER, LOAD)
 
 
 def test_every_layout_multiplies_to_the_gpus() -> None:
-    space = training_space(MODEL, CARD, LOAD, gpus=16, settled=Settled())
+    space = training_space(MODEL, CARD, LOAD, gpus=16, settled=TrainingConstraints())
     columns = space.rows.columns
     assert (columns["tp"] * columns["pp"] * columns["dp"] * columns["cp"] == 16).all()
     assert (32 % (columns["dp"] * columns["micro_batch"]) == 0).all()
@@ -66,7 +66,7 @@ def test_a_large_table_is_thinned_and_finds_the_same_best(monkeypatch: pytest.Mo
     assert thin.fitting + sum(thin.rejected.values()) == thin.searched
     assert thin.plans[0].step_s <= whole.plans[0].step_s * 1.005
     settled = search_training(
-        MODEL, replace(CLUSTER, gpus=64), replace(LOAD, global_batch=256), settled=Settled(tp=32, vpp=1)
+        MODEL, replace(CLUSTER, gpus=64), replace(LOAD, global_batch=256), settled=TrainingConstraints(tp=32, vpp=1)
     )
     assert set(settled.table.rows.columns["tp"].tolist()) == {32}
 
@@ -97,7 +97,7 @@ def test_rows_of_the_table_are_single_plans() -> None:
 
 def test_the_ladder_of_recompute_rises_in_memory() -> None:
     """What does not fit with a leaner mode does not fit with a lighter one: the search's pruning rests on it."""
-    space = training_space(MODEL, CARD, LOAD, gpus=16, settled=Settled())
+    space = training_space(MODEL, CARD, LOAD, gpus=16, settled=TrainingConstraints())
     for template in (family.template for family in space.families if family.template.zero == 1 and not family.rescue):
         rows = legal(MODEL, LOAD, template, rows_of_schedule(space.rows, template.schedule), Counter())
         needs = [
@@ -110,7 +110,7 @@ def test_the_ladder_of_recompute_rises_in_memory() -> None:
 
 def test_pruning_loses_no_plan() -> None:
     """The best of a small space agrees with pricing every plan one by one."""
-    settled = Settled(tp=2, pp=4, micro_batch=1, recipes=("bf16",), zero=1)
+    settled = TrainingConstraints(tp=2, pp=4, micro_batch=1, recipes=("bf16",), zero=1)
     found = search_training(MODEL, CLUSTER, LOAD, settled=settled)
     space = training_space(MODEL, CARD, LOAD, gpus=16, settled=settled)
     best = np.inf
@@ -129,7 +129,9 @@ def test_pruning_loses_no_plan() -> None:
 
 
 def test_settled_degrees_stay() -> None:
-    settled = Settled(tp=4, pp=2, micro_batch=1, zero=1, recompute=Recompute(mode="full"), recipes=("bf16",))
+    settled = TrainingConstraints(
+        tp=4, pp=2, micro_batch=1, zero=1, recompute=Recompute(mode="full"), recipes=("bf16",)
+    )
     for one in search_training(MODEL, CLUSTER, LOAD, settled=settled).plans:
         assert (one.plan.layout.tp, one.plan.layout.pp, one.plan.micro_batch) == (4, 2, 1)
         assert one.plan.recompute == Recompute(mode="full")
@@ -144,13 +146,13 @@ def test_more_of_a_resource_never_hurts() -> None:
 def test_least_gpus_hold_and_fewer_do_not() -> None:
     large = load_model("llama-3.1-70b")
     cluster = Cluster(accelerator=CARD, gpus=64, gpus_per_node=8)
-    least = least_gpus(large, cluster, LOAD, Settled())
+    least = least_gpus(large, cluster, LOAD, TrainingConstraints())
     assert least is not None
     assert least.device_bytes <= CARD.runtime_total().value
     assert least.gpus == least.plan.layout.gpus
     half = Cluster(accelerator=CARD, gpus=least.gpus // 2, gpus_per_node=8)
     assert not least.offload
-    fewer = search_training(large, half, LOAD, settled=Settled(recipes=("bf16",)))
+    fewer = search_training(large, half, LOAD, settled=TrainingConstraints(recipes=("bf16",)))
     assert not [one for one in fewer.plans if not one.plan.offload.any]
 
 
@@ -205,17 +207,19 @@ def test_rules(plan: TrainingPlan, rule: str | None) -> None:
 
 def test_mixtures_spread_experts_over_ranks_that_they_divide() -> None:
     mixture = load_model("qwen3-30b-a3b")
-    space = training_space(mixture, CARD, LOAD, gpus=16, settled=Settled())
+    space = training_space(mixture, CARD, LOAD, gpus=16, settled=TrainingConstraints())
     assert set(space.rows.columns["ep"]) == {1, 2, 4, 8, 16}
     with pytest.raises(InputError, match="does not divide the 16 ranks of a stage"):
-        single_training_plan(mixture, CARD, LOAD, Settled(ep=32), gpus=16)
+        single_training_plan(mixture, CARD, LOAD, TrainingConstraints(ep=32), gpus=16)
 
 
 def test_published_layouts_are_near_our_best() -> None:
     """Llama 3 70B in FP8 on 64 H100 at TP4 PP8 VPP5 and batch 256 (Megatron-Bridge 26.04: 1,664 tokens/s per GPU)."""
     model, load = load_model("llama-3.1-70b"), TrainingWorkload(seq=8192, global_batch=256)
     cluster = Cluster(accelerator=CARD, gpus=64, gpus_per_node=8)
-    plan = single_training_plan(model, CARD, load, Settled(tp=4, pp=8, vpp=5, recipes=("fp8-bf16-grads",)), gpus=64)
+    plan = single_training_plan(
+        model, CARD, load, TrainingConstraints(tp=4, pp=8, vpp=5, recipes=("fp8-bf16-grads",)), gpus=64
+    )
     assert training_memory(model, cluster, plan, load).device_bytes <= CARD.runtime_total().value
     step = training_step(model, cluster, plan, load)
     assert float(step.tokens_per_s_per_gpu) == pytest.approx(1664, rel=0.15)

@@ -8,17 +8,17 @@ from typing import Any
 from trilemma.ask.answers import Shown
 from trilemma.ask.screen import TABLE_WIDTH, screen_width
 from trilemma.estimate.upgrade import Upgrade
-from trilemma.search.compare import Comparison
+from trilemma.search.compare import CardComparison
 
 
-class CardsCompared(Shown, Comparison):
+class CardsCompared(Shown, CardComparison):
     """GPUs side by side for one job, each with its best plan."""
 
     __slots__ = ()
 
     @classmethod
-    def of(cls, comparison: Comparison) -> CardsCompared:
-        return cls(**{one.name: getattr(comparison, one.name) for one in fields(Comparison)})
+    def of(cls, comparison: CardComparison) -> CardsCompared:
+        return cls(**{one.name: getattr(comparison, one.name) for one in fields(CardComparison)})
 
     @property
     def fits(self) -> bool:

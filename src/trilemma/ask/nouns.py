@@ -18,7 +18,7 @@ from trilemma.quantities import GIB, counted, parse_count
 from trilemma.workloads import Serving, parse_lengths
 
 if TYPE_CHECKING:
-    from trilemma.search.precisions import Precision
+    from trilemma.search.precisions import WeightPrecision
 
 #: Engines bound the tokens of a draft likewise.
 MOST_DRAFTED = 4096
@@ -34,7 +34,7 @@ def model_of(given: Any, models: str | None = None) -> Model:
     return given if isinstance(given, Model) else load_model(words(given, "model"), models_dir=models)
 
 
-def weights_of(given: Any, accelerator: Accelerator, *, precision: str | None, models: str | None) -> Precision:
+def weights_of(given: Any, accelerator: Accelerator, *, precision: str | None, models: str | None) -> WeightPrecision:
     """The model with its weights as published, or as ``precision`` asks for them."""
     from trilemma.search.precisions import precisions
 

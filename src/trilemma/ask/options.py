@@ -14,7 +14,7 @@ from trilemma.ask.reading import as_given, free_gib, milliseconds, names, number
 from trilemma.errors import InputError, UnknownName
 from trilemma.versions import DEFAULT_ENGINE
 
-Reader = Callable[[Any], Any]
+OptionReader = Callable[[Any], Any]
 #: What an option is a field of: the load, the engine's options, the degrees of a layout, or nothing alone.
 Noun = Literal["load", "engine", "degree", ""]
 FIT, PLAN, COMPARE, CHECK, UPGRADE = "fit", "plan", "compare", "check", "upgrade"
@@ -27,7 +27,7 @@ class Variant:
     """What is different about an option where plans are searched."""
 
     help: str
-    read: Reader | None = None
+    read: OptionReader | None = None
     metavar: str | None = None
     default: Any = None
     maybe: bool = False
@@ -46,7 +46,7 @@ class Option:
     name: str
     help: str
     of: tuple[str, ...]
-    read: Reader = as_given
+    read: OptionReader = as_given
     metavar: str | None = None
     group: str = ""
     noun: Noun = ""

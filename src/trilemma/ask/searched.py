@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _CHART_POINTS, _NO_TARGET_MS = 24, 1e9
 
 
-class Plans(Shown):
+class SearchAnswer(Shown):
     """What the answers of both searches share: ``plans`` best first, of which `best` is the first."""
 
     __slots__ = ()
@@ -45,7 +45,7 @@ class Plans(Shown):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class ServingPlans(Plans):
+class ServingPlans(SearchAnswer):
     """The best plans of serving, then further ones of the Pareto front; ``nearest`` is the plainest plan where none is found.
 
     ``result`` is the search in full, ``search`` asks it again of another load, ``explanation`` says where the speed of the
@@ -100,7 +100,7 @@ class ServingPlans(Plans):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class TrainingPlans(Plans):
+class TrainingPlans(SearchAnswer):
     """The best plans of training, then those of the front alone, and what follows the search: what more hardware would buy
     (``gains``), the fewest GPUs that hold the job, the way from a naive plan, and the techniques of the first."""
 

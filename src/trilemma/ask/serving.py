@@ -53,7 +53,7 @@ def judged(question: Question[Serving, Plan]) -> Answer:
 def search(model: Any, gpu: Any, options: SimpleNamespace, *, workload: Serving | None) -> ServingPlans:
     """The best plans of all layouts, precisions and loads; the number of GPUs is searched too where ``gpu`` counts none."""
     from trilemma.ask.searched import ServingPlans
-    from trilemma.search import Fixed, search_serving
+    from trilemma.search import Constraints, search_serving
 
     if not 1 <= options.top <= _MOST_SHOWN:
         raise InputError(f"`top` {options.top} is out of range; give 1 to {_MOST_SHOWN}")
@@ -63,7 +63,7 @@ def search(model: Any, gpu: Any, options: SimpleNamespace, *, workload: Serving 
     if free:
         cluster = _node_of(gpu, cluster, options)
     load, engine = workload or workload_of(options), engine_of(options.engine)
-    fixed = Fixed(
+    fixed = Constraints(
         tp=options.tp, pp=options.pp, dp=options.dp, expert_parallel=options.ep,
         options=ServeOptions(**fields_of("engine", options)),
     )  # fmt: skip

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trilemma.hardware.cluster import Cluster
     from trilemma.models.architecture import Model
     from trilemma.plans.training import Implementation, Schedule
-    from trilemma.search.training_space import Settled
+    from trilemma.search.training_space import TrainingConstraints
 
 #: Plans that a search may show.
 _MOST_SHOWN = 100
@@ -97,7 +97,7 @@ def _estimated(model: Model, cluster: Cluster, workload: TrainingWorkload, plan:
 
 def _asked(
     model: Any, gpu: Any, options: SimpleNamespace, workload: TrainingWorkload | None
-) -> tuple[Model, Cluster, TrainingWorkload, Settled]:
+) -> tuple[Model, Cluster, TrainingWorkload, TrainingConstraints]:
     named = model_of(model, options.models)
     return named, cluster_of(gpu, options), workload or training_workload_of(options), settled_of(options)
 
@@ -119,14 +119,14 @@ def training_workload_of(options: SimpleNamespace) -> TrainingWorkload:
     )
 
 
-def settled_of(options: SimpleNamespace) -> Settled:
+def settled_of(options: SimpleNamespace) -> TrainingConstraints:
     """What the options settle, checked; names that are not known raise `UnknownName`."""
     from typing import get_args
 
     from trilemma.plans.frameworks import default_for
     from trilemma.plans.recipes import optimizer, recipe
     from trilemma.plans.training import Schedule as Schedules
-    from trilemma.search.training_space import Settled
+    from trilemma.search.training_space import TrainingConstraints
 
     engine = options.engine or default_for("full" if options.method == "full" else "adapters")
     implementation, version = implementation_of(engine)
@@ -138,7 +138,7 @@ def settled_of(options: SimpleNamespace) -> Settled:
         recipe(name)
     if options.optimizer is not None:
         optimizer(options.optimizer)
-    return Settled(
+    return TrainingConstraints(
         **fields_of("degree", options, TRAINING),
         micro_batch=options.micro_batch,
         zero=options.zero,

@@ -14,7 +14,7 @@ from trilemma.errors import InputError
 if TYPE_CHECKING:
     from trilemma.hardware.cluster import Cluster
     from trilemma.plans import Plan
-    from trilemma.search.precisions import Precision
+    from trilemma.search.precisions import WeightPrecision
     from trilemma.workloads import Serving
 
 #: Readers whose errors argparse tells with the flag before them; the others are told where the option is used.
@@ -160,7 +160,7 @@ def add_command_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_weights(arguments: argparse.Namespace, accelerator: Any) -> Precision:
+def read_weights(arguments: argparse.Namespace, accelerator: Any) -> WeightPrecision:
     """The model that the arguments name with its weights as published, or as ``--precision`` asks for them."""
     from trilemma.ask.nouns import weights_of
 

@@ -13,7 +13,7 @@ from trilemma.cli.precision_measure import add_bench_arguments, progress
 from trilemma.errors import InputError, shorten
 
 if TYPE_CHECKING:
-    from trilemma.precision.measured_plan import Settled, Settling
+    from trilemma.precision.measured_plan import BudgetChoice, Settling
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     return YES
 
 
-def _settle(settling: Settling, arguments: argparse.Namespace) -> list[Settled]:
+def _settle(settling: Settling, arguments: argparse.Namespace) -> list[BudgetChoice]:
     from trilemma.precision.measured_plan import midway_budgets
     from trilemma.quantities import GIB
 
@@ -95,7 +95,7 @@ def _check_groups(measured: object, own: object, arguments: argparse.Namespace) 
         )
 
 
-def _write(path: Path, one: Settled, weights: str) -> None:
+def _write(path: Path, one: BudgetChoice, weights: str) -> None:
     from trilemma.precision.measured_plan import plan_rules
 
     document = {

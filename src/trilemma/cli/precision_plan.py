@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trilemma.hardware.cluster import Cluster
     from trilemma.models.architecture import Model
     from trilemma.plans import Plan
-    from trilemma.precision.fitting import Choice
+    from trilemma.precision.fitting import FittedChoice
     from trilemma.precision.plan import PrecisionPlan
     from trilemma.workloads import Serving
 
@@ -111,8 +111,8 @@ def _measured_plan(model: Model, arguments: argparse.Namespace) -> PrecisionPlan
     return measured_plan(model, problem, budget_bytes=budget_bytes, most_kl=arguments.max_kl)
 
 
-def _on_cluster(model: Model, plan: PrecisionPlan | None, arguments: argparse.Namespace) -> Choice | None:
-    from trilemma.precision.fitting import Choice, choose_plan, fit_plan
+def _on_cluster(model: Model, plan: PrecisionPlan | None, arguments: argparse.Namespace) -> FittedChoice | None:
+    from trilemma.precision.fitting import FittedChoice, choose_plan, fit_plan
 
     if not arguments.gpu:
         return None
@@ -120,7 +120,9 @@ def _on_cluster(model: Model, plan: PrecisionPlan | None, arguments: argparse.Na
     cluster, workload, serve = _served(arguments)
     if plan is None:
         return choose_plan(model, cluster=cluster, workload=workload, serve=serve, budget_bytes=budget_bytes)
-    return Choice(fitted=fit_plan(plan, cluster=cluster, workload=workload, serve=serve, budget_bytes=budget_bytes))
+    return FittedChoice(
+        fitted=fit_plan(plan, cluster=cluster, workload=workload, serve=serve, budget_bytes=budget_bytes)
+    )
 
 
 def _budget_bytes(arguments: argparse.Namespace) -> int | None:

@@ -15,7 +15,7 @@ from trilemma.errors import InputError, shorten
 if TYPE_CHECKING:
     from trilemma.precision.lab.experiment import LabResult
     from trilemma.precision.lab.presets import Experiment
-    from trilemma.precision.lab.records import Run
+    from trilemma.precision.lab.records import LabRun
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -126,7 +126,7 @@ def _numbers(text: str | None, option: str) -> list[float]:
         raise InputError(f"{option}: {error}") from None
 
 
-def _show_progress(done: int, total: int, run: Run) -> None:
+def _show_progress(done: int, total: int, run: LabRun) -> None:
     end = "\n" if done == total else ""
     text = f"\r{done} of {total} runs ({run.recipe.name}, seed {run.seed}: {run.cpu_s:.1f} CPU-s)"
     print(f"{text:<78}", end=end, file=sys.stderr, flush=True)

@@ -10,7 +10,7 @@ from trilemma.ask.training_options import TRAINING
 from trilemma.cli.arguments import add_options, given
 
 if TYPE_CHECKING:
-    from trilemma.search.training_space import Settled
+    from trilemma.search.training_space import TrainingConstraints
     from trilemma.workloads import TrainingWorkload
 
 
@@ -31,7 +31,7 @@ def read_training_workload(arguments: argparse.Namespace) -> TrainingWorkload:
     return training_workload_of(settled(FIT, given(arguments, FIT, TRAINING), TRAINING))
 
 
-def read_settled(arguments: argparse.Namespace) -> Settled:
+def read_settled(arguments: argparse.Namespace) -> TrainingConstraints:
     from trilemma.ask.options import settled
     from trilemma.ask.training import settled_of
 

@@ -11,7 +11,7 @@ from trilemma.cli.arguments import add_models_dir, add_output_arguments, whole_o
 from trilemma.errors import InputError, UnknownName, shorten
 
 if TYPE_CHECKING:
-    from trilemma.measured.tables import Table
+    from trilemma.measured.tables import MeasuredTable
     from trilemma.measured.validation import Validation
 
 _YES, _NO = 0, 1
@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     return _YES if all(outcome.met for outcome in outcomes) else _NO
 
 
-def _module(table: Table) -> str:
+def _module(table: MeasuredTable) -> str:
     if table.kind.module is None:
         raise InputError(f"{shorten(table.name)}: {table.kind.name} tables are recognised but not judged yet")
     return table.kind.module

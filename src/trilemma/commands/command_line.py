@@ -17,7 +17,7 @@ _MOST_LIST = 8192
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
+class FlagSetting:
     """One value in force: the flag, its value, and the flag as typed."""
 
     flag: Flag
@@ -26,18 +26,18 @@ class Setting:
 
 
 @dataclass(slots=True)
-class Settings:
+class FlagSettings:
     """All settings by flag name (the last one wins), stray words first to last, unknown flags.
 
     Dotted keys gather in ``dotted``; ``replaced`` names the flags whose whole value they displaced.
     """
 
-    by_name: dict[str, Setting] = field(default_factory=dict)
+    by_name: dict[str, FlagSetting] = field(default_factory=dict)
     words: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     unknown_values: list[str] = field(default_factory=list)
     config_files: list[str] = field(default_factory=list)
-    dotted: dict[str, Setting] = field(default_factory=dict)
+    dotted: dict[str, FlagSetting] = field(default_factory=dict)
     replaced: list[str] = field(default_factory=list)
 
     def value(self, name: str) -> Any:
@@ -47,11 +47,11 @@ class Settings:
     def put(self, given: Given, value: Any, shown: str) -> None:
         name = given.flag.name
         if given.keys:
-            self.dotted[name] = Setting(flag=given.flag, value=self._merged(name, given, value, shown), shown=shown)
+            self.dotted[name] = FlagSetting(flag=given.flag, value=self._merged(name, given, value, shown), shown=shown)
             return
         if given.flag.kind == "repeat" and name in self.by_name:
             value = [*self.by_name[name].value, *value]
-        self.by_name[name] = Setting(flag=given.flag, value=value, shown=shown)
+        self.by_name[name] = FlagSetting(flag=given.flag, value=value, shown=shown)
 
     def _merged(self, name: str, given: Given, value: Any, shown: str) -> dict[str, Any]:
         root: dict[str, Any] = self.dotted[name].value if name in self.dotted else {}
@@ -69,13 +69,13 @@ class Settings:
         return root
 
 
-def read_settings(words: Sequence[str], table: FlagTable, *, config_flag: bool = True) -> Settings:
+def read_settings(words: Sequence[str], table: FlagTable, *, config_flag: bool = True) -> FlagSettings:
     """Settings of the words after the program's name.
 
     ``config_flag``: ``--config`` names a YAML file of flags that is read first, so that flags on the line win.
     Raises `InputError` for a value that the flag cannot take, a missing value, or an unreadable file.
     """
-    settings = Settings()
+    settings = FlagSettings()
     rest = _without_config(words, settings) if config_flag else list(words)
     for path in settings.config_files:
         take(_words_of_config(path, table), settings, table)
@@ -83,7 +83,7 @@ def read_settings(words: Sequence[str], table: FlagTable, *, config_flag: bool =
     return settings
 
 
-def _without_config(words: Sequence[str], settings: Settings) -> list[str]:
+def _without_config(words: Sequence[str], settings: FlagSettings) -> list[str]:
     rest: list[str] = []
     at = 0
     while at < len(words):
@@ -137,7 +137,7 @@ def _is_flag(word: str) -> bool:
     return len(word) > 1 and word.startswith("-") and _NUMBER.fullmatch(word) is None
 
 
-def take(words: Sequence[str], settings: Settings, table: FlagTable) -> None:
+def take(words: Sequence[str], settings: FlagSettings, table: FlagTable) -> None:
     """Puts the settings of ``words``, flag by flag."""
     at = 0
     while at < len(words):
@@ -169,7 +169,7 @@ def _values_after(words: Sequence[str], at: int) -> list[str]:
     return values
 
 
-def _take_one(given: Given, shown: str, attached: str | None, following: list[str], settings: Settings) -> int:
+def _take_one(given: Given, shown: str, attached: str | None, following: list[str], settings: FlagSettings) -> int:
     """Puts one flag's value; returns how many of the following words it took."""
     flag = given.flag
     if given.keys:
@@ -206,7 +206,7 @@ def _one_value(shown: str, attached: str | None, following: list[str]) -> tuple[
     return following[0], 1
 
 
-def _take_switch(given: Given, shown: str, attached: str | None, following: list[str], settings: Settings) -> int:
+def _take_switch(given: Given, shown: str, attached: str | None, following: list[str], settings: FlagSettings) -> int:
     """A flag without a value; older versions let ``true`` or ``false`` follow."""
     value, took = True, 0
     if attached is not None:

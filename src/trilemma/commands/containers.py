@@ -27,7 +27,7 @@ _KEYS = frozenset(("spec", "template", "containers", "leaderWorkerTemplate", "le
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
+class ContainerRun:
     """One container: its image, what replaces the image's entry point, its command, its environment as NAME=value.
 
     GPUs granted to it are told as ``NVIDIA_VISIBLE_DEVICES``, the variable by which the container runtime grants them;
@@ -48,8 +48,8 @@ class Run:
         return any(name == pool or name.endswith(f"-{pool}") for name in (self.name, *self.within))
 
 
-def parse_run(words: Sequence[str]) -> Run | None:
-    """``docker run [options] IMAGE [command…]`` → `Run`; None when the words are no such command."""
+def parse_run(words: Sequence[str]) -> ContainerRun | None:
+    """``docker run [options] IMAGE [command…]`` → `ContainerRun`; None when the words are no such command."""
     start = next((at for at, word in enumerate(words) if PurePosixPath(word).name in _RUNTIMES), None)
     if start is None:
         return None
@@ -74,7 +74,7 @@ def parse_run(words: Sequence[str]) -> Run | None:
         return None
     image = "" if words[verb] == "exec" else words[at]
     command = tuple(words[at + 1 :])
-    return Run(
+    return ContainerRun(
         image=image, entrypoint=entrypoint, command=command, environment=tuple(environment), name=words[at], refused=refused
     )  # fmt: skip
 
@@ -116,7 +116,7 @@ def _granted(count: str) -> list[str] | None:
     return ["NVIDIA_VISIBLE_DEVICES=" + ",".join(str(device) for device in range(int(count)))]
 
 
-def runs_in(documents: Sequence[Any]) -> Iterator[Run]:
+def runs_in(documents: Sequence[Any]) -> Iterator[ContainerRun]:
     """Every container described anywhere in the documents of a manifest, whatever the kind of object around it.
 
     Pods of a LeaderWorkerSet are one engine: where leaders have a template of their own, that of the workers is passed over.
@@ -140,7 +140,7 @@ def runs_in(documents: Sequence[Any]) -> Iterator[Run]:
             pending.extend((within, value) for value in reversed(node))
 
 
-def _container(node: Mapping[Any, Any], key: str) -> Run | None:
+def _container(node: Mapping[Any, Any], key: str) -> ContainerRun | None:
     image = node.get("image")
     if not isinstance(image, str):
         image = ""
@@ -154,7 +154,7 @@ def _container(node: Mapping[Any, Any], key: str) -> Run | None:
     shown, count = _gpus(node)
     # −1 and "all" are words of docker and compose, not of Kubernetes.
     devices = (None if "/" in shown and not count.isdigit() else _granted(count)) if shown else []
-    return Run(
+    return ContainerRun(
         image=image,
         entrypoint=_unescaped(entrypoint),
         command=_unescaped(command),

@@ -159,7 +159,7 @@ def edits(one: str, other: str) -> int:
     return row[-1]
 
 
-class Rows(Mapping[str, Flag]):
+class FlagRows(Mapping[str, Flag]):
     """Flag by name, each made of its row when it is first asked for: a command sets few of hundreds."""
 
     def __init__(self, rows: Mapping[str, Mapping[str, Any]], versions: Sequence[Version]) -> None:
@@ -190,7 +190,7 @@ def read_table(file: str, engine: str, **rules: bool) -> FlagTable:
     """The table in ``data/engines/<file>``, read once; ``rules`` are the switches of `FlagTable`."""
     data = read_data(f"engines/{file}")
     versions = tuple(padded(parse_version(version, engine=engine)) for version in data["versions"])
-    flags = Rows(data["flags"], versions)
+    flags = FlagRows(data["flags"], versions)
     shorts = {short: flag for flag in flags.with_key("short") for short in flag.short}
     negatives = {short: flag for flag in flags.with_key("negative") for short in flag.negative}
     values = read_values(file.replace("_flags", "_values"), engine)

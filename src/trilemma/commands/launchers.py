@@ -32,7 +32,7 @@ _MOST = 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Launch:
+class LauncherCommand:
     """``nodes``, processes ``per_node`` or ``total`` as stated (None: not said), the environment, the script's own words."""
 
     nodes: int | None
@@ -70,7 +70,7 @@ class Launch:
         return ""
 
 
-def split_launch(words: Sequence[str], *, programs: Sequence[str] = ()) -> Launch:
+def split_launch(words: Sequence[str], *, programs: Sequence[str] = ()) -> LauncherCommand:
     """Launcher and script of a training command. The script is the first ``*.py`` (or ``*.sh``), the module behind ``-m`` that
     starts nothing itself, or one of ``programs``, which are called by their name and start processes themselves."""
     environment = {}
@@ -89,7 +89,7 @@ def split_launch(words: Sequence[str], *, programs: Sequence[str] = ()) -> Launc
     if per_node is None and script not in programs and _plain(inner):
         per_node = 1
     nodes = _number(inner, _NODES)
-    return Launch(
+    return LauncherCommand(
         nodes=nodes if nodes is not None or not outer else _number(outer, _NODES),
         per_node=per_node,
         total=_number(inner, _TOTAL),
@@ -145,7 +145,7 @@ def _visible(environment: Mapping[str, str]) -> int | None:
     return None
 
 
-def visible_gpus(launch: Launch) -> int | None:
+def visible_gpus(launch: LauncherCommand) -> int | None:
     """How many GPUs the environment of a command shows; None where it hides none."""
     return _visible(launch.environment)
 

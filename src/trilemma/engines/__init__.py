@@ -12,7 +12,7 @@ from trilemma.errors import InputError, UnknownName
 if TYPE_CHECKING:
     from trilemma.engines.deployment import Fleet
     from trilemma.engines.engine import Engine
-    from trilemma.engines.traits import Traits
+    from trilemma.engines.traits import EngineTraits
     from trilemma.engines.vllm.log import StartUpLog
 
 
@@ -31,7 +31,7 @@ def canonical(name: str) -> str:
     return aliases().get(key, key)
 
 
-def traits_of(name: str) -> Traits:
+def traits_of(name: str) -> EngineTraits:
     """What the engine called ``name`` (case aside) can do. Raises `UnknownName` with near names."""
     from trilemma.engines.traits import every
 

@@ -14,11 +14,11 @@ from trilemma.data.files import read_data
 from trilemma.versions import Version, padded, parse_version
 
 #: Table → the rows of it in order, as the files have them.
-Rows: TypeAlias = Mapping[str, list[dict[str, Any]]]
+CoefficientRows: TypeAlias = Mapping[str, list[dict[str, Any]]]
 #: Data file of an engine → rows (shaped as `shipped`) that take the place of those shipped: of refits.
-ChangedRows: TypeAlias = Mapping[str, Rows]
+ChangedRows: TypeAlias = Mapping[str, CoefficientRows]
 #: Table → name → the number in force, the ``source`` of the newest row among them.
-Coefficients: TypeAlias = Mapping[str, Mapping[str, Any]]
+MemoryCoefficients: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 #: Keys of a row beside its numbers.
 NOT_NUMBERS = ("since", "source", "as_of")
@@ -26,13 +26,13 @@ _FOLDER = "coefficients/serving_memory"
 
 
 @cache
-def shipped(file: str) -> Rows:
+def shipped(file: str) -> CoefficientRows:
     """The rows of the engine whose data files are called ``file``, common ones first; not to be changed in place.
 
     Numbers that the engine's own rows state are left out of the common ones: no version has those.
     """
     found: dict[str, list[dict[str, Any]]] = {}
-    own: Rows = read_data(f"{_FOLDER}/{file}")
+    own: CoefficientRows = read_data(f"{_FOLDER}/{file}")
     for table, rows in read_data(f"{_FOLDER}/common.toml").items():
         stated = {name for row in own.get(table, ()) for name in row if name not in NOT_NUMBERS}
         found[table] = [{name: value for name, value in row.items() if name not in stated} for row in rows]
@@ -42,12 +42,12 @@ def shipped(file: str) -> Rows:
 
 
 @cache
-def in_force(file: str, version: Version, *, engine: str) -> Coefficients:
+def in_force(file: str, version: Version, *, engine: str) -> MemoryCoefficients:
     """The numbers that hold at ``version`` of ``engine``, whose data files are called ``file``."""
     return at(shipped(file), version, engine=engine)
 
 
-def at(tables: Rows, version: Version, *, engine: str) -> Coefficients:
+def at(tables: CoefficientRows, version: Version, *, engine: str) -> MemoryCoefficients:
     """The numbers of rows shaped as `shipped` that hold at ``version``."""
     return {table: _merged(rows, version, engine) for table, rows in tables.items()}
 

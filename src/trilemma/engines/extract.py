@@ -222,7 +222,7 @@ def _container(words: list[str], environment: tuple[str, ...], depth: int) -> tu
     return _in_image(run, environment, depth)
 
 
-def _in_image(run: containers.Run, environment: tuple[str, ...], depth: int) -> tuple[str, list[str]] | None:
+def _in_image(run: containers.ContainerRun, environment: tuple[str, ...], depth: int) -> tuple[str, list[str]] | None:
     environment = (*environment, *run.environment)
     image = [run.image] if run.image else []
     inner = [*run.entrypoint, *run.command]
@@ -240,7 +240,7 @@ def _in_image(run: containers.Run, environment: tuple[str, ...], depth: int) -> 
     return by_image, [*environment, *image, *_substituted(list(run.command), environment)]
 
 
-def _check_grant(run: containers.Run) -> None:
+def _check_grant(run: containers.ContainerRun) -> None:
     if run.refused:
         raise InputError(
             f"{shorten(run.refused)} grants the engine's container no GPU; give a whole number of at least 1"

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from trilemma.data.files import read_data
 from trilemma.engines import coefficients
-from trilemma.engines.coefficients import ChangedRows, Coefficients
+from trilemma.engines.coefficients import ChangedRows, MemoryCoefficients
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.versions import Version, in_force, padded, parse_version, version_text
 
@@ -30,7 +30,7 @@ class Facts:
     version: str
     known: bool
     sources: Mapping[str, str]
-    coefficients: Coefficients
+    coefficients: MemoryCoefficients
     cautions: tuple[Caution, ...] = ()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trilemma.commands.command_line import Setting, Settings
+from trilemma.commands.command_line import FlagSetting, FlagSettings
 from trilemma.commands.flag_words import parse_value
 from trilemma.commands.flags import Flag, FlagTable
 from trilemma.engines.base import EngineCommand
@@ -20,7 +20,7 @@ _MOST_RENAMED = 4
 _OPEN = ("", "None", "auto")
 
 
-def put_in_force(settings: Settings, table: FlagTable, version: str | None) -> list[Caution]:
+def put_in_force(settings: FlagSettings, table: FlagTable, version: str | None) -> list[Caution]:
     """What must be said of a command's flags and values; ``settings`` are left as ``version`` (None: the newest read) has them.
 
     The value of a flag that the version calls otherwise moves to that name, unless that flag is given too. A value that the
@@ -87,7 +87,7 @@ def refused_value(flag: Flag, value: Any, table: FlagTable, at: Version) -> str 
     return f"takes no --{flag.name} {shorten(value)}; it takes {taken}"
 
 
-def _of_value(setting: Setting, table: FlagTable, at: Version, engine: str) -> list[Caution]:
+def _of_value(setting: FlagSetting, table: FlagTable, at: Version, engine: str) -> list[Caution]:
     reason = refused_value(setting.flag, setting.value, table, at)
     if reason is None:
         return []
@@ -112,12 +112,14 @@ def _unknown(word: str, table: FlagTable, engine: str, version: str | None) -> C
     return Caution(code="unknown-flag", message=f"{engine} is not known to have {word}{hint}")
 
 
-def _renamed(settings: Settings, setting: Setting, table: FlagTable, at: Version, engine: str) -> list[Caution]:
+def _renamed(settings: FlagSettings, setting: FlagSetting, table: FlagTable, at: Version, engine: str) -> list[Caution]:
     """A flag that the version has not: its value goes to the flag that says the same; what the version says of it."""
     flag, today = setting.flag, name_at(setting.flag, table, at)
     opposite = table.flags.get(flag.name.removeprefix("no-")) if flag.name.startswith("no-") else None
     if opposite is not None and opposite.kind == "toggle" and opposite.exists_at(at) and today is None:
-        settings.by_name.setdefault(opposite.name, Setting(flag=opposite, value=not setting.value, shown=setting.shown))
+        settings.by_name.setdefault(
+            opposite.name, FlagSetting(flag=opposite, value=not setting.value, shown=setting.shown)
+        )
         settings.by_name.pop(flag.name)
         return []
     if today is not None and flag.field in ("extra", "server"):
@@ -143,7 +145,7 @@ def _shown(today: str) -> str:
     return f"{key} of --{name}" if dot else "--" + today.replace("=", " ")
 
 
-def _move(settings: Settings, setting: Setting, table: FlagTable, today: str) -> None:
+def _move(settings: FlagSettings, setting: FlagSetting, table: FlagTable, today: str) -> None:
     """Gives the value of ``setting`` to the flag that says the same, unless that one is given itself."""
     flag = table.flags[_target(today)]
     name, is_fixed, fixed = today.partition("=")
@@ -159,4 +161,4 @@ def _move(settings: Settings, setting: Setting, table: FlagTable, today: str) ->
         return
     else:
         value = parse_value(flag, fixed, shown=setting.shown) if is_fixed else setting.value
-    settings.by_name[flag.name] = Setting(flag=flag, value=value, shown=setting.shown)
+    settings.by_name[flag.name] = FlagSetting(flag=flag, value=value, shown=setting.shown)

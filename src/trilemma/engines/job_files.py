@@ -16,7 +16,7 @@ _PORT = 29500
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class OpenFlag:
     """What a plan does not say and the reader sets: the ``flag`` of the program, the ``variable`` of its value, its meaning."""
 
     flag: str
@@ -25,19 +25,19 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Started:
+class StartedProgram:
     """How a framework runs one plan, which its package says in ``deploy.started``: the program behind its launcher, the
     environment, what the reader sets, the files that the program names."""
 
     program: tuple[str, ...]
     launcher: tuple[str, ...] = ("torchrun",)
     environment: tuple[tuple[str, str], ...] = ()
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[OpenFlag, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
+class TrainingJob:
     """What is started: ``program`` behind torchrun (``train.py …`` or ``-m module …``) on ``nodes`` of ``gpus_per_node``.
 
     ``domain_nodes`` is how many nodes share one fast link (the 16 of an NVL72 rack job, else 1); ``stage_nodes`` how many a
@@ -51,7 +51,7 @@ class Job:
     domain_nodes: int = 1
     launcher: tuple[str, ...] = ("torchrun",)
     environment: tuple[tuple[str, str], ...] = ()
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[OpenFlag, ...] = ()
     image: str = "nvcr.io/nvidia/pytorch:25.09-py3"
 
     def __post_init__(self) -> None:
@@ -59,12 +59,12 @@ class Job:
         written((self.name, *self.program, *self.launcher, self.image, *values), what="the word")
 
 
-def launch_files(job: Job) -> dict[str, str]:
+def launch_files(job: TrainingJob) -> dict[str, str]:
     """``train.sh`` (one command on every node), ``slurm.sbatch``, ``jobset.yaml`` (JobSet queued by Kueue)."""
     return {"train.sh": _script(job), "slurm.sbatch": _sbatch(job), "jobset.yaml": _jobset(job)}
 
 
-def _script(job: Job) -> str:
+def _script(job: TrainingJob) -> str:
     """Run on each node; NODE_RANK and MASTER_ADDR come from what starts it. Words given to the script go to the program."""
     lines = [
         "#!/bin/bash",
@@ -76,11 +76,11 @@ def _script(job: Job) -> str:
     return "\n".join([*lines, f"exec {_launch(job)} \\", f"  {_words(job.program)} \\", '  "$@"']) + "\n"
 
 
-def _asked(job: Job) -> str:
+def _asked(job: TrainingJob) -> str:
     return " \\\n  ".join(f'{one.flag} "${{{one.variable}:?{one.meaning}}}"' for one in job.asked)
 
 
-def _launch(job: Job) -> str:
+def _launch(job: TrainingJob) -> str:
     if job.launcher[0] != "torchrun":
         return shlex.join(job.launcher)
     words = f"torchrun --nproc_per_node {job.gpus_per_node} --nnodes {job.nodes}"
@@ -100,7 +100,7 @@ def _words(words: Sequence[str]) -> str:
     return " \\\n  ".join(shlex.join(group) for group in groups)
 
 
-def _sbatch(job: Job) -> str:
+def _sbatch(job: TrainingJob) -> str:
     """One torchrun a node. A block topology gets segments of a link domain, a tree one switch where the job may fit it."""
     hints = (
         [f"#SBATCH --segment={job.domain_nodes}"] if job.domain_nodes > 1 and job.nodes % job.domain_nodes == 0 else []
@@ -125,7 +125,7 @@ def _sbatch(job: Job) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _jobset(job: Job) -> str:
+def _jobset(job: TrainingJob) -> str:
     """A JobSet with one indexed Job, admitted by Kueue; topology-aware scheduling keeps a link domain in one rack."""
     rack = job.domain_nodes > 1
     topology = "kueue.x-k8s.io/podset-required-topology" if rack else "kueue.x-k8s.io/podset-preferred-topology"

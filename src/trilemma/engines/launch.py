@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trilemma.commands.command_line import Settings
+from trilemma.commands.command_line import FlagSettings
 from trilemma.commands.flag_words import strict_json
 from trilemma.engines.base import EngineCommand
 from trilemma.errors import Caution, InputError, shorten
@@ -33,7 +33,7 @@ class Launch:
     image: str | None
     words: list[str]
 
-    def facts(self, settings: Settings) -> dict[str, Any]:
+    def facts(self, settings: FlagSettings) -> dict[str, Any]:
         """What of the surroundings a reader keeps: variables that matter, flags of the server, GPUs made visible."""
         kept = {
             name: value
@@ -86,7 +86,7 @@ def config_overrides(extra: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def named_model(settings: Settings, cautions: list[Caution], *, engine: str, remedy: str) -> str:
+def named_model(settings: FlagSettings, cautions: list[Caution], *, engine: str, remedy: str) -> str:
     """The model that a command names by a stray word or a flag. Raises `InputError` where it names none."""
     words = list(settings.words)
     named = next((one.value for one in settings.by_name.values() if one.flag.field == "model"), None)

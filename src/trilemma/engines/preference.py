@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilemma.engines.transformers.run import Run, recipe_of
+from trilemma.engines.transformers.run import TrainerRun, recipe_of
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.models.naming import without_url
 from trilemma.models.parameters import count
@@ -16,7 +16,9 @@ UPDATE_ONLY = Caution(
 )
 
 
-def frozen(run: Run, name: str, *, of: str | None = None, offloaded: bool = False, sharded: bool | None = None) -> None:
+def frozen(
+    run: TrainerRun, name: str, *, of: str | None = None, offloaded: bool = False, sharded: bool | None = None
+) -> None:
     """Add a model that only runs: a copy of the trained one, or the one called ``of``.
 
     Frameworks shard it where they shard weights (ZeRO-3, FSDP) and hold it whole on each GPU otherwise; in 16 bits under
@@ -30,12 +32,12 @@ def frozen(run: Run, name: str, *, of: str | None = None, offloaded: bool = Fals
     )
 
 
-def trained(run: Run, name: str, *, of: str | None = None, offloaded: bool = False) -> None:
+def trained(run: TrainerRun, name: str, *, of: str | None = None, offloaded: bool = False) -> None:
     """Add another model that is trained beside, its state spread as that of the first."""
     run.companions += _companion(run, name, "trained", of, sharded=run.sharding.zero == 3, offloaded=offloaded)
 
 
-def generating(run: Run, share: float, *, asleep: bool, where: str, frees: Frees = "nothing") -> None:
+def generating(run: TrainerRun, share: float, *, asleep: bool, where: str, frees: Frees = "nothing") -> None:
     """Add an inference engine on the same cards that takes ``share`` of each. Raises `InputError`."""
     if not 0 < share < 1:
         raise InputError(
@@ -56,7 +58,7 @@ def beside_share(*, asleep: bool) -> Caution:
 
 
 def _companion(
-    run: Run,
+    run: TrainerRun,
     name: str,
     role: Role,
     of: str | None,

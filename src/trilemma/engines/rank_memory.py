@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trilemma.engines.coefficients import Coefficients
+from trilemma.engines.coefficients import MemoryCoefficients
 from trilemma.engines.loading import weights_relative
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.memory.weights import RankWeights, WeightTable, rank_weights
@@ -20,7 +20,7 @@ from trilemma.models.architecture import DenseFfn, ExpertFfn, Model, Tensor
 from trilemma.quantities import GIB, MIB, Numbers, ceil_div
 
 #: How the cards of a node are joined: by a switch that multicasts, by another switch, by bridges or PCIe.
-Fabric = Literal["multicast", "linked", "bridged"]
+FabricKind = Literal["multicast", "linked", "bridged"]
 #: First words of roles that attention data parallelism repeats on every rank; the rest is cut by all ranks.
 ATTENTION_ROLES = (
     "attention",
@@ -64,7 +64,7 @@ class Widths:
         )
 
 
-def fabric_of(accelerator: Accelerator, memory: Coefficients) -> Fabric:
+def fabric_of(accelerator: Accelerator, memory: MemoryCoefficients) -> FabricKind:
     """Cards behind a switch keep all-reduce workspaces, larger where the switch multicasts; bridged pairs keep little."""
     link, capability = accelerator.link, accelerator.compute_capability
     if link is None or link.domain < memory["fabric"]["switched"]:
@@ -73,14 +73,14 @@ def fabric_of(accelerator: Accelerator, memory: Coefficients) -> Fabric:
     return "multicast" if multicasts else "linked"
 
 
-def context_bytes(memory: Coefficients, *, ranks: Numbers, fabric: Fabric) -> Any:
+def context_bytes(memory: MemoryCoefficients, *, ranks: Numbers, fabric: FabricKind) -> Any:
     """The CUDA context of a worker, and the communicators that several ranks set up."""
     data = memory["context_gib"]
     several = data["bridged" if fabric == "bridged" else "linked"]
     return np.where(np.asarray(ranks) > 1, several, data["alone"]) * GIB
 
 
-def forward_bytes(widths: Widths, memory: Coefficients, *, row: Any, tp: Numbers) -> Any:
+def forward_bytes(widths: Widths, memory: MemoryCoefficients, *, row: Any, tp: Numbers) -> Any:
     """The peak of a pass through a dense block: copies of hidden rows and of feed-forward columns, these divided by ``tp``.
 
     ``row``: bytes of one element for each token of the pass.
@@ -90,7 +90,7 @@ def forward_bytes(widths: Widths, memory: Coefficients, *, row: Any, tp: Numbers
     return data["hidden_copies"] * (row * widths.hidden) + data["ffn_copies"] * row * columns
 
 
-def expert_bytes(widths: Widths, memory: Coefficients, *, row: Any, tp: Numbers, ep: Numbers) -> Any:
+def expert_bytes(widths: Widths, memory: MemoryCoefficients, *, row: Any, tp: Numbers, ep: Numbers) -> Any:
     """The workspace of fused experts: ``rows · top_k · (max(2 · columns, hidden) + columns)``, the columns of a rank.
 
     ``ep`` spreads the routed rows, else ``tp`` cuts the columns; kernels of some formats keep none.
@@ -104,7 +104,7 @@ def expert_bytes(widths: Widths, memory: Coefficients, *, row: Any, tp: Numbers,
 
 
 def graph_bytes(
-    widths: Widths, memory: Coefficients, *, layers: Numbers, graphs: Numbers, largest: Numbers, tp: Numbers,
+    widths: Widths, memory: MemoryCoefficients, *, layers: Numbers, graphs: Numbers, largest: Numbers, tp: Numbers,
     drafts: bool = False,
 ) -> Any:  # fmt: skip
     """CUDA graphs of a rank that holds ``layers``: a share fixed, one per graph and layer, one for the buffers of the
@@ -129,7 +129,7 @@ def rungs(ladder: Sequence[Sequence[int]], largest: Numbers) -> Any:
     )  # fmt: skip
 
 
-def buffer_bytes(memory: Coefficients, *, ranks: Numbers, fabric: Fabric) -> tuple[Any, Any]:
+def buffer_bytes(memory: MemoryCoefficients, *, ranks: Numbers, fabric: FabricKind) -> tuple[Any, Any]:
     """Allocations outside PyTorch: those of any rank, and what several ranks add, by the ``fabric`` that joins their cards."""
     data = memory["non_torch_gib"]
     alone = np.full(np.shape(ranks), data["alone"] * GIB)
@@ -169,7 +169,7 @@ def _repeated(tensor: Tensor) -> bool:
     return tensor.role.partition(".")[0] in ATTENTION_ROLES
 
 
-def half_widths(model: Model, lines: Mapping[str, Any], memory: Coefficients, *, known: bool) -> dict[str, Any]:
+def half_widths(model: Model, lines: Mapping[str, Any], memory: MemoryCoefficients, *, known: bool) -> dict[str, Any]:
     """Half-widths (90 %) of the lines, in bytes; wider by a factor for a version whose facts are not known."""
     data = memory["spread"]
     factor = 1.0 if known else data["unknown_version_factor"]
@@ -188,13 +188,13 @@ def half_widths(model: Model, lines: Mapping[str, Any], memory: Coefficients, *,
     return found
 
 
-def _uncounted_tower_bytes(model: Model, memory: Coefficients) -> float:
+def _uncounted_tower_bytes(model: Model, memory: MemoryCoefficients) -> float:
     """What a multimodal model may load beside what is counted, when its tower is not described."""
     counted = any(tensor.part == "vision" for tensor in model.tensors)
     return 0.0 if counted or not model.multimodal else memory["spread"]["uncounted_tower_gib"] * GIB
 
 
-def pool_unknown(model: Model, memory: Coefficients, pool_bytes: Any) -> Any:
+def pool_unknown(model: Model, memory: MemoryCoefficients, pool_bytes: Any) -> Any:
     """How far a pool of compressed attention may be off: its windows and states are sized by rules that are not followed."""
     compressed = any(mixer.is_compressed for mixer in model.mixers)
     share = memory["spread"]["compressed_pool_relative"] if compressed else 0.0

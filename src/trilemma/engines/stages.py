@@ -10,24 +10,24 @@ import numpy as np
 
 from trilemma.engines.layer_cache import summed
 from trilemma.engines.rank_memory import Weights
-from trilemma.engines.table import Plans
+from trilemma.engines.table import BroadcastPlans
 from trilemma.memory.stages import stage_bounds
 from trilemma.models.architecture import Model
 from trilemma.quantities import Numbers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stage:
+class PipelineStage:
     """What one pipeline stage needs of its card, cache apart: line → bytes; an engine adds the rates of its cache."""
 
     lines: Mapping[str, Any]
 
 
-S = TypeVar("S", bound=Stage)
+S = TypeVar("S", bound=PipelineStage)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Span:
+class LayerSpan:
     """The decoder layers ``start`` up to ``stop`` of one stage; ``upto`` with those that draft. Arrays (plans,)."""
 
     start: Any
@@ -38,7 +38,7 @@ class Span:
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, name: str, model: Model, plans: Plans, *, drafting_layers: int = 0) -> Span:
+    def of(cls, name: str, model: Model, plans: BroadcastPlans, *, drafting_layers: int = 0) -> LayerSpan:
         depth = len(model.layers)
         start, stop = stage_bounds(depth, plans.pp, name)
         last = stop == depth

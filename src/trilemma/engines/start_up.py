@@ -16,8 +16,8 @@ from trilemma.engines.coefficients import ChangedRows
 from trilemma.engines.draft import Drafting, with_draft
 from trilemma.engines.facts import Facts
 from trilemma.engines.loading import as_stored
-from trilemma.engines.stages import Stage, tightest
-from trilemma.engines.table import Plans
+from trilemma.engines.stages import PipelineStage, tightest
+from trilemma.engines.table import BroadcastPlans
 from trilemma.errors import Caution, InputError
 from trilemma.formats.formats import Format
 from trilemma.hardware.accelerator import Accelerator
@@ -47,7 +47,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Card:
+class CardMemory:
     """The memory of one card in bytes: its total, what is free of it, the half-width (90 %) of a total that is inferred,
     and the total of a card that shares memory with its host (0: none), of which the system takes what it likes.
     """
@@ -59,7 +59,7 @@ class Card:
     cautions: tuple[Caution, ...]
 
     @classmethod
-    def of(cls, accelerator: Accelerator, *, capacity_bytes: float | None, free_bytes: float | None) -> Card:
+    def of(cls, accelerator: Accelerator, *, capacity_bytes: float | None, free_bytes: float | None) -> CardMemory:
         """``capacity_bytes`` replaces the runtime total, ``free_bytes`` is what others leave. Raises `InputError`."""
         total = runtime_total(accelerator).interval
         capacity = total.value if capacity_bytes is None else float(capacity_bytes)
@@ -75,17 +75,17 @@ class Card:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settled:
+class SettledStart:
     """What is in force before memory is counted: facts, the model as served, plans, options filled in.
 
     An engine adds what its own hooks need.
     """
 
     asked: Asked
-    card: Card
+    card: CardMemory
     facts: Facts
     model: Model
-    plans: Plans
+    plans: BroadcastPlans
     context: int
     kv: Format
     memory_fraction: Any
@@ -98,7 +98,7 @@ class Settled:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pool:
+class SizedPool:
     """What the tightest stage holds and what its cache comes to; bytes and counts as arrays (plans,).
 
     ``lines`` are all of the ledger, ``kv_cache`` among them, with half-widths ``half``; those ``outside`` lie beside the budget.
@@ -130,7 +130,7 @@ class Pool:
     grows_to: Any = np.inf
     pool_inputs: Mapping[str, Any] = field(default_factory=dict)
     cautions: Sequence[Caution] = ()
-    card: Card | None = None
+    card: CardMemory | None = None
     host_bytes: float = 0
     on_host: HostPart | None = None
     on_cards: tuple[tuple[frozenset[str], frozenset[int]], ...] = ()
@@ -145,8 +145,8 @@ class Formula:
     table: str = ""
 
 
-I = TypeVar("I", bound=Settled)  # noqa: E741
-G = TypeVar("G", bound=Stage)
+I = TypeVar("I", bound=SettledStart)  # noqa: E741
+G = TypeVar("G", bound=PipelineStage)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,7 +164,7 @@ class Rules(Generic[I, G]):
     settle: Callable[[Asked], I]
     stages: Callable[[I], Sequence[G]]
     room: Callable[[I, Sequence[G]], Sequence[Any]]
-    pool: Callable[[I, G, Sequence[G]], Pool]
+    pool: Callable[[I, G, Sequence[G]], SizedPool]
     again: Callable[[I, StartUp], Asked | None] | None = None
     table: Callable[[Asked, Callable[[Asked], StartUp]], StartUp | None] | None = None
     shown: Sequence[str] = ("weights", "kv_cache", "activations", "context")
@@ -184,7 +184,7 @@ def start_up(rules: Rules[I, G], asked: Asked) -> StartUp:
     return answer if other is None else start_up(rules, other)
 
 
-def _answer(rules: Rules[I, G], settled: I, pool: Pool) -> StartUp:
+def _answer(rules: Rules[I, G], settled: I, pool: SizedPool) -> StartUp:
     plans, out, card = settled.plans, settled.plans.out, pool.card or settled.card
     return StartUp(
         ledger=_ledger(rules, settled, pool),
@@ -223,7 +223,7 @@ def _answer(rules: Rules[I, G], settled: I, pool: Pool) -> StartUp:
     )
 
 
-def _ledger(rules: Rules[I, G], settled: I, pool: Pool) -> Ledger:
+def _ledger(rules: Rules[I, G], settled: I, pool: SizedPool) -> Ledger:
     """The lines with their bounds; lines of nothing are left out."""
     out, found = settled.plans.out, []
     for name, value in pool.lines.items():
@@ -253,7 +253,7 @@ def as_loaded(asked: Asked, quantizes_while_loading: Mapping[str, str]) -> tuple
     return drafting, stored, (*cautions, *drafting.cautions)
 
 
-def longest_request(settled: Settled, tokens: Any) -> Any:
+def longest_request(settled: SettledStart, tokens: Any) -> Any:
     """The longest request that a pool of ``tokens`` admits: no longer than the model's own length, or the one asked for."""
     longest = max(settled.context, settled.asked.model.max_positions or 0)
     return np.minimum(tokens, longest).astype(np.int64)

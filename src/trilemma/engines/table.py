@@ -16,7 +16,7 @@ NOT_RUN = -1e15
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plans:
+class BroadcastPlans:
     """Layouts and batch sizes broadcast to one shape; ``table`` says whether the caller gave arrays."""
 
     tp: Any
@@ -30,7 +30,7 @@ class Plans:
     table: bool
 
     @classmethod
-    def of(cls, layout: Layout, *, max_seqs: Numbers, max_batched_tokens: Numbers) -> Plans:
+    def of(cls, layout: Layout, *, max_seqs: Numbers, max_batched_tokens: Numbers) -> BroadcastPlans:
         given = (layout.tp, layout.pp, layout.dp, layout.ep, layout.dcp, max_seqs, max_batched_tokens)
         arrays = np.broadcast_arrays(*(np.atleast_1d(np.asarray(value)) for value in given))
         tp, pp, dp, ep, dcp, seqs, tokens = arrays

@@ -38,7 +38,7 @@ class TrainingCommand:
 
 
 #: ``read(words, gpus=N or None) -> TrainingCommand``; raises `InputError` naming flag, value and remedy.
-Reader = Callable[..., TrainingCommand]
+CommandReader = Callable[..., TrainingCommand]
 #: Frameworks that start a script of any trainer.
 _STARTERS = ("deepspeed", "accelerate", "transformers")
 
@@ -51,7 +51,9 @@ def trainable() -> tuple[str, ...]:
 def read_training(framework: str, words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     """The plan of a training command; ``gpus`` is the number at hand where the launcher does not say. Raises `InputError`."""
     owner = owner_of(words) if framework in _STARTERS else framework
-    reader = cast("Reader", importlib.import_module(f"trilemma.engines.{_readers()[owner or framework]}.read").read)
+    reader = cast(
+        "CommandReader", importlib.import_module(f"trilemma.engines.{_readers()[owner or framework]}.read").read
+    )
     return reader(list(words), gpus=gpus)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from trilemma.engines.job_files import Job, Started, job_name, launch_files
+from trilemma.engines.job_files import StartedProgram, TrainingJob, job_name, launch_files
 from trilemma.errors import InputError, UnknownName
 from trilemma.models.architecture import Model
 from trilemma.plans.frameworks import every, those
@@ -35,8 +35,10 @@ def training_files(
     if plan.cuda_graphs and traits.writer != "megatron":
         raise InputError(f"--to {to} writes no CUDA graphs; plan without --cuda-graphs, or export --to megatron")
     home = importlib.import_module(f"trilemma.engines.{traits.writer}.deploy")
-    started: Started = home.started(to=to, model=model, plan=plan, workload=workload, gpus=gpus, gpus_per_node=per_node)
-    job = Job(
+    started: StartedProgram = home.started(
+        to=to, model=model, plan=plan, workload=workload, gpus=gpus, gpus_per_node=per_node
+    )
+    job = TrainingJob(
         name=name, program=started.program, nodes=nodes, gpus_per_node=per_node, domain_nodes=max(domain // per_node, 1),
         launcher=started.launcher, environment=started.environment, asked=started.asked,
     )  # fmt: skip

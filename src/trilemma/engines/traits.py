@@ -30,7 +30,7 @@ class Benchmark:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Traits:
+class EngineTraits:
     """What one engine is called and can do.
 
     ``label`` is its name as its makers write it, ``package`` its package under ``engines/``, ``listed`` its place where engines
@@ -89,7 +89,7 @@ class Traits:
 
 
 @cache
-def every() -> Mapping[str, Traits]:
+def every() -> Mapping[str, EngineTraits]:
     """Registered name → traits of every engine, in the order in which they are named."""
     stems = (path.stem for path in sorted((DATA / "engines").glob("*.toml")) if not path.stem.endswith(_TABLES))
     found = [(stem, table) for stem in stems if (table := read_table(f"engines/{stem}.toml", "traits"))]
@@ -97,12 +97,12 @@ def every() -> Mapping[str, Traits]:
     return {one.name: one for one in engines}
 
 
-def _traits(stem: str, table: Mapping[str, Any]) -> Traits:
+def _traits(stem: str, table: Mapping[str, Any]) -> EngineTraits:
     fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
     fields["programs"] = tuple(tuple(words) for words in table.get("programs", ()))
     if "benchmark" in table:
         fields["benchmark"] = Benchmark(**table["benchmark"])
-    return Traits(package=stem, **fields)
+    return EngineTraits(package=stem, **fields)
 
 
 def those(trait: str) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ def aliases() -> Mapping[str, str]:
     return {alias: one.name for one in every().values() for alias in one.aliases}
 
 
-def check_vendor(traits: Traits, accelerator: Accelerator) -> None:
+def check_vendor(traits: EngineTraits, accelerator: Accelerator) -> None:
     """Raise `InputError` where the engine does not run on cards of this maker."""
     if traits.vendors is not None and accelerator.vendor not in traits.vendors:
         raise InputError(f"{traits.name} does not run on {accelerator.name}; use a card of {', '.join(traits.vendors)}")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from trilemma.engines import traits_of
-from trilemma.engines.traits import Traits
+from trilemma.engines.traits import EngineTraits
 from trilemma.engines.written_options import check_options
 from trilemma.errors import InputError, shorten
 from trilemma.plans import EngineRef, Layout, Plan, Pool
@@ -28,7 +28,7 @@ def for_engine(plan: Plan, name: str, *, mixture: bool = False, requests: float 
     return replace(plan, engine=EngineRef(name=name), pools=pools)
 
 
-def _pool(pool: Pool, own: Traits, other: Traits, *, mixture: bool, requests: float | None) -> Pool:
+def _pool(pool: Pool, own: EngineTraits, other: EngineTraits, *, mixture: bool, requests: float | None) -> Pool:
     options = replace(pool.options, extra={}, memory_fraction=None, block_size=None, cuda_graph_sizes=None)
     if options.quantization is not None and not other.quantises_on_load:
         raise InputError(
@@ -49,7 +49,7 @@ def _pool(pool: Pool, own: Traits, other: Traits, *, mixture: bool, requests: fl
     return replace(pool, layout=layout, replicas=replicas, options=options)
 
 
-def _shares_experts(pool: Pool, engine: Traits) -> bool:
+def _shares_experts(pool: Pool, engine: EngineTraits) -> bool:
     """Whether replicas of a mixture hold its experts in common, as the plan's own engine runs them."""
     switch = engine.attends_alone_by
     return switch is None or int(pool.layout.ep) > 1 or bool(pool.options.extra.get(switch))

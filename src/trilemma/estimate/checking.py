@@ -13,7 +13,7 @@ from trilemma.errors import Caution, InputError
 from trilemma.estimate.doubt import with_cautions
 from trilemma.estimate.estimate import Estimate, Verdict
 from trilemma.estimate.layouts import check_context, check_layout
-from trilemma.estimate.measured import Comparison, compare, given_lines
+from trilemma.estimate.measured import LogComparison, compare, given_lines
 from trilemma.estimate.pool_start import check_kinds, rescaled
 from trilemma.estimate.reasons import reason
 from trilemma.estimate.serving import estimate, from_start_up
@@ -141,7 +141,7 @@ def _graph_estimate(figures: Mapping[str, tuple[float, str]], cluster: Cluster) 
     return (Caution(code="implausible-graph-estimate", message=message),)
 
 
-def _divergence(compared: list[Comparison]) -> tuple[Caution, ...]:
+def _divergence(compared: list[LogComparison]) -> tuple[Caution, ...]:
     first = next((one for one in compared if one.diverges), None)
     if first is None:
         return ()

@@ -10,7 +10,7 @@ from trilemma.columns import column
 from trilemma.data.digest import Made, made_by
 from trilemma.engines.base import Stage
 from trilemma.errors import Caution
-from trilemma.estimate.measured import Comparison
+from trilemma.estimate.measured import LogComparison
 from trilemma.intervals import Interval
 from trilemma.memory.ledger import Ledger
 from trilemma.plans.words import plan_words
@@ -235,7 +235,7 @@ class Estimate:
     refused: tuple[str, ...] = ()
     start_up: Mapping[str, Any] = field(default_factory=dict)
     targets: tuple[LatencyTarget, ...] = ()
-    measured: tuple[Comparison, ...] = ()
+    measured: tuple[LogComparison, ...] = ()
     training_step: Mapping[str, Any] = field(default_factory=dict)
     host_memory: Mapping[str, Any] = field(default_factory=dict)
     training_run: Mapping[str, Any] = field(default_factory=dict)

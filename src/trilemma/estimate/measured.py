@@ -24,7 +24,7 @@ _PRINTED_BYTES = 0.005 * 2**30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
+class LogComparison:
     """One figure, predicted (with its 90 % interval) and measured; ``where`` is the file and line that say so."""
 
     name: str
@@ -103,7 +103,7 @@ def sized_pool(pool: KvPool, n_bytes: float, pool_of: Callable[[int], KvPool]) -
     return replace(pool, available_bytes=n_bytes, blocks=nothing, tokens=nothing, concurrency=nothing, max_context=0)
 
 
-def compare(start: StartUp, measured: Mapping[str, tuple[float, str]]) -> list[Comparison]:
+def compare(start: StartUp, measured: Mapping[str, tuple[float, str]]) -> list[LogComparison]:
     """Predicted beside measured, in the order in which start-up reaches them: ``measured`` is name → (value, where)."""
     found = []
     for name, (value, where) in measured.items():
@@ -116,7 +116,7 @@ def compare(start: StartUp, measured: Mapping[str, tuple[float, str]]) -> list[C
             )
         else:
             continue
-        found.append(Comparison(name=name, predicted=predicted, low=low, high=high, measured=value, where=where))
+        found.append(LogComparison(name=name, predicted=predicted, low=low, high=high, measured=value, where=where))
     order = [*MEASURED_LINES, "kv_cache_bytes"]
     return sorted(found, key=lambda one: order.index(one.name))
 

@@ -13,10 +13,10 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.timing import PassTime, ServingSpeed
 from trilemma.timing.host_weights import HOST_LINES, HostPart, host_spread
 
-Spread = Mapping[str, tuple[float, float]]
+SpreadFactors = Mapping[str, tuple[float, float]]
 
 
-def with_host(spread: Spread, speed: ServingSpeed, *, start: StartUp, cluster: Cluster) -> Spread:
+def with_host(spread: SpreadFactors, speed: ServingSpeed, *, start: StartUp, cluster: Cluster) -> SpreadFactors:
     """``spread`` with the part of each figure that the host takes as uncertain as the host is.
 
     Bounds add: the cards' error and the host's are taken to go the same way, which is the wider case.

@@ -15,7 +15,7 @@ from trilemma.errors import Caution
 from trilemma.estimate.estimate import Bottleneck, Latency, OperatorTime, Resource, SpeedEstimate
 from trilemma.estimate.number_formats import as_computed
 from trilemma.estimate.operators import operators
-from trilemma.estimate.outside_cards import Spread, host_cautions, with_host
+from trilemma.estimate.outside_cards import SpreadFactors, host_cautions, with_host
 from trilemma.estimate.serving_load import (
     ASSUMED_CONCURRENCY,
     ASSUMED_ISL,
@@ -101,7 +101,7 @@ def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
     )
 
 
-def _spread(machine: Machine, model: Model, work: ModelWork) -> Spread:
+def _spread(machine: Machine, model: Model, work: ModelWork) -> SpreadFactors:
     """The bounds of the cards' class, of several kinds of cards the widest of each."""
     found = [speed_spread(one, model) for one in (machine, *(other for _, other in work.beside))]
     return {name: (min(one[name][0] for one in found), max(one[name][1] for one in found)) for name in found[0]}

@@ -18,7 +18,7 @@ from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans.frameworks import check_vendor
 from trilemma.plans.training import TrainingPlan
 from trilemma.question import TrainingQuestion
-from trilemma.timing.training_coefficients import Framework, Setting, framework_of, unknown_terms
+from trilemma.timing.training_coefficients import FrameworkTiming, TrainingSetting, framework_of, unknown_terms
 from trilemma.timing.training_intervals import step_spread, with_host
 from trilemma.timing.training_run import Failures, training_run
 from trilemma.timing.training_step import StepTime, training_step
@@ -28,7 +28,7 @@ from trilemma.workloads import TrainingWorkload
 def estimate_training(
     question: TrainingQuestion,
     *,
-    framework: Framework | None = None,
+    framework: FrameworkTiming | None = None,
     era: str = "",
     convention: str = "causal",
     failures: Failures | None = None,
@@ -61,7 +61,7 @@ def estimate_training(
     tdp = cluster.accelerator.tdp_w
     watts = tdp.value * cluster.gpus if tdp else None
     per_s = float(step.tokens_per_s_per_gpu) * cluster.gpus
-    setting = Setting.of(plan, cluster, mixture=mixture, framework=chosen, era=era)
+    setting = TrainingSetting.of(plan, cluster, mixture=mixture, framework=chosen, era=era)
     told = (
         *memory.cautions,
         *cluster.cautions,
@@ -184,7 +184,7 @@ def _per_million(hour: Interval | None, tokens_per_s: float, low: float, high: f
     )  # fmt: skip
 
 
-def _cautions(question: TrainingQuestion, setting: Setting) -> tuple[Caution, ...]:
+def _cautions(question: TrainingQuestion, setting: TrainingSetting) -> tuple[Caution, ...]:
     found = of_model(question.model)
     found += of_trained_class(
         question.plan.implementation,

@@ -40,7 +40,7 @@ _OPTIONS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class VersionChange:
     """One thing that differs: ``name``, what it was and is, and where that is known from."""
 
     name: str
@@ -64,9 +64,9 @@ class Upgrade:
     before: Estimate
     after: Estimate
     refused: tuple[Caution, ...]
-    renamed: tuple[Change, ...]
-    rules: tuple[Change, ...]
-    options: tuple[Change, ...]
+    renamed: tuple[VersionChange, ...]
+    rules: tuple[VersionChange, ...]
+    options: tuple[VersionChange, ...]
     command: str
 
     @property
@@ -110,7 +110,7 @@ def upgrade(
         renamed=renamed,
         rules=_rules(serving, old, new),
         options=tuple(
-            Change(name=words_, before=getattr(before, name), after=getattr(after, name))
+            VersionChange(name=words_, before=getattr(before, name), after=getattr(after, name))
             for name, words_ in _OPTIONS.items()
             if getattr(before, name) != getattr(after, name)
         ),
@@ -118,14 +118,16 @@ def upgrade(
     )
 
 
-def _renamed(words: Sequence[str], table: FlagTable, new: str) -> tuple[Change, ...]:
+def _renamed(words: Sequence[str], table: FlagTable, new: str) -> tuple[VersionChange, ...]:
     """The flags of ``words`` that ``new`` calls otherwise; their values are read under these names."""
     at, changes = table.at(new), []
     for word in words:
         head = word.partition("=")[0]
         given = table.lookup(head) if head.startswith("-") and len(head) > 1 else None
         if given is not None and given.flag.gone_at(at) and (today := name_at(given.flag, table, at)) is not None:
-            changes.append(Change(name=f"--{given.flag.name}", before=f"--{given.flag.name}", after=f"--{today}"))
+            changes.append(
+                VersionChange(name=f"--{given.flag.name}", before=f"--{given.flag.name}", after=f"--{today}")
+            )
     return tuple(changes)
 
 
@@ -148,11 +150,11 @@ def _estimate(start: StartUp, command: EngineCommand, version: str, model: Model
     return with_cautions(answer, command.cautions)
 
 
-def _rules(engine: Engine, old: str, new: str) -> tuple[Change, ...]:
+def _rules(engine: Engine, old: str, new: str) -> tuple[VersionChange, ...]:
     """Facts of the engine that differ, with the source of the newer one."""
     before, after = engine.facts(old), engine.facts(new)
     return tuple(
-        Change(name=name, before=_plain(before[name][0]), after=_plain(value), source=source)
+        VersionChange(name=name, before=_plain(before[name][0]), after=_plain(value), source=source)
         for name, (value, source) in after.items()
         if name in before and before[name][0] != value
     )

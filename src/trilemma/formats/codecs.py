@@ -164,7 +164,7 @@ def _integer_type(fmt: Format) -> np.dtype[Any]:
     return np.dtype(f"{'int' if fmt.signed else 'uint'}{width}")
 
 
-def _floats(rows: Floats, fmt: Format, lay: units.Units, choices: _Choices, like: Encoded | None) -> Encoded:
+def _floats(rows: Floats, fmt: Format, lay: units.QuantizedUnits, choices: _Choices, like: Encoded | None) -> Encoded:
     element = get(fmt.element)
     if like is None:
         stored, tensor_scale = _float_scales(rows, fmt, element, lay, choices.power_rule)
@@ -203,7 +203,7 @@ def _scaled_table(element: Format, overflow: Overflow) -> NDArray[np.uint8]:
 
 
 def _float_scales(
-    rows: Floats, fmt: Format, element: Format, lay: units.Units, power_rule: PowerRule
+    rows: Floats, fmt: Format, element: Format, lay: units.QuantizedUnits, power_rule: PowerRule
 ) -> tuple[NDArray[Any], Floats | None]:
     largest = units.largest(rows)
     if fmt.scale_format == "e8m0":
@@ -217,7 +217,7 @@ def _float_scales(
     return scales.store(exact, fmt).reshape(lay.scales_shape), tensor_scale
 
 
-def _tensor_scale(largest: Floats, fmt: Format, element: Format, lay: units.Units) -> Floats:
+def _tensor_scale(largest: Floats, fmt: Format, element: Format, lay: units.QuantizedUnits) -> Floats:
     # NVFP4's second level: the largest group scale becomes the largest E4M3 number.
     per_matrix = largest.reshape(lay.matrices, lay.per_matrix)
     top = per_matrix.max(axis=1, initial=0)
@@ -226,7 +226,7 @@ def _tensor_scale(largest: Floats, fmt: Format, element: Format, lay: units.Unit
     return scale.reshape((*lay.shape[:-2], 1, 1))
 
 
-def _integers(rows: Floats, fmt: Format, lay: units.Units, choices: _Choices, like: Encoded | None) -> Encoded:
+def _integers(rows: Floats, fmt: Format, lay: units.QuantizedUnits, choices: _Choices, like: Encoded | None) -> Encoded:
     low, high = scales.integer_bounds(fmt, choices.int_range)
     zeros: NDArray[Any] | None = None
     stored: NDArray[Any]
@@ -265,7 +265,7 @@ def _integers(rows: Floats, fmt: Format, lay: units.Units, choices: _Choices, li
     )
 
 
-def _codebook(rows: Floats, fmt: Format, lay: units.Units, like: Encoded | None) -> Encoded:
+def _codebook(rows: Floats, fmt: Format, lay: units.QuantizedUnits, like: Encoded | None) -> Encoded:
     second: codebooks.SecondLevel | None = None
     stored: NDArray[Any]
     if like is not None:

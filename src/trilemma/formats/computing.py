@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 EXPANDED = "bf16"
 
 
-class Card(Protocol):
+class ComputingCard(Protocol):
     """What a card says of its matrix units."""
 
     @property
@@ -26,7 +26,7 @@ class Card(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Units:
+class MatrixUnits:
     """One kind of matrix units, as ``data/formats.toml`` describes it under ``[units]``."""
 
     name: str
@@ -39,12 +39,12 @@ class Units:
     kernels: Mapping[str, str]
 
 
-def units(name: str) -> Units | None:
+def units(name: str) -> MatrixUnits | None:
     """The matrix units called ``name``; None where there are none (formats that are always expanded)."""
     return _units().get(name)
 
 
-def computes_in(fmt: Format, card: Card, activation_bits: int | None = None) -> str:
+def computes_in(fmt: Format, card: ComputingCard, activation_bits: int | None = None) -> str:
     """The units of ``card`` that multiply weights stored as ``fmt``; see `Format.computes_in`."""
     own = _units().get(fmt.hardware)
     if (activation_bits or 0) >= 32:
@@ -61,7 +61,7 @@ def computes_in(fmt: Format, card: Card, activation_bits: int | None = None) -> 
     return EXPANDED
 
 
-def has_units(card: Card, name: str) -> bool:
+def has_units(card: ComputingCard, name: str) -> bool:
     """Whether ``card`` has matrix units for ``name``; a file that lists none has those whose peak it states."""
     return name in card.hardware_formats or (not card.hardware_formats and name in card.peak_flops)
 
@@ -86,9 +86,9 @@ def kernel_name(fmt: Format, computed_in: str) -> str:
 
 
 @cache
-def _units() -> dict[str, Units]:
+def _units() -> dict[str, MatrixUnits]:
     return {
-        name: Units(
+        name: MatrixUnits(
             name=name,
             bits=row["bits"],
             activations=row.get("activations", row["bits"]),

@@ -38,7 +38,7 @@ class Encoded:
         return self.format.storage_bytes(self.shape)
 
 
-def scale_values(encoded: Encoded, lay: units.Units) -> Floats:
+def scale_values(encoded: Encoded, lay: units.QuantizedUnits) -> Floats:
     """FP32 value of every scale of ``encoded``, all levels multiplied out, flat in the order of `units.split`."""
     fmt = encoded.format
     if encoded.scales is None:

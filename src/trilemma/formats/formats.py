@@ -10,7 +10,7 @@ from trilemma.errors import InputError
 from trilemma.quantities import Numbers, ceil_div
 
 if TYPE_CHECKING:
-    from trilemma.formats.computing import Card
+    from trilemma.formats.computing import ComputingCard
 
 #: What shares one scale: the tensor, an output row, ``group`` neighbours of a row, a block of rows × columns, or ``group``
 #: neighbours of the flattened tensor.
@@ -104,7 +104,7 @@ class Format:
         n_bytes = ceil_div(bits, 8)
         return int(n_bytes) if isinstance(n_bytes, float) else n_bytes
 
-    def computes_in(self, card: Card, *, activation_bits: int | None = None) -> str:
+    def computes_in(self, card: ComputingCard, *, activation_bits: int | None = None) -> str:
         """The format of the matrix units of ``card`` that multiply weights stored so: its own, a stand-in, or "bf16".
 
         Weight-only formats (integer groups, NF4, GGUF, and any whose ``activation_bits`` are 16) are expanded inside the

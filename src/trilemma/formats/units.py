@@ -16,7 +16,7 @@ from trilemma.formats.formats import Format
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Units:
+class QuantizedUnits:
     """The rows that `split` makes of a tensor: ``matrices`` stacked matrices of ``rows`` × ``columns``, ``scales_shape``."""
 
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ class Units:
         return self.count // self.matrices if self.matrices else 0
 
 
-def layout(shape: tuple[int, ...], fmt: Format) -> Units:
+def layout(shape: tuple[int, ...], fmt: Format) -> QuantizedUnits:
     """How the scales of ``fmt`` lie over a tensor of ``shape``; partial groups and blocks count as whole ones.
 
     ``scales_shape`` is (…, 1, 1) per tensor, (…, rows, 1) per channel, (…, rows, groups), (…, block rows, block columns)
@@ -59,7 +59,7 @@ def layout(shape: tuple[int, ...], fmt: Format) -> Units:
         case "block":
             scales = (-(-rows // fmt.block[0]), -(-columns // fmt.block[1]))
             elements = math.prod(fmt.block)
-    return Units(
+    return QuantizedUnits(
         shape=shape,
         matrices=matrices,
         rows=rows,
@@ -69,7 +69,7 @@ def layout(shape: tuple[int, ...], fmt: Format) -> Units:
     )
 
 
-def split(values: NDArray[Any], fmt: Format, units: Units) -> NDArray[Any]:
+def split(values: NDArray[Any], fmt: Format, units: QuantizedUnits) -> NDArray[Any]:
     """``values`` as (scales, elements per scale); short groups and blocks are filled up with zeros."""
     stacked = np.ascontiguousarray(values).reshape(units.matrices, units.rows, units.columns)
     match fmt.granularity:
@@ -90,7 +90,7 @@ def split(values: NDArray[Any], fmt: Format, units: Units) -> NDArray[Any]:
     return stacked.reshape(units.count, units.elements)
 
 
-def join(split_values: NDArray[Any], fmt: Format, units: Units) -> NDArray[Any]:
+def join(split_values: NDArray[Any], fmt: Format, units: QuantizedUnits) -> NDArray[Any]:
     """The tensor that `split` laid out, without its filling."""
     match fmt.granularity:
         case "group":
@@ -109,7 +109,7 @@ def join(split_values: NDArray[Any], fmt: Format, units: Units) -> NDArray[Any]:
     return np.ascontiguousarray(stacked).reshape(units.shape)
 
 
-def slabs(units: Units) -> Iterator[tuple[slice, slice]]:
+def slabs(units: QuantizedUnits) -> Iterator[tuple[slice, slice]]:
     """Row and column slices that cover the split tensor in pieces that stay in cache."""
     height = max(1, CHUNK // max(1, units.elements))
     for top in range(0, units.count, height):

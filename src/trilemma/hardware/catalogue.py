@@ -14,7 +14,7 @@ from typing import Any
 from trilemma.data.files import read_data
 from trilemma.errors import Caution, InputError, UnknownName, shorten
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.hardware.names import Spelling, plain, spell, unmatched_words
+from trilemma.hardware.names import CardSpelling, plain, spell, unmatched_words
 from trilemma.hardware.reader import read_accelerator, read_text
 from trilemma.quantities import GIB
 
@@ -42,7 +42,7 @@ class _Entry:
     vendor: str
     label_gb: float
     options_gb: tuple[float, ...]
-    names: tuple[Spelling, ...]
+    names: tuple[CardSpelling, ...]
     device_names: frozenset[str]
 
 
@@ -160,7 +160,7 @@ def _matches(name: str) -> list[_Entry]:
     return [entry for rank, entry in ranked if rank == best]
 
 
-def _rank(wanted: Spelling, entry: _Entry) -> tuple[bool, bool, bool] | None:
+def _rank(wanted: CardSpelling, entry: _Entry) -> tuple[bool, bool, bool] | None:
     """How far ``wanted`` is from naming ``entry`` in full: words left out, size off, size or power left out.
 
     None: another part.
@@ -194,7 +194,7 @@ def _memory_kind(entry: _Entry) -> str:
     return _load(entry.path).memory_type.lower().split()[0] if _load(entry.path).memory_type else ""
 
 
-def _agrees(wanted: Spelling, entry: _Entry) -> bool:
+def _agrees(wanted: CardSpelling, entry: _Entry) -> bool:
     """Whether power, core count and bandwidth in the name, where it states them, are those of the part."""
     if wanted.watts is None and wanted.gpu_cores is None and wanted.bytes_per_s is None:
         return True
@@ -208,7 +208,7 @@ def _agrees(wanted: Spelling, entry: _Entry) -> bool:
     )
 
 
-def _measured_matches(name: str) -> tuple[Spelling, list[_Entry]]:
+def _measured_matches(name: str) -> tuple[CardSpelling, list[_Entry]]:
     """As `_matches`; where the whole name fits nothing, what stands in brackets is tried: the card of a host."""
     try:
         return spell(name), _matches(name)
@@ -222,7 +222,7 @@ def _measured_matches(name: str) -> tuple[Spelling, list[_Entry]]:
             raise error from None
 
 
-def _usual_part(wanted: Spelling, entries: list[_Entry]) -> _Entry:
+def _usual_part(wanted: CardSpelling, entries: list[_Entry]) -> _Entry:
     """Among parts of one name: what the name with "SXM" added means, then the server board with most memory."""
     with_form = replace(wanted, words=wanted.words | {"sxm"})
     ranked = [(rank, entry) for entry in entries if (rank := _rank(with_form, entry)) is not None]
@@ -248,7 +248,7 @@ def _total_distance(part: Accelerator, total_gib: float) -> float:
     return max(low / total - 1, total / high - 1, 0.0) if total > 0 else float("inf")
 
 
-def _sized(entry: _Entry, wanted: Spelling, total_gib: float | None) -> Accelerator:
+def _sized(entry: _Entry, wanted: CardSpelling, total_gib: float | None) -> Accelerator:
     """The part, with the memory that the name states where it is sold with several sizes of unified memory."""
     part = _load(entry.path)
     size = wanted.size_gb

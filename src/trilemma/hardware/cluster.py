@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Path:
+class GroupPath:
     """What a group of accelerators talks over: ``bytes_per_s`` one way for each, ``latency_s`` of one hop.
 
     ``kind`` is "none" (one accelerator), "link" (inside the domain of the fast link), "pcie" (one node without a link that
@@ -198,19 +198,21 @@ class Cluster:
         rate = np.where(size <= 1, np.inf, rate)
         return rate if isinstance(group_size, np.ndarray) else float(rate)
 
-    def path(self, group_size: int) -> Path:
+    def path(self, group_size: int) -> GroupPath:
         """What a group of ``group_size`` neighbours talks over, with the source of each figure."""
         from trilemma.hardware.fabrics import latency_s
 
         link = self.accelerator.link
         if group_size <= 1:
             nothing = Figure(value=float("inf"), source="one accelerator talks to none")
-            return Path(kind="none", name="", bytes_per_s=nothing, latency_s=Figure(value=0.0, source=nothing.source))
+            return GroupPath(
+                kind="none", name="", bytes_per_s=nothing, latency_s=Figure(value=0.0, source=nothing.source)
+            )
         if link is not None and group_size <= self.domain:
-            return Path(kind="link", name=link.name, bytes_per_s=link.bytes_per_s, latency_s=latency_s("link"))
+            return GroupPath(kind="link", name=link.name, bytes_per_s=link.bytes_per_s, latency_s=latency_s("link"))
         if group_size <= self.gpus_per_node and self.accelerator.pcie_bytes_per_s is not None:
-            return Path(kind="pcie", name="PCIe", bytes_per_s=self.inside_node, latency_s=latency_s("pcie"))
-        return Path(kind="network", name="network", bytes_per_s=self.network, latency_s=latency_s("network"))
+            return GroupPath(kind="pcie", name="PCIe", bytes_per_s=self.inside_node, latency_s=latency_s("pcie"))
+        return GroupPath(kind="network", name="network", bytes_per_s=self.network, latency_s=latency_s("network"))
 
     @property
     def cautions(self) -> tuple[Caution, ...]:

@@ -28,7 +28,7 @@ _GLUED = re.compile(r"(?<![a-z0-9])(rtx|gtx|rx)(\d)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spelling:
+class CardSpelling:
     """A name taken apart: the words that name a part, and what else it says about it (None where it says nothing)."""
 
     text: str
@@ -41,7 +41,7 @@ class Spelling:
     bytes_per_s: float | None = None
 
 
-def spell(name: str) -> Spelling:
+def spell(name: str) -> CardSpelling:
     """``name`` taken apart. Any spelling is accepted: case, hyphens, underscores and brackets do not matter."""
     text = _lowered(name)
     rest = _GLUED.sub(r"\1 \2", text.replace("_", " "))
@@ -53,7 +53,7 @@ def spell(name: str) -> Spelling:
     words = [word for word in _BREAKS.split(rest) if word.strip(".")]
     kinds = [word for word in words if _MEMORY_KINDS.fullmatch(word)]
     vendors = [_BRANDS[word] for word in words if word in _BRANDS]
-    return Spelling(
+    return CardSpelling(
         text=plain(text),
         words=frozenset(word for word in words if word not in _BRANDS and word not in _NOISE and word not in kinds),
         vendor=vendors[0] if vendors else None,
@@ -92,7 +92,7 @@ def same_word(wanted: str, listed: str) -> bool:
     return "sxm" in (wanted, listed) and wanted[3:].isdigit() != listed[3:].isdigit()
 
 
-def unmatched_words(wanted: Spelling, listed: Spelling) -> int | None:
+def unmatched_words(wanted: CardSpelling, listed: CardSpelling) -> int | None:
     """How many words of ``listed`` the name asked for leaves out; None where it holds a word that is not listed."""
     found = {word for word in listed.words if any(same_word(one, word) for one in wanted.words)}
     if any(all(not same_word(one, word) for word in listed.words) for one in wanted.words):

@@ -10,7 +10,7 @@ from typing import Any
 
 from trilemma.errors import InputError, shorten
 from trilemma.hardware.accelerator import Accelerator, Figure, HostLink, Link
-from trilemma.hardware.strict_tables import FACT_RANGE, PEAK_RANGE, RANGES, Table
+from trilemma.hardware.strict_tables import FACT_RANGE, PEAK_RANGE, RANGES, StrictTable
 from trilemma.intervals import Interval
 from trilemma.quantities import GIB, MIB
 
@@ -62,7 +62,7 @@ def parse_toml(text: str, *, where: str) -> dict[str, Any]:
 def parse_accelerator(text: str, *, name: str, where: str) -> Accelerator:
     """As `read_accelerator`, from text; ``name`` becomes the id and ``where`` is named in errors."""
     document = parse_toml(text, where=where)
-    root = Table(document, where=where, section="")
+    root = StrictTable(document, where=where, section="")
     memory = root.table("memory")
     link, pcie, node, power = (root.table(one, required=False) for one in ("link", "pcie", "node", "power"))
     host_link = root.table("host_link", required=False)
@@ -146,7 +146,7 @@ def _scaled(figure: Figure, factor: float) -> Figure:
     )
 
 
-def _link(table: Table) -> Link | None:
+def _link(table: StrictTable) -> Link | None:
     if not table.present:
         return None
     return Link(
@@ -157,7 +157,7 @@ def _link(table: Table) -> Link | None:
     )
 
 
-def _host_link(table: Table) -> HostLink | None:
+def _host_link(table: StrictTable) -> HostLink | None:
     if not table.present:
         return None
     return HostLink(name=table.text("name"), bytes_per_s=table.need("bytes_per_s"))
@@ -177,7 +177,7 @@ def _pcie_bytes_per_s(generation: Figure | None, lanes: int) -> Figure | None:
     )
 
 
-def _price(table: Table) -> tuple[Interval | None, dict[str, str]]:
+def _price(table: StrictTable) -> tuple[Interval | None, dict[str, str]]:
     """The range of list prices with its geometric mean as value: prices spread by factors, not by sums."""
     if not table.present:
         return None, {}

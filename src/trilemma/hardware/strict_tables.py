@@ -54,7 +54,7 @@ SECTIONS: dict[str, set[str]] = {
 }  # fmt: skip
 
 
-class Table:
+class StrictTable:
     """One table of a data file; an absent one reads as empty (``present`` is False)."""
 
     def __init__(self, values: Any, *, where: str, section: str) -> None:
@@ -72,10 +72,10 @@ class Table:
         place = ".".join(part for part in (self.section, key) if part)
         return InputError(f"{shorten(self.where)}: {shorten(place)} {problem}")
 
-    def table(self, key: str, *, required: bool = True) -> Table:
+    def table(self, key: str, *, required: bool = True) -> StrictTable:
         if required and key not in self.values:
             raise InputError(f"{shorten(self.where)}: table [{key}] is missing")
-        return Table(self.values.get(key), where=self.where, section=key)
+        return StrictTable(self.values.get(key), where=self.where, section=key)
 
     def get(self, key: str, required: bool) -> Any:
         if required and key not in self.values:
@@ -144,7 +144,7 @@ class Table:
         unknown = set(value) - {"value", "source", "as_of", "recalled", "why", "alternatives"}
         if unknown or (nested and "alternatives" in value):
             raise self.error(key, f"holds {shorten(', '.join(sorted(unknown)) or 'nested alternatives')}")
-        part = Table(value, where=self.where, section=f"{self.section}.{key}")
+        part = StrictTable(value, where=self.where, section=f"{self.section}.{key}")
         others = value.get("alternatives", [])
         if not isinstance(others, list) or len(others) > _MAX_LIST:
             raise self.error(key, "alternatives is not a short list")
@@ -171,5 +171,5 @@ class Table:
             raise self.error(key, "is not a short list")
         return list(enumerate(values))
 
-    def _nested(self, key: str, index: int, item: Any) -> Table:
-        return Table({key: item}, where=self.where, section=f"{self.section}[{index}]")
+    def _nested(self, key: str, index: int, item: Any) -> StrictTable:
+        return StrictTable({key: item}, where=self.where, section=f"{self.section}[{index}]")

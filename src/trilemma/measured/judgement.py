@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
+class FigureComparison:
     """One figure, predicted and measured, in the unit that the metric's name ends in.
 
     ``low`` and ``high`` bound the prediction (90 %); None where no interval is claimed. ``scale`` replaces the measured value
@@ -23,7 +23,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Start:
+class StartVerdict:
     """Whether the engine starts: as predicted (stage and probability of "ok") and as the row says."""
 
     predicted: bool
@@ -51,8 +51,8 @@ class Judgement:
     row_id: str
     cells: Mapping[str, str] = field(default_factory=dict)
     classes: Mapping[str, str] = field(default_factory=dict)
-    comparisons: tuple[Comparison, ...] = ()
-    start: Start | None = None
+    comparisons: tuple[FigureComparison, ...] = ()
+    start: StartVerdict | None = None
     config: str = ""
     order_group: str = ""
     order_metric: str = ""

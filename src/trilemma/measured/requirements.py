@@ -35,7 +35,7 @@ class Requirement:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class RequirementOutcome:
     """A bar met or missed; ``value`` None says that nothing was measured."""
 
     #: One entry of ``required`` in a document.
@@ -92,11 +92,11 @@ def statistics_of(metric: str) -> tuple[str, ...]:
     return _VERDICT_STATS if metric == "verdict" else _ERROR_STATS
 
 
-def check(requirement: Requirement, document: Mapping[str, Any]) -> Outcome:
+def check(requirement: Requirement, document: Mapping[str, Any]) -> RequirementOutcome:
     """Whether ``document`` (``trilemma/validation@1``) clears the bar; a figure that was not measured does not."""
     value = _find(requirement, document)
     met = value is not None and _OPERATORS[requirement.compare](value, requirement.bar)
-    return Outcome(requirement=requirement, met=met, value=value)
+    return RequirementOutcome(requirement=requirement, met=met, value=value)
 
 
 def _find(requirement: Requirement, document: Mapping[str, Any]) -> float | None:

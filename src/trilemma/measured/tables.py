@@ -125,7 +125,7 @@ class UnusableRow(TrilemmaError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
+class MeasuredTable:
     """A measured table as read: its kind, its usable rows, and those whose shape is broken with the reason."""
 
     name: str
@@ -135,7 +135,7 @@ class Table:
     broken: tuple[tuple[str, str], ...] = ()
 
 
-def read_table(path: str | Path) -> Table:
+def read_table(path: str | Path) -> MeasuredTable:
     """Read a measured table (CSV, UTF-8, a header line; or parquet, by its suffix).
 
     Raises `InputError` for a file that is missing, larger than 64 MiB, not UTF-8, holds NUL bytes, has a header with
@@ -154,10 +154,10 @@ def read_table(path: str | Path) -> Table:
             columns = (*columns, "origin")
     except csv.Error as error:
         raise InputError(f"{shorten(str(path))}: line {reader.line_num} is not CSV: {error}") from None
-    return Table(name=path.name, kind=kind, columns=columns, rows=tuple(rows), broken=tuple(broken))
+    return MeasuredTable(name=path.name, kind=kind, columns=columns, rows=tuple(rows), broken=tuple(broken))
 
 
-def _read_parquet(path: Path) -> Table:
+def _read_parquet(path: Path) -> MeasuredTable:
     from trilemma.measured.parquet_rows import parquet_cells
 
     if path.is_file() and path.stat().st_size > MOST_BYTES:
@@ -168,7 +168,7 @@ def _read_parquet(path: Path) -> Table:
         Row(id=f"row {line}", line=line, cells={c: v for c, v in zip(columns, cells, strict=True) if v})
         for line, cells in enumerate(values, start=1)
     )
-    return Table(name=path.name, kind=kind, columns=columns, rows=rows)
+    return MeasuredTable(name=path.name, kind=kind, columns=columns, rows=rows)
 
 
 def recognise(columns: Sequence[str], path: Path) -> TableKind:

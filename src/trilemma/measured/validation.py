@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypedDict, cast
 
 from trilemma.columns import column
-from trilemma.measured.judgement import Comparison, Judgement
+from trilemma.measured.judgement import FigureComparison, Judgement
 from trilemma.measured.metrics import (
     Errors,
     PairOrder,
@@ -145,14 +145,14 @@ def summarise(
 
 def metrics_of(judgements: Iterable[Judgement]) -> dict[str, Errors]:
     """Pooled statistics of every metric that some row has, in order of first use."""
-    found: dict[str, list[Comparison]] = {}
+    found: dict[str, list[FigureComparison]] = {}
     for judgement in judgements:
         for comparison in judgement.comparisons:
             found.setdefault(comparison.metric, []).append(comparison)
     return {name: stats for name, rows in found.items() if (stats := _errors(rows)) is not None}
 
 
-def _errors(rows: Sequence[Comparison]) -> Errors | None:
+def _errors(rows: Sequence[FigureComparison]) -> Errors | None:
     return errors(
         [row.predicted for row in rows],
         [row.measured for row in rows],
@@ -192,7 +192,7 @@ def _all_of(judgements: Sequence[Judgement]) -> dict[str, Errors | VerdictScore]
 
 def _macro(judgements: Sequence[Judgement], column: str) -> dict[str, Macro | VerdictScore]:
     """Per metric: values of ``column`` with under three rows of that metric are pooled, then each value counts once."""
-    found: dict[str, dict[str, list[Comparison]]] = {}
+    found: dict[str, dict[str, list[FigureComparison]]] = {}
     for judgement in judgements:
         value = judgement.cells.get(column, "")
         for comparison in judgement.comparisons:

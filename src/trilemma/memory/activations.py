@@ -11,7 +11,7 @@ import numpy as np
 from trilemma.formats import catalogue
 from trilemma.memory.layer_facts import LayerFacts
 from trilemma.memory.saved_tensors import SavedTensor, layer_tensors
-from trilemma.memory.traits import Traits
+from trilemma.memory.traits import BlockTraits
 from trilemma.plans.training import Recompute, TrainingPlan
 from trilemma.quantities import Numbers, ceil_div
 from trilemma.workloads import TrainingWorkload
@@ -140,7 +140,7 @@ class LayerActivations:
 
 
 def layer_activations(
-    facts: LayerFacts, traits: Traits, plan: TrainingPlan, shards: Shards, *, trained: frozenset[str] | None,
+    facts: LayerFacts, traits: BlockTraits, plan: TrainingPlan, shards: Shards, *, trained: frozenset[str] | None,
     extra: Sequence[SavedTensor] = (), narrow_inputs: bool = False,
 ) -> LayerActivations:  # fmt: skip
     """Activations of one layer of a kind, scalar or array (plans,). ``extra``: what adapters save beside."""

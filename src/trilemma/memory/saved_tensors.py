@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
 from trilemma.memory.layer_facts import LayerFacts
-from trilemma.memory.traits import Traits
+from trilemma.memory.traits import BlockTraits
 from trilemma.models.architecture import DenseFfn, ExpertFfn
 from trilemma.models.attention import CompressedAttention, LatentAttention, RecurrentState, SoftmaxAttention
 
@@ -48,7 +48,7 @@ class SavedTensor:
     copy: bool = False
 
 
-def layer_tensors(facts: LayerFacts, traits: Traits, *, attention: str) -> tuple[SavedTensor, ...]:
+def layer_tensors(facts: LayerFacts, traits: BlockTraits, *, attention: str) -> tuple[SavedTensor, ...]:
     """What one decoder layer keeps without any recompute.
 
     ``attention``: flash, sdpa, eager, or math (what sdpa falls back to on CPU for heads of two widths).
@@ -85,7 +85,7 @@ def layer_tensors(facts: LayerFacts, traits: Traits, *, attention: str) -> tuple
 
 
 def _norm(
-    name: str, facts: LayerFacts, traits: Traits, *, roles: Sequence[str], feeds: bool = True
+    name: str, facts: LayerFacts, traits: BlockTraits, *, roles: Sequence[str], feeds: bool = True
 ) -> list[SavedTensor]:
     """A normalisation of the hidden state and its output, the shared input of the products that follow."""
     hidden = facts.hidden
@@ -105,7 +105,14 @@ def _norm(
 
 
 def normalisation(
-    name: str, width: int, traits: Traits, *, layer_norm: bool, rows: int = 1, cut: Cut = "sequence", units: int = 1
+    name: str,
+    width: int,
+    traits: BlockTraits,
+    *,
+    layer_norm: bool,
+    rows: int = 1,
+    cut: Cut = "sequence",
+    units: int = 1,
 ) -> list[SavedTensor]:
     """What a normalisation over ``width`` elements keeps, ``rows`` of them a token.
 
@@ -135,7 +142,9 @@ def normalisation(
     ]
 
 
-def _softmax_attention(mixer: SoftmaxAttention, facts: LayerFacts, traits: Traits, attention: str) -> list[SavedTensor]:
+def _softmax_attention(
+    mixer: SoftmaxAttention, facts: LayerFacts, traits: BlockTraits, attention: str
+) -> list[SavedTensor]:
     heads, kv = mixer.heads, mixer.kv_heads
     found: list[SavedTensor] = []
     if facts.qk_norm:
@@ -155,7 +164,7 @@ def _softmax_attention(mixer: SoftmaxAttention, facts: LayerFacts, traits: Trait
     return found + _attention_core(heads, heads * mixer.v_dim, attention, traits, role="attention.o")
 
 
-def _attention_core(heads: int, out: int, attention: str, traits: Traits, *, role: str) -> list[SavedTensor]:
+def _attention_core(heads: int, out: int, attention: str, traits: BlockTraits, *, role: str) -> list[SavedTensor]:
     """Output (which is the input of the output projection) and what softmax keeps.
 
     FlashAttention (Dao et al. 2022, section 3.1) keeps one FP32 log-sum-exp a head and token; eager attention the FP32
@@ -192,7 +201,9 @@ def _attention_core(heads: int, out: int, attention: str, traits: Traits, *, rol
     return found if attention == "math" else [*found, pair]
 
 
-def _latent_attention(mixer: LatentAttention, facts: LayerFacts, traits: Traits, attention: str) -> list[SavedTensor]:
+def _latent_attention(
+    mixer: LatentAttention, facts: LayerFacts, traits: BlockTraits, attention: str
+) -> list[SavedTensor]:
     """MLA unpacked into heads, as it is trained (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
     heads, qk = mixer.heads, mixer.nope_dim + mixer.rope_dim
     up = ("mla_up_proj",)
@@ -237,7 +248,7 @@ def _compressed(facts: LayerFacts) -> list[SavedTensor]:
 
 
 def _dense(
-    intermediate: int, gated: bool, traits: Traits, *, role: str, part: str, routed: int = 0
+    intermediate: int, gated: bool, traits: BlockTraits, *, role: str, part: str, routed: int = 0
 ) -> list[SavedTensor]:
     """Pre-activation(s), the activation where it is a tensor of its own, and the input of the down projection.
 
@@ -261,7 +272,7 @@ def _dense(
     return [*found, after]
 
 
-def _experts(ffn: ExpertFfn, facts: LayerFacts, traits: Traits) -> list[SavedTensor]:
+def _experts(ffn: ExpertFfn, facts: LayerFacts, traits: BlockTraits) -> list[SavedTensor]:
     """Router, the rows sent to experts, what experts keep, the rows they return, the shared block."""
     width, top_k = ffn.hidden or facts.hidden, min(ffn.top_k, ffn.experts)
     found = [

@@ -15,7 +15,7 @@ from trilemma.memory.layer_facts import LayerFacts, kinds, tensors_of_kind
 from trilemma.memory.saved_tensors import SavedTensor
 from trilemma.memory.training_buffers import Placeholder, placeholders
 from trilemma.memory.training_state import StateTable, TensorCosts
-from trilemma.memory.traits import Traits, implementation_facts, modelling_traits
+from trilemma.memory.traits import BlockTraits, implementation_facts, modelling_traits
 from trilemma.models.architecture import Model, Tensor
 from trilemma.plans.training import TrainingPlan
 from trilemma.workloads import TrainingWorkload
@@ -33,7 +33,7 @@ class TrainingModel:
     kinds: tuple[LayerFacts, ...]
     order: tuple[int, ...]
     table: StateTable
-    traits: Traits
+    traits: BlockTraits
     facts: Mapping[str, Any]
     trained: frozenset[str] | None
     adapter_saved: tuple[tuple[SavedTensor, ...], ...]

@@ -37,7 +37,7 @@ _ALLOCATED = tuple(name for name in LINES if name not in ("context", "fragmentat
 _GRADIENTS = QUANTITIES.index("gradients")
 _STEP = ("activations", "logits", "workspace", "communication")
 
-Table = NDArray[np.float64]
+MomentTable = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,13 +46,13 @@ class Moments:
     optimizer state and activations each at its own peak, bytes while a checkpoint loads, host memory and traffic."""
 
     stages: Stages
-    lines: Mapping[str, Table]
-    reserved: Table
-    in_flight: Table
-    categories: Table
-    resume: Table
-    host: Table
-    moved: Mapping[str, Table]
+    lines: Mapping[str, MomentTable]
+    reserved: MomentTable
+    in_flight: MomentTable
+    categories: MomentTable
+    resume: MomentTable
+    host: MomentTable
+    moved: Mapping[str, MomentTable]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,10 +60,10 @@ class RowTerms:
     """What depends on a plan but not on its pipeline: shares of each cut (cuts, plans), bytes that a layer of each kind
     keeps and makes again (kinds, plans), placeholder gradients (plans,)."""
 
-    shares: Table
-    kept: Table
-    made: Table
-    placeholders: Table
+    shares: MomentTable
+    kept: MomentTable
+    made: MomentTable
+    placeholders: MomentTable
 
     def take(self, here: NDArray[Any]) -> RowTerms:
         """The terms of some rows."""
@@ -143,7 +143,7 @@ def _stages(
     return stages if every else could_be_fullest(stages)
 
 
-def _state_lines(state: RankState, plan: TrainingPlan, prepared: TrainingModel) -> dict[str, Table]:
+def _state_lines(state: RankState, plan: TrainingPlan, prepared: TrainingModel) -> dict[str, MomentTable]:
     """Lines of state, each divided by its data-parallel group from the ZeRO stage on that shards it."""
     whole = whole_in_pipelines(plan, prepared.facts)
     groups = shard_groups(plan, expert_tp(plan))
@@ -163,16 +163,16 @@ class _Step:
     gathered and reduced, placeholder gradients; the largest gradient, layer of weights and layer of activations alone.
     """
 
-    activations: Table
-    again: Table
-    logits: Table
-    gathered: Table
-    reduced: Table
-    placeholders: Table
-    one_micro_batch: Table
-    one_gradient: Table
-    one_weights: Table
-    one_activations: Table
+    activations: MomentTable
+    again: MomentTable
+    logits: MomentTable
+    gathered: MomentTable
+    reduced: MomentTable
+    placeholders: MomentTable
+    one_micro_batch: MomentTable
+    one_gradient: MomentTable
+    one_weights: MomentTable
+    one_activations: MomentTable
 
 
 def _step_terms(
@@ -182,7 +182,7 @@ def _step_terms(
     terms: RowTerms,
     stages: Stages,
     state: RankState,
-    held: Table,
+    held: MomentTable,
 ) -> _Step:
     shards = Shards.of(plan, workload)
     facts = prepared.facts
@@ -244,8 +244,8 @@ def _placeholder_bytes(prepared: TrainingModel, plan: TrainingPlan) -> Any:
 
 
 def _worst_moment(
-    lines: dict[str, Table], step: _Step, prepared: TrainingModel, plan: TrainingPlan, workload: TrainingWorkload
-) -> tuple[dict[str, Table], Table]:
+    lines: dict[str, MomentTable], step: _Step, prepared: TrainingModel, plan: TrainingPlan, workload: TrainingWorkload
+) -> tuple[dict[str, MomentTable], MomentTable]:
     """Lines at the moment of the highest sum, and what blocks of other moments add where the allocator keeps them apart."""
     zeros = np.zeros_like(step.activations)
     gradients = lines["gradients"]
@@ -291,7 +291,9 @@ def _worst_moment(
     )
 
 
-def _fragmentation(prepared: TrainingModel, plan: TrainingPlan, lines: Mapping[str, Table], apart: Table) -> Table:
+def _fragmentation(
+    prepared: TrainingModel, plan: TrainingPlan, lines: Mapping[str, MomentTable], apart: MomentTable
+) -> MomentTable:
     """Reserved minus allocated: a share of what a step allocates and frees, a smaller one of what stays, and blocks of
     other moments of the step that do not serve this one."""
     share = prepared.facts["compiled_fragmentation" if plan.compiled else "fragmentation"]
@@ -304,14 +306,14 @@ def _fragmentation(prepared: TrainingModel, plan: TrainingPlan, lines: Mapping[s
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Offload:
-    buffers: Table
-    host: Table
-    moved: Mapping[str, Table]
+    buffers: MomentTable
+    host: MomentTable
+    moved: Mapping[str, MomentTable]
 
 
 def _offload(
-    prepared: TrainingModel, plan: TrainingPlan, workload: TrainingWorkload, lines: Mapping[str, Table], step: _Step,
-    updated: Table,
+    prepared: TrainingModel, plan: TrainingPlan, workload: TrainingWorkload, lines: Mapping[str, MomentTable], step: _Step,
+    updated: MomentTable,
 ) -> _Offload:  # fmt: skip
     """Host memory, bytes over the host link in one optimizer step and the buffers that carry them.
 

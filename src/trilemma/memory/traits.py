@@ -12,7 +12,7 @@ from trilemma.data.files import read_data
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Traits:
+class BlockTraits:
     """``norm``: one kernel, or RMSNorm written out with an FP32 copy. ``gated``: activation and product fused in one kernel
     or separate. ``router_copies`` FP32 copies of all router scores; ``routed_scalars`` 32-bit numbers per token sent to an
     expert (indices, weights, orders); ``returned_rows`` copies of what experts return that are kept to weigh them.
@@ -53,7 +53,7 @@ def coefficients() -> dict[str, Any]:
 
 
 @cache
-def modelling_traits(modelling: str, family: str = "") -> Traits:
+def modelling_traits(modelling: str, family: str = "") -> BlockTraits:
     """Traits of a model code (transformers, torchtitan, megatron, torchtune, litgpt, llm-foundry), with the habits that it
     has for one family of models."""
     row = {key: value for key, value in coefficients()["traits"][modelling].items() if key not in ("source", "as_of")}
@@ -61,7 +61,7 @@ def modelling_traits(modelling: str, family: str = "") -> Traits:
     for one in row.pop("habits", []):
         if family in one["families"]:
             habits |= {key: value for key, value in one.items() if key != "families"}
-    return Traits(**(row | habits))
+    return BlockTraits(**(row | habits))
 
 
 def implementation_facts(implementation: str, *, version: str | None = None) -> Mapping[str, Any]:

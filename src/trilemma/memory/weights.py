@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trilemma.models.architecture import Model, Part, Shard, Tensor
+from trilemma.models.architecture import Model, ModelPart, Shard, Tensor
 from trilemma.quantities import Numbers, ceil_div, round_up
 
 #: Columns of a weight table: parts that live at one place of the pipeline, beside the decoder layers themselves.
-_ENDS: tuple[Part, ...] = ("embedding", "head", "vision", "mtp")
+_ENDS: tuple[ModelPart, ...] = ("embedding", "head", "vision", "mtp")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

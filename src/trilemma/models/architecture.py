@@ -10,7 +10,7 @@ from trilemma.errors import InputError
 from trilemma.formats.formats import Format
 from trilemma.models.attention import Mixer
 
-Part = Literal["embedding", "layers", "head", "vision", "mtp"]
+ModelPart = Literal["embedding", "layers", "head", "vision", "mtp"]
 #: How tensor parallelism cuts a tensor: by output rows, by input columns, by vocabulary rows, or not at all.
 Shard = Literal["column", "row", "vocab", "none"]
 
@@ -32,7 +32,7 @@ class Tensor:
     role: str
     shape: tuple[int, ...]
     format: Format
-    part: Part = "layers"
+    part: ModelPart = "layers"
     layer: int | None = None
     shard: Shard = "none"
     shard_units: int = 1
@@ -168,7 +168,7 @@ class Model:
     def __repr__(self) -> str:
         return f"<Model {self.name[:80]}: {len(self.layers)} layers, {len(self.tensors)} tensors in {self.dtype.name}>"
 
-    def of_part(self, *parts: Part) -> Iterable[Tensor]:
+    def of_part(self, *parts: ModelPart) -> Iterable[Tensor]:
         return (tensor for tensor in self.tensors if tensor.part in parts)
 
     @property

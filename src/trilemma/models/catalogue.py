@@ -19,7 +19,7 @@ _FOLDER = DATA / "models"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class CatalogueEntry:
     """One model of the catalogue: its short name, the hub ids that share its configuration, other spellings.
 
     ``parameters`` is the total that the publisher states, where one is known to the last digit or two.
@@ -37,11 +37,11 @@ def names() -> tuple[str, ...]:
 
 
 @cache
-def entries() -> Mapping[str, Entry]:
+def entries() -> Mapping[str, CatalogueEntry]:
     """Short name → entry."""
     document = json.loads((_FOLDER / "index.json").read_text(encoding="utf-8"))
     return {
-        name: Entry(
+        name: CatalogueEntry(
             name=name,
             ids=tuple(row.get("ids", ())),
             aliases=tuple(row.get("aliases", ())),

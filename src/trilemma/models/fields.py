@@ -15,11 +15,11 @@ MOST_LAYERS = 1024
 MOST_KEYS = 4096
 
 
-class Missing:
+class NoDefault:
     """Marks a field without a default."""
 
 
-MISSING = Missing()
+MISSING = NoDefault()
 
 
 class Fields:
@@ -76,7 +76,7 @@ class Fields:
     # typed readers
 
     def count(
-        self, *keys: str, default: int | Missing = MISSING, low: int = 1, high: int = 2**24, quiet: bool = False
+        self, *keys: str, default: int | NoDefault = MISSING, low: int = 1, high: int = 2**24, quiet: bool = False
     ) -> int:
         """A whole number in [low, high] under the first of ``keys`` present.
 
@@ -84,7 +84,7 @@ class Fields:
         """
         value = self.raw(*keys)
         if value is None:
-            if isinstance(default, Missing):
+            if isinstance(default, NoDefault):
                 raise InputError(f"{self.label(keys[0])} is missing; give a whole number of at least {low}")
             if not quiet:
                 self.assume(f"{keys[0]} is not given; taken as {default}, the default of {self.family}")

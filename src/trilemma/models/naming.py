@@ -35,7 +35,7 @@ _DATE = re.compile(r"(?:20)?\d{4}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spelling:
+class ModelSpelling:
     """A name taken apart: its words, those left without noise and scheme, and the quantisation that it states.
 
     ``unstated`` is a method that the name gives without saying how many bits (``GGUF``, ``EXL3``). ``before`` are the bare
@@ -72,7 +72,7 @@ def split_words(name: str) -> tuple[str, ...]:
     return tuple(word for word in (part.strip(".") for part in _WORDS.split(text)) if word)
 
 
-def spell(name: str) -> Spelling:
+def spell(name: str) -> ModelSpelling:
     """Take ``name`` apart. The longest words that name a scheme win, the scheme listed first where there are several."""
     words = split_words(name)
     scheme: Scheme | None = None
@@ -97,7 +97,7 @@ def spell(name: str) -> Spelling:
         elif not position or word not in _NOISE:
             bare.append(word)
         position += 1
-    return Spelling(
+    return ModelSpelling(
         words=words,
         bare=tuple(bare),
         scheme=scheme,

@@ -92,7 +92,7 @@ def _spoken_part(whole: Fields) -> Fields:
     return thinker
 
 
-def _text_part(whole: Fields) -> tuple[Fields, families.Reader, tuple[str, ...]]:
+def _text_part(whole: Fields) -> tuple[Fields, families.FamilyReader, tuple[str, ...]]:
     """The part that describes the language model, its reader, and sections that nobody understood."""
     for key in _TEXT_SECTIONS:
         part = whole.section(key)

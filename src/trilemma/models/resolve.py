@@ -15,7 +15,7 @@ from trilemma.models import catalogue, hub
 from trilemma.models.architecture import Model, Quantization
 from trilemma.models.documents import overlaid
 from trilemma.models.files import model_from_path
-from trilemma.models.naming import MAX_NAME, Spelling, layers_left, spell, squeeze, without_dates, without_url
+from trilemma.models.naming import MAX_NAME, ModelSpelling, layers_left, spell, squeeze, without_dates, without_url
 from trilemma.models.publishers import is_of_another, with_cache
 from trilemma.models.quantized import gguf_mixes, read_quantization, requantize, restate
 from trilemma.models.quantized.schemes import Scheme
@@ -222,7 +222,7 @@ def _agrees(quantization: Quantization, scheme: Scheme) -> bool:
     return scheme.format.bits in bits
 
 
-def _find(name: str) -> tuple[str, Spelling | None, str] | None:
+def _find(name: str) -> tuple[str, ModelSpelling | None, str] | None:
     """Entry, the spelling where words of it say more than the entry does, and what was assumed; None where nothing fits."""
     if len(name) > MAX_NAME:
         raise InputError(f"model name {shorten(name)!r} is too long; give a name of at most {MAX_NAME} characters")
@@ -239,7 +239,7 @@ def _find(name: str) -> tuple[str, Spelling | None, str] | None:
     return None
 
 
-def _readings(spelling: Spelling) -> Iterator[tuple[Sequence[str], bool]]:
+def _readings(spelling: ModelSpelling) -> Iterator[tuple[Sequence[str], bool]]:
     """Ever looser readings of a name, the most literal first, with whether it is literal."""
     yield spelling.words, True
     for words in (spelling.bare, without_dates(spelling.bare), spelling.before):

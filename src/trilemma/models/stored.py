@@ -15,7 +15,7 @@ from typing import TypeAlias
 from trilemma.errors import InputError
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
-from trilemma.models.architecture import Layer, Model, Part, Tensor
+from trilemma.models.architecture import Layer, Model, ModelPart, Tensor
 from trilemma.models.quantized.patterns import canonical
 
 #: No checkpoint has more tensors; DeepSeek-V3 has 91,991.
@@ -35,7 +35,7 @@ _TOWER = re.compile(
 
 
 #: The part of a model and, inside the decoder, the layer: what is shared in proportion stays within one.
-_Group: TypeAlias = tuple[Part, int | None]
+_Group: TypeAlias = tuple[ModelPart, int | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -197,7 +197,7 @@ def _unmentioned(piece: StoredTensor, model: Model) -> Tensor:
     )
 
 
-def _part(piece: StoredTensor, layers: int) -> Part:
+def _part(piece: StoredTensor, layers: int) -> ModelPart:
     name = piece.name
     if _TOWER.search(name):
         return "vision"

@@ -22,7 +22,7 @@ _MOST_DOWNS = 120
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Option:
+class FormatOption:
     """One format for one group: what it takes and what it loses (nats per token, not negative)."""
 
     format: str
@@ -35,7 +35,7 @@ class Problem:
     """The options of every group; ``elements`` are parameters by group, for figures in bits."""
 
     groups: tuple[str, ...]
-    options: tuple[tuple[Option, ...], ...]
+    options: tuple[tuple[FormatOption, ...], ...]
     elements: tuple[int, ...]
 
     def __post_init__(self) -> None:
@@ -167,7 +167,7 @@ def greedy(problem: Problem, budget_bytes: int) -> Allocation:
     )
 
 
-def _upgraded(problem: Problem, budget_bytes: int) -> list[Option]:
+def _upgraded(problem: Problem, budget_bytes: int) -> list[FormatOption]:
     """From the smallest options up the convex hulls, steepest fall of loss per byte first."""
     hulls = [_hull(options) for options in problem.options]
     picks = [0] * len(hulls)
@@ -182,7 +182,7 @@ def _upgraded(problem: Problem, budget_bytes: int) -> list[Option]:
     return [hull[pick] for hull, pick in zip(hulls, picks, strict=True)]
 
 
-def _downgraded(problem: Problem, budget_bytes: int) -> list[Option]:
+def _downgraded(problem: Problem, budget_bytes: int) -> list[FormatOption]:
     """From the best options down, least loss per byte first; the last step may be larger than needed."""
     chosen = [min(options, key=lambda option: (option.loss, option.bytes)) for options in problem.options]
     excess = sum(option.bytes for option in chosen) - budget_bytes
@@ -227,10 +227,10 @@ def _cheapest_after(problem: Problem) -> list[int]:
     return [sum(least[at + 1 :]) for at in range(len(least))]
 
 
-def _hull(options: tuple[Option, ...]) -> list[Option]:
+def _hull(options: tuple[FormatOption, ...]) -> list[FormatOption]:
     """Options on the lower convex hull of loss over bytes, smallest first."""
     ordered = sorted(options, key=lambda option: (option.bytes, option.loss))
-    hull: list[Option] = []
+    hull: list[FormatOption] = []
     for option in ordered:
         if hull and option.loss >= hull[-1].loss:
             continue
@@ -240,11 +240,11 @@ def _hull(options: tuple[Option, ...]) -> list[Option]:
     return hull
 
 
-def _slope(low: Option, high: Option) -> float:
+def _slope(low: FormatOption, high: FormatOption) -> float:
     return (high.loss - low.loss) / (high.bytes - low.bytes)
 
 
-def _improved(chosen: list[Option], problem: Problem, free: int) -> list[Option]:
+def _improved(chosen: list[FormatOption], problem: Problem, free: int) -> list[FormatOption]:
     """Change one group, or one up and one or two others down, as long as the loss falls and the bytes hold."""
     for _ in range(20 * len(chosen)):
         changes = [
@@ -262,10 +262,10 @@ def _improved(chosen: list[Option], problem: Problem, free: int) -> list[Option]
     return chosen
 
 
-_Change: TypeAlias = tuple[int, float, int, Option]
+_Change: TypeAlias = tuple[int, float, int, FormatOption]
 
 
-def _best_exchange(changes: list[_Change], free: int) -> list[tuple[int, Option]]:
+def _best_exchange(changes: list[_Change], free: int) -> list[tuple[int, FormatOption]]:
     """The changes of up to three groups that gain most: (bytes grown, loss gained, group, option) each; empty for none."""
     downs: list[_Change] = sorted((one for one in changes if one[0] < 0), key=lambda one: one[1] / one[0])[:_MOST_DOWNS]
     size = np.array([0, *(one[0] for one in downs)], np.int64)

@@ -56,7 +56,7 @@ class MatrixGroup:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Precision:
+class EmulatedFormats:
     """Formats to emulate: ``weights`` by group name, ``activations`` and cache (``k``, ``v``) by group name or kind.
 
     Activation formats share one scale per row of (token, channels): ``fp8_channel`` and ``int8_channel`` are per token.
@@ -145,9 +145,9 @@ class Emulator:
     def head_matrix(self) -> torch.Tensor:
         return self.tensor("model.embed_tokens.weight" if self.shape.tied else "lm_head.weight")
 
-    def hidden(self, precision: Precision | None = None, record: Cast = unchanged) -> torch.Tensor:
+    def hidden(self, precision: EmulatedFormats | None = None, record: Cast = unchanged) -> torch.Tensor:
         """What leaves the last layer; ``record`` sees activations by ``layer.kind`` before they are cast."""
-        precision = precision or Precision()
+        precision = precision or EmulatedFormats()
         x = self.embedded(self._table(precision))
         for index in range(self.shape.layers):
             weights = self.layer(index)
@@ -159,7 +159,7 @@ class Emulator:
             x = apply_layer(x, weights, self.shape, self.rotation, _cast(index, precision, record))
         return x
 
-    def quality(self, precision: Precision, reference: torch.Tensor | None = None) -> Quality:
+    def quality(self, precision: EmulatedFormats, reference: torch.Tensor | None = None) -> Quality:
         """The run in ``precision`` beside the one in full precision; ``reference`` are hidden states of the latter."""
         with torch.inference_mode():
             clean = self.hidden() if reference is None else reference
@@ -192,7 +192,7 @@ class Emulator:
         kl, loss, reference = (sums / count).tolist()
         return Quality(kl=kl, perplexity=_exp(loss), reference_perplexity=_exp(reference), tokens=count)
 
-    def _table(self, precision: Precision) -> torch.Tensor:
+    def _table(self, precision: EmulatedFormats) -> torch.Tensor:
         table = self.tensor("model.embed_tokens.weight")
         fmt = precision.weights.get(EMBEDDING)
         return table if fmt is None else quantised(table, fmt, precision.choices.get(fmt))
@@ -249,7 +249,7 @@ def cut(ids: NDArray[np.int64], *, sequences: int, tokens: int) -> tuple[NDArray
     return rows[0::2], rows[1::2]
 
 
-def _cast(index: int | None, precision: Precision, record: Cast) -> Cast:
+def _cast(index: int | None, precision: EmulatedFormats, record: Cast) -> Cast:
     """The cast of one layer (None: the head): what ``record`` sees, then the format that the plan gives to its input."""
     if record is unchanged and not precision.activations:
         return unchanged

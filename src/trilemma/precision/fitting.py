@@ -59,7 +59,7 @@ class Fitted:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class FittedChoice:
     """What was chosen, and what was tried before it with the reason it lost."""
 
     fitted: Fitted
@@ -133,7 +133,7 @@ def _weights_bytes(plan: PrecisionPlan, estimate: Estimate, budget: WeightBudget
 
 def choose_plan(
     model: Model, *, cluster: Cluster, workload: Serving, serve: Plan, budget_bytes: int | None = None
-) -> Choice:
+) -> FittedChoice:
     """The first preset of the ladder that the accelerator runs and that leaves room for the cache.
 
     All presets are tried with cache and CUDA graphs as they are, then with a narrower cache, then without graphs (unless
@@ -156,7 +156,7 @@ def choose_plan(
             )
             fitted = fit_plan(plan, cluster=cluster, workload=workload, serve=served, budget_bytes=budget_bytes)
             if fitted.fits:
-                return Choice(fitted=fitted, tried=tuple(tried))
+                return FittedChoice(fitted=fitted, tried=tuple(tried))
             tried.append((label, why_not(fitted)))
             if not fitted.obstacles and (smallest is None or plan.weights_bytes <= smallest.plan.weights_bytes):
                 smallest = fitted
@@ -164,7 +164,7 @@ def choose_plan(
         raise InputError(
             f"{cluster.accelerator.name} runs none of {', '.join(ladder(serve.engine.name))}; give --preset or --plan"
         )
-    return Choice(fitted=smallest, tried=tuple(tried))
+    return FittedChoice(fitted=smallest, tried=tuple(tried))
 
 
 def _candidates(model: Model, engine: str) -> list[PrecisionPlan]:

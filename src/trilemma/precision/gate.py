@@ -21,7 +21,7 @@ from trilemma.errors import InputError
 from trilemma.intervals import NINETY, student_t_95
 
 Array = NDArray[np.float64]
-Outcome = Literal["pass", "fail", "not enough data"]
+GateOutcome = Literal["pass", "fail", "not enough data"]
 
 _BLOCKS = 20
 _MOST_CORRELATION = 0.95
@@ -68,7 +68,7 @@ class GateResult:
     is below the margin, else *not enough data*, with ``needed_runs`` a side that would settle a gap of zero.
     """
 
-    outcome: Outcome
+    outcome: GateOutcome
     reason: str
     gap: float
     low: float
@@ -205,7 +205,7 @@ def _judged(
 
 
 def _outcome(
-    outcome: Outcome, reason: str, gap: float, low: float, high: float, steps: list[int], tail: int,
+    outcome: GateOutcome, reason: str, gap: float, low: float, high: float, steps: list[int], tail: int,
     runs: tuple[int, int], needed: int | None = None,
 ) -> GateResult:  # fmt: skip
     return GateResult(

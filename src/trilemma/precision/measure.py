@@ -21,7 +21,7 @@ _SMALL = 20_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bench:
+class Evaluation:
     """One decoder on two disjoint sets of tokens."""
 
     source: str
@@ -29,7 +29,7 @@ class Bench:
     held_out: Emulator
 
 
-def open_bench(weights: str | Path, data: str | Path, *, sequences: int = 8, window: int = 256) -> Bench:
+def open_bench(weights: str | Path, data: str | Path, *, sequences: int = 8, window: int = 256) -> Evaluation:
     """The decoder at ``weights`` with up to ``sequences`` windows of ``window`` tokens of ``data`` for each purpose.
 
     Raises `InputError` for what cannot be read, and where PyTorch is missing.
@@ -49,7 +49,9 @@ def open_bench(weights: str | Path, data: str | Path, *, sequences: int = 8, win
         torch.set_num_threads(1)  # threads cost small products more than they give, most of all on a busy machine
     window = min(window, opened.shape.max_positions)
     calibration, held_out = cut(read_ids(data, opened), sequences=sequences, tokens=window)
-    return Bench(source=opened.source, calibration=Emulator(opened, calibration), held_out=Emulator(opened, held_out))
+    return Evaluation(
+        source=opened.source, calibration=Emulator(opened, calibration), held_out=Emulator(opened, held_out)
+    )
 
 
 def candidates(stated: str | None, *, engine: str = "default") -> Sequence[str]:

@@ -31,7 +31,7 @@ class Uniform:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settled:
+class BudgetChoice:
     """What was settled on for one budget.
 
     ``chosen`` was the best of all proposals on the calibration tokens; ``exact`` and ``greedy`` are the two solutions of the
@@ -75,11 +75,11 @@ class Settling:
 
     def quality(self, formats: Mapping[str, str], tokens: str) -> Quality:
         """How good an allocation is on the ``calibration`` or ``held_out`` tokens."""
-        from trilemma.precision.emulation import Precision
+        from trilemma.precision.emulation import EmulatedFormats
 
         key = (tokens, tuple(formats[group] for group in self.problem.groups))
         if key not in self._known:
-            self._known[key] = self._runs[tokens].quality(Precision(weights=formats), self._references[tokens])
+            self._known[key] = self._runs[tokens].quality(EmulatedFormats(weights=formats), self._references[tokens])
         return self._known[key]
 
     def uniforms(self) -> list[Uniform]:
@@ -94,7 +94,7 @@ class Settling:
             ]  # fmt: skip
         return self._uniforms
 
-    def settle(self, budget_bytes: int) -> Settled:
+    def settle(self, budget_bytes: int) -> BudgetChoice:
         """The best proposal within ``budget_bytes``. Raises `InputError` where the smallest formats do not fit."""
         exact, quick = self.frontier.within(budget_bytes), greedy(self.problem, budget_bytes)
         proposals = [exact, quick]
@@ -104,7 +104,7 @@ class Settling:
             best = min(fitting, key=lambda one: one.calibration.kl)
             proposals.append(next(one for one in uniforms(self.problem) if one.how == f"uniform {best.format}"))
         chosen = min(proposals, key=lambda one: self.quality(one.formats, "calibration").kl)
-        return Settled(
+        return BudgetChoice(
             budget_bytes=budget_bytes,
             chosen=chosen,
             exact=exact,
@@ -114,7 +114,7 @@ class Settling:
             best_uniform=min(fitting, key=lambda one: one.held_out.kl) if fitting else None,
         )
 
-    def settle_loss(self, most_kl: float, *, steps: int = 12) -> Settled:
+    def settle_loss(self, most_kl: float, *, steps: int = 12) -> BudgetChoice:
         """The fewest bytes whose *measured* KL on the calibration tokens is at most ``most_kl``, by halving budgets.
 
         Raises `InputError` where even the widest formats lose more.

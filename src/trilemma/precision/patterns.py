@@ -21,7 +21,7 @@ _KEYS = {"roles", "modules", "layers", "weights", "activations"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rule:
+class PrecisionRule:
     """One line of a precision plan: what it covers, and the formats it gives.
 
     A tensor is covered when it matches one of ``roles`` (where given), one of ``modules`` (where given) and one of
@@ -48,7 +48,7 @@ class Rule:
         return {**stated, "weights": self.weights, "activations": self.activations}
 
 
-def read_rules(value: object, *, what: str) -> tuple[Rule, ...]:
+def read_rules(value: object, *, what: str) -> tuple[PrecisionRule, ...]:
     """Rules of a plan file or preset. Raises `InputError` naming the first that cannot be."""
     if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not value:
         raise InputError(f"{what} has no list of rules; give at least one with roles or modules, and weights")
@@ -57,7 +57,7 @@ def read_rules(value: object, *, what: str) -> tuple[Rule, ...]:
     return tuple(_rule(one, f"rule {number} of {what}") for number, one in enumerate(value, 1))
 
 
-def _rule(value: object, what: str) -> Rule:
+def _rule(value: object, what: str) -> PrecisionRule:
     if not isinstance(value, Mapping):
         raise InputError(f"{what} is {shorten(repr(value))}; it must be a table")
     unknown = sorted(str(key) for key in set(value) - _KEYS)
@@ -68,7 +68,7 @@ def _rule(value: object, what: str) -> Rule:
     weights, activations = value.get("weights"), value.get("activations", OWN)
     if not isinstance(weights, str) or not isinstance(activations, str):
         raise InputError(f"{what} gives no format of weights; give a name such as int4_g128, or {OWN}")
-    rule = Rule(
+    rule = PrecisionRule(
         roles=read_patterns(value.get("roles"), field=f"roles of {what}"),
         modules=read_patterns(value.get("modules"), field=f"modules of {what}"),
         layers=read_patterns(value.get("layers"), field=f"layers of {what}"),
@@ -111,7 +111,7 @@ def _in_layers(layer: int | None, words: str, depth: int) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
+class PrecisionGroup:
     """Matrices of one layer that share one decision: what engines fuse, else the matrices of one role."""
 
     name: str
@@ -124,7 +124,7 @@ class Group:
         return sum(tensor.elements for tensor in self.tensors)
 
 
-def groups_of(model: Model) -> tuple[Group, ...]:
+def groups_of(model: Model) -> tuple[PrecisionGroup, ...]:
     """Every matrix of ``model`` in groups, in the order of its layers: embeddings, projections, experts, head.
 
     Vectors (norms, biases), convolutions, states and tables belong to no group: nothing quantises them.
@@ -135,7 +135,7 @@ def groups_of(model: Model) -> tuple[Group, ...]:
             role = _fused().get(tensor.role, tensor.role)
             found.setdefault((tensor.part, tensor.layer, role), []).append(tensor)
     return tuple(
-        Group(name=_name(part, layer, role), role=role, layer=layer, tensors=tuple(tensors))
+        PrecisionGroup(name=_name(part, layer, role), role=role, layer=layer, tensors=tuple(tensors))
         for (part, layer, role), tensors in found.items()
     )
 

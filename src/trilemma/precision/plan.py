@@ -13,7 +13,7 @@ from trilemma.models.architecture import Model, Quantization, Tensor
 from trilemma.models.parameters import count, weight_bytes
 from trilemma.models.quantized import find_scheme, requantize
 from trilemma.models.quantized.gguf_mixes import fallbacks
-from trilemma.precision.patterns import OWN, Group, Rule, groups_of, is_matrix
+from trilemma.precision.patterns import OWN, PrecisionGroup, PrecisionRule, groups_of, is_matrix
 
 #: Lifetimes beside weights, activations and KV cache, with what they are when a plan does not say.
 LIFETIMES = {
@@ -25,7 +25,7 @@ LIFETIMES = {
 class PlannedGroup:
     """A group with its formats. ``weights`` and ``activations`` are rows of the catalogue; ``bytes`` those of the weights."""
 
-    group: Group
+    group: PrecisionGroup
     weights: Format
     activations: Format
     bytes: int
@@ -49,7 +49,7 @@ class PrecisionPlan:
     groups: tuple[PlannedGroup, ...]
     kv_cache: str = "auto"
     lifetimes: Mapping[str, str] = field(default_factory=lambda: dict(LIFETIMES))
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[PrecisionRule, ...] = ()
     checkpoint_scheme: str = ""
     about: str = ""
     source: str = ""
@@ -121,7 +121,7 @@ def plan_as_published(model: Model, *, name: str = "as-published") -> PrecisionP
 
 def plan_from_rules(
     model: Model,
-    rules: Sequence[Rule],
+    rules: Sequence[PrecisionRule],
     *,
     name: str,
     kv_cache: str = "auto",
@@ -192,11 +192,11 @@ def plan_from_choice(model: Model, choice: Mapping[str, str], *, name: str, sour
     planned = [
         _planned(_stored(group, choice.get(group.name, OWN), model.dtype), model.dtype, OWN) for group in known.values()
     ]
-    rules = (*rules_of(planned, model.dtype), Rule(roles=("*",), weights=OWN))
+    rules = (*rules_of(planned, model.dtype), PrecisionRule(roles=("*",), weights=OWN))
     return plan_from_rules(model, rules, name=name, source=source)
 
 
-def rules_of(planned: Sequence[PlannedGroup], dtype: Format) -> tuple[Rule, ...]:
+def rules_of(planned: Sequence[PlannedGroup], dtype: Format) -> tuple[PrecisionRule, ...]:
     """Rules by module that give the groups their formats again: one for each pair of formats, unquantised groups left out."""
     by_formats: dict[tuple[str, str], list[str]] = {}
     for one in planned:
@@ -204,7 +204,7 @@ def rules_of(planned: Sequence[PlannedGroup], dtype: Format) -> tuple[Rule, ...]
             activations = OWN if one.activations == dtype else one.activations.name
             by_formats.setdefault((one.weights.name, activations), []).extend(one.modules)
     return tuple(
-        Rule(modules=tuple(modules), weights=weights, activations=activations)
+        PrecisionRule(modules=tuple(modules), weights=weights, activations=activations)
         for (weights, activations), modules in by_formats.items()
     )
 
@@ -213,7 +213,7 @@ def _named(name: str, dtype: Format) -> Format:
     return dtype if name == OWN else catalogue.get(name)
 
 
-def _as_ruled(tensor: Tensor, rule: Rule, model: Model) -> Tensor:
+def _as_ruled(tensor: Tensor, rule: PrecisionRule, model: Model) -> Tensor:
     wanted = _named(rule.weights, model.dtype)
     if rule.weights == OWN:
         plain = (
@@ -251,12 +251,12 @@ def _held(tensor: Tensor, wanted: Format) -> Tensor:
     return tensor if wanted == tensor.format else replace(tensor, format=wanted)
 
 
-def _stored(group: Group, fmt: str, dtype: Format) -> Group:
+def _stored(group: PrecisionGroup, fmt: str, dtype: Format) -> PrecisionGroup:
     wanted = _named(fmt, dtype)
     return replace(group, tensors=tuple(_held(tensor, wanted) for tensor in group.tensors))
 
 
-def _planned(group: Group, dtype: Format, activations: str) -> PlannedGroup:
+def _planned(group: PrecisionGroup, dtype: Format, activations: str) -> PlannedGroup:
     formats = {tensor.format.name: tensor.format for tensor in group.tensors}
     if len(formats) > 1 and any(fmt != dtype and fmt.kind != "packed" for fmt in formats.values()):
         raise _torn(group, "formats", formats)
@@ -271,7 +271,7 @@ def _planned(group: Group, dtype: Format, activations: str) -> PlannedGroup:
     )
 
 
-def _torn(group: Group, what: str, found: Mapping[str, Format] | set[str]) -> InputError:
+def _torn(group: PrecisionGroup, what: str, found: Mapping[str, Format] | set[str]) -> InputError:
     names = ", ".join(tensor.name for tensor in group.tensors[:3])
     return InputError(
         f"{names} get different {what} ({', '.join(sorted(found))}), but engines fuse them into one product; give them one"

@@ -59,7 +59,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Framework:
+class FrameworkSupport:
     """A framework by name: the version whose source was read, the names that exist there and some that do not.
 
     ``implementation`` is whose training its layers are priced in.
@@ -102,10 +102,10 @@ class Savings:
         return 1 / (1 - self.product_share) if self.product_share < 1 else math.inf
 
 
-def frameworks() -> dict[str, Framework]:
+def frameworks() -> dict[str, FrameworkSupport]:
     """Every framework of the data file by its short name."""
     return {
-        key: Framework(
+        key: FrameworkSupport(
             key=key, title=row["title"], version=row["version"], source=row["source"], names=tuple(row["names"]),
             absent=tuple(row["absent"]), implementation=row["implementation"],
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trilemma.errors import InputError, shorten
 from trilemma.formats import catalogue
 from trilemma.models.documents import read_json
-from trilemma.precision.allocate import Option, Problem
+from trilemma.precision.allocate import FormatOption, Problem
 from trilemma.precision.variant_pass import variant_pass
 
 if TYPE_CHECKING:
@@ -56,11 +56,11 @@ class Sensitivities:
 
     def problem(self) -> Problem:
         """The choice of a format for each group, with losses in nats per token. Raises `InputError` for proxies alone."""
-        options: dict[str, list[Option]] = {group: [] for group in self.elements}
+        options: dict[str, list[FormatOption]] = {group: [] for group in self.elements}
         for row in self.rows:
             if row.kl is None:
                 raise InputError("only proxies were measured; measure again without --proxies to allocate by KL")
-            options[row.group].append(Option(format=row.format, bytes=row.bytes, loss=max(row.kl, 0.0)))
+            options[row.group].append(FormatOption(format=row.format, bytes=row.bytes, loss=max(row.kl, 0.0)))
         empty = [group for group, listed in options.items() if not listed]
         if empty:
             raise InputError(f"group {empty[0]} has no candidate that can hold it; add one, such as bf16")

@@ -13,7 +13,7 @@ from trilemma.quantities import GIB, counted, show_count
 from trilemma.report.document import estimate_document
 from trilemma.report.plans import load_words, memory_bar, money, seconds, weights_words
 from trilemma.report.tables import render_table
-from trilemma.search.compare import Candidate, Comparison
+from trilemma.search.compare import Candidate, CardComparison
 from trilemma.search.found import Found
 
 COMPARISON_SCHEMA = "trilemma/comparison@1"
@@ -24,7 +24,7 @@ _RUN = (
 )  # fmt: skip
 
 
-def render_comparison(comparison: Comparison, *, model: str, width: int = 120) -> str:
+def render_comparison(comparison: CardComparison, *, model: str, width: int = 120) -> str:
     """Cards first, then the best plan of each as published and in any precision, then what to know."""
     cards = {candidate.cluster.accelerator.id: candidate.cluster.accelerator for candidate in comparison.candidates}
     parts = [f"{model}: {load_words(comparison.workload)}, on each GPU its best plan"]
@@ -36,7 +36,7 @@ def render_comparison(comparison: Comparison, *, model: str, width: int = 120) -
     return "\n".join(line.rstrip() for line in parts)
 
 
-def comparison_document(comparison: Comparison, *, model: str, explain: bool = False) -> dict[str, Any]:
+def comparison_document(comparison: CardComparison, *, model: str, explain: bool = False) -> dict[str, Any]:
     """``{"schema", "model", "workload", "candidates": [{accelerator facts, "published": estimate, "best": estimate}]}``."""
     return {
         "schema": COMPARISON_SCHEMA,
@@ -196,12 +196,12 @@ def _ends_of_seconds(interval: Interval) -> str:
     return _ends(interval.scaled(1e3), 1 if interval.value < 0.1 else 0)
 
 
-def _ranges_said(comparison: Comparison) -> Iterator[str]:
+def _ranges_said(comparison: CardComparison) -> Iterator[str]:
     if any(candidate.best is not None for candidate in comparison.candidates):
         yield "below each figure its 90 % range; that of $/M tok spans the public prices too"
 
 
-def _notes(comparison: Comparison, width: int) -> Iterator[str]:
+def _notes(comparison: CardComparison, width: int) -> Iterator[str]:
     """What the figures rest on: price sources, energy, and the cautions of the plans, each once with the rows it is of."""
     notes = ["energy counts every GPU at its board power limit, so it is an upper bound"]
     cards = {one.cluster.accelerator.id: one.cluster.accelerator for one in comparison.candidates}.values()
@@ -212,7 +212,7 @@ def _notes(comparison: Comparison, width: int) -> Iterator[str]:
         yield from textwrap.wrap(note, width, initial_indent="note: ", subsequent_indent="      ")
 
 
-def _cautions(comparison: Comparison) -> dict[str, str]:
+def _cautions(comparison: CardComparison) -> dict[str, str]:
     """Caution → the rows it is of, in words; nothing where it is of all."""
     plans = [(candidate, found) for candidate in comparison.candidates for _, found, _ in shown_plans(candidate)]
     told: dict[str, list[tuple[Candidate, Found]]] = {}

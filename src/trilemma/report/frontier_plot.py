@@ -8,11 +8,11 @@ from pathlib import Path
 
 from trilemma.errors import InputError, shorten
 from trilemma.precision.allocate import Frontier, Problem
-from trilemma.precision.measured_plan import Settled, Uniform
+from trilemma.precision.measured_plan import BudgetChoice, Uniform
 
 
 def plot_frontier(
-    path: Path, settled: Sequence[Settled], uniforms: Sequence[Uniform], problem: Problem, frontier: Frontier
+    path: Path, settled: Sequence[BudgetChoice], uniforms: Sequence[Uniform], problem: Problem, frontier: Frontier
 ) -> None:
     """Write a PNG or SVG. Raises `InputError` where matplotlib is missing or the file cannot be written."""
     try:

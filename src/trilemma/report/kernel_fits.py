@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trilemma.measured.kernels.report import Line
+from trilemma.measured.kernels.report import ReportLine
 from trilemma.report.tables import render_table
 
 
-def render_lines(found: Sequence[Line]) -> str:
+def render_lines(found: Sequence[ReportLine]) -> str:
     """The lines as a table for people."""
     return render_table(
         ("kernel", "groups", "rows", "median", "bar", "worst", "twice", "worst group", ""),

@@ -8,7 +8,7 @@ from typing import Any
 from trilemma.data.digest import made_by
 from trilemma.precision.activation_statistics import ActivationStatistics
 from trilemma.precision.allocate import Frontier, Problem
-from trilemma.precision.measured_plan import Settled, Uniform
+from trilemma.precision.measured_plan import BudgetChoice, Uniform
 from trilemma.precision.sensitivity import Sensitivities
 from trilemma.quantities import show_count
 from trilemma.report.tables import render_table
@@ -80,7 +80,7 @@ def measurement_document(found: Sensitivities, activations: Sequence[ActivationS
 
 
 def render_allocations(
-    settled: Sequence[Settled], uniforms: Sequence[Uniform], problem: Problem, frontier: Frontier, *, model: str
+    settled: Sequence[BudgetChoice], uniforms: Sequence[Uniform], problem: Problem, frontier: Frontier, *, model: str
 ) -> str:
     """Uniform formats, the frontier, and one row per budget: predicted and measured KL side by side."""
     total = sum(problem.elements)
@@ -141,7 +141,7 @@ def render_frontier(problem: Problem, frontier: Frontier, *, columns: int = 60) 
     return f"frontier, predicted KL (log) over bits: {len(points):,} undominated plans\n{''.join(bar)}\n{ends} … {last}"
 
 
-def _formats_table(one: Settled, problem: Problem) -> str:
+def _formats_table(one: BudgetChoice, problem: Problem) -> str:
     roles: dict[str, list[str]] = {}
     for group, fmt in one.chosen.formats.items():
         layer, _, role = group.partition(".")
@@ -155,7 +155,7 @@ def _formats_table(one: Settled, problem: Problem) -> str:
 
 
 def allocation_document(
-    settled: Sequence[Settled], uniforms: Sequence[Uniform], problem: Problem, frontier: Frontier, *, model: str
+    settled: Sequence[BudgetChoice], uniforms: Sequence[Uniform], problem: Problem, frontier: Frontier, *, model: str
 ) -> dict[str, Any]:
     """``trilemma/precision-allocation@1``: uniform formats, budgets with predicted and measured KL, the frontier."""
     total = sum(problem.elements)
@@ -174,7 +174,7 @@ def allocation_document(
     }  # fmt: skip
 
 
-def _settled(one: Settled, problem: Problem) -> dict[str, Any]:
+def _settled(one: BudgetChoice, problem: Problem) -> dict[str, Any]:
     rival = one.best_uniform
     return {
         "budget_bytes": one.budget_bytes,

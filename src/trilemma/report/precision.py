@@ -8,7 +8,7 @@ from typing import Any
 
 from trilemma.data.digest import made_by
 from trilemma.models.parameters import by_role
-from trilemma.precision.fitting import Choice
+from trilemma.precision.fitting import FittedChoice
 from trilemma.precision.patterns import is_matrix
 from trilemma.precision.plan import PlannedGroup, PrecisionPlan
 from trilemma.quantities import GB, GIB, show_gib
@@ -19,7 +19,9 @@ from trilemma.report.text import render_estimate
 PLAN_SCHEMA = "trilemma/precision-plan@1"
 
 
-def render_plan(plan: PrecisionPlan, *, choice: Choice | None = None, explain: bool = False, width: int = 100) -> str:
+def render_plan(
+    plan: PrecisionPlan, *, choice: FittedChoice | None = None, explain: bool = False, width: int = 100
+) -> str:
     """The plan by role, its bytes, the budget and, where it is served, the estimate."""
     title = f"{plan.model.name}: precision plan {plan.name}" + (f" ({plan.about})" if plan.about else "")
     parts = [*textwrap.wrap(title, width), "", *_by_role(plan).splitlines()]
@@ -42,7 +44,7 @@ def render_plan(plan: PrecisionPlan, *, choice: Choice | None = None, explain: b
     return "\n".join(line.rstrip() for line in parts)
 
 
-def plan_document(plan: PrecisionPlan, *, choice: Choice | None = None, explain: bool = False) -> dict[str, Any]:
+def plan_document(plan: PrecisionPlan, *, choice: FittedChoice | None = None, explain: bool = False) -> dict[str, Any]:
     """``trilemma/precision-plan@1``; its ``plan`` can be given to ``precision plan --plan`` again."""
     document: dict[str, Any] = {
         "schema": PLAN_SCHEMA,
@@ -186,7 +188,7 @@ def _unit(fmt: Any) -> str:
     return "tensor"
 
 
-def _budget(choice: Choice) -> Iterator[str]:
+def _budget(choice: FittedChoice) -> Iterator[str]:
     fitted, budget = choice.fitted, choice.fitted.budget
     if budget.stated:
         taken = fitted.plan.weights_bytes
@@ -200,7 +202,7 @@ def _budget(choice: Choice) -> Iterator[str]:
     )
 
 
-def _tried(choice: Choice, width: int) -> Iterator[str]:
+def _tried(choice: FittedChoice, width: int) -> Iterator[str]:
     yield "tried first"
     for name, why in choice.tried:
         yield from textwrap.wrap(f"{name}: {why}", width, initial_indent="  - ", subsequent_indent="    ")

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from trilemma.precision.lab.alarms import Thresholds
 from trilemma.precision.lab.experiment import LabResult
 from trilemma.precision.lab.presets import Experiment
-from trilemma.precision.lab.recipes import Recipe
+from trilemma.precision.lab.recipes import LabRecipe
 from trilemma.precision.lab.records import FINAL_STEPS, Regime
 from trilemma.precision.lab.verdict import Mitigation, RecipeVerdict, RegimeVerdict
 from trilemma.report.tables import render_table
@@ -48,7 +48,7 @@ def explain_lab(result: LabResult, *, width: int = 160) -> str:
     )
 
 
-def render_catalogue(presets: Sequence[Experiment], recipes: Sequence[Recipe], *, width: int = 120) -> str:
+def render_catalogue(presets: Sequence[Experiment], recipes: Sequence[LabRecipe], *, width: int = 120) -> str:
     """Presets and recipes with one line each."""
     shown = [[one.name, str(len(one.jobs())), one.says] for one in presets]
     listed = [[one.name, one.says] for one in recipes]

@@ -7,7 +7,7 @@ from typing import Any
 
 from trilemma.data.digest import made_by
 from trilemma.estimate.estimate import Estimate
-from trilemma.estimate.upgrade import Change, Upgrade
+from trilemma.estimate.upgrade import Upgrade, VersionChange
 from trilemma.quantities import GIB, show_count
 from trilemma.report.document import estimate_document
 from trilemma.report.tables import render_table
@@ -38,7 +38,7 @@ def upgrade_document(found: Upgrade) -> dict[str, Any]:
     }
 
 
-def _change(change: Change) -> dict[str, Any]:
+def _change(change: VersionChange) -> dict[str, Any]:
     told = {"name": change.name, "before": change.before, "after": change.after}
     return told | ({"source": change.source} if change.source else {})
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from trilemma.columns import column
 from trilemma.data.digest import Made, made_by
 from trilemma.measured.metrics import Errors, Sureness, VerdictScore
-from trilemma.measured.requirements import Outcome
+from trilemma.measured.requirements import RequirementOutcome
 from trilemma.measured.validation import Macro, Validation
 from trilemma.quantities import counted
 from trilemma.report.tables import render_table
@@ -25,7 +25,7 @@ class ValidationDocument:
     schema: Literal["trilemma/validation@1"] = "trilemma/validation@1"
     validation: Validation = field(metadata=column(inline=True))
     made_by: Made = field(default_factory=made_by, metadata=column(exact=True))
-    required: tuple[Outcome, ...] = ()
+    required: tuple[RequirementOutcome, ...] = ()
 
 
 def render_validation(validation: Validation, *, worst: int = 5, width: int = 110) -> str:
@@ -72,7 +72,7 @@ def render_class(validation: Validation, name: str, width: int = 110) -> str:
     return render_table([name, "error of", *_FIGURES], rows[: 4 * _MOST_CLASSES], align="llrrrrrr", width=width)
 
 
-def render_outcomes(outcomes: Sequence[Outcome]) -> str:
+def render_outcomes(outcomes: Sequence[RequirementOutcome]) -> str:
     """One line per bar: met or missed, and by what figure."""
     lines = []
     for outcome in outcomes:

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trilemma.search.found import Found
     from trilemma.search.pareto import pareto_front
-    from trilemma.search.precisions import Precision
+    from trilemma.search.precisions import WeightPrecision
     from trilemma.search.result import SearchResult
     from trilemma.search.search import search_serving
-    from trilemma.search.space import Fixed
+    from trilemma.search.space import Constraints
 
-__all__ = ["Fixed", "Found", "Precision", "SearchResult", "pareto_front", "search_serving"]
+__all__ = ["Constraints", "Found", "SearchResult", "WeightPrecision", "pareto_front", "search_serving"]
 
 _HOMES = {
     "Found": "found",
-    "Fixed": "space",
-    "Precision": "precisions",
+    "Constraints": "space",
+    "WeightPrecision": "precisions",
     "SearchResult": "result",
     "pareto_front": "pareto",
 }

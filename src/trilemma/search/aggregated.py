@@ -12,12 +12,12 @@ from trilemma.plans import Layout
 from trilemma.search.question import (
     DEGREES,
     PREFILL_DEGREES,
-    Choice,
-    Columns,
+    FormatChoice,
+    PlanColumns,
+    PlanTally,
     SearchQuestion,
-    Start,
-    Started,
-    Tally,
+    StartedEngines,
+    StartTable,
     limited,
     sequence_limit,
     started,
@@ -32,7 +32,9 @@ _STEPS = 4
 QUEUED = "more requests than the KV cache or the sequence limit holds"
 
 
-def aggregated_rows(choice: Choice, start: Start, layouts: Layouts, question: SearchQuestion, tally: Tally) -> Columns:
+def aggregated_rows(
+    choice: FormatChoice, start: StartTable, layouts: Layouts, question: SearchQuestion, tally: PlanTally
+) -> PlanColumns:
     """The rows of every layout: one where the load is stated, else one for each load tried.
 
     Where the number of GPUs is free and the load is stated, as many engines stand side by side as keep to the targets.
@@ -47,7 +49,7 @@ def aggregated_rows(choice: Choice, start: Start, layouts: Layouts, question: Se
     return _load_carried(choice, running, running.replicas, question, tally)
 
 
-def _loads_tried(running: Started, question: SearchQuestion, tally: Tally) -> Columns:
+def _loads_tried(running: StartedEngines, question: SearchQuestion, tally: PlanTally) -> PlanColumns:
     """Each layout under each load of a replica; a load that the cache does not hold is the one before it with a queue."""
     rows, batch = _grid(len(running), question)
     layout, replicas, admission, used = running.take(rows)
@@ -64,13 +66,13 @@ def _loads_tried(running: Started, question: SearchQuestion, tally: Tally) -> Co
 
 
 def _between(
-    running: Started,
+    running: StartedEngines,
     rows: NDArray[Any],
     batch: NDArray[np.float64],
-    grid: Columns,
+    grid: PlanColumns,
     question: SearchQuestion,
-    tally: Tally,
-) -> Columns:
+    tally: PlanTally,
+) -> PlanColumns:
     """Loads between the largest of each layout that keeps to the targets and the next that was tried."""
     good = np.ones(len(rows), dtype=bool)
     for _, missed in misses(grid["tpot_s"], grid["held_ttft_s"], question.workload, question.margin):
@@ -96,8 +98,12 @@ def _between(
 
 
 def _load_carried(
-    choice: Choice, running: Started, replicas: NDArray[np.int64], question: SearchQuestion, tally: Tally
-) -> Columns:
+    choice: FormatChoice,
+    running: StartedEngines,
+    replicas: NDArray[np.int64],
+    question: SearchQuestion,
+    tally: PlanTally,
+) -> PlanColumns:
     """Each layout under its part of the stated load, told to run no more at once."""
     workload = question.workload
     tally.lawful(len(running))
@@ -119,7 +125,7 @@ def _load_carried(
     return {name: column[carried] for name, column in columns.items()}
 
 
-def _enough(running: Started, question: SearchQuestion) -> NDArray[np.int64]:
+def _enough(running: StartedEngines, question: SearchQuestion) -> NDArray[np.int64]:
     """The fewest engines of each layout whose part of the load is one that was tried and keeps to the targets.
 
     A layout that keeps to them under no load is given an engine for every request: alone is the best it can do.
@@ -148,7 +154,7 @@ def _grid(layouts: int, question: SearchQuestion) -> tuple[NDArray[Any], NDArray
     return rows, np.tile(np.array(question.batches, dtype=float), layouts)
 
 
-def _load(running: Started, question: SearchQuestion) -> dict[str, Any]:
+def _load(running: StartedEngines, question: SearchQuestion) -> dict[str, Any]:
     workload = question.workload
     return {
         "isl": workload.isl or 0, "osl": workload.osl or 0, "kv_format": running.kv_format,
@@ -157,7 +163,7 @@ def _load(running: Started, question: SearchQuestion) -> dict[str, Any]:
 
 
 def _speed(
-    running: Started,
+    running: StartedEngines,
     layout: Layout,
     concurrency: NDArray[Any],
     admission: Admission,
@@ -185,7 +191,7 @@ def _held_s(speed: ServingSpeed, question: SearchQuestion) -> NDArray[np.float64
     return held
 
 
-def _requests_at(running: Started, rate: NDArray[np.float64], question: SearchQuestion) -> NDArray[np.float64]:
+def _requests_at(running: StartedEngines, rate: NDArray[np.float64], question: SearchQuestion) -> NDArray[np.float64]:
     found: NDArray[np.float64] = concurrency_for_rate(
         running.work,
         running.machine,
@@ -206,7 +212,7 @@ def _columns(
     question: SearchQuestion,
     *,
     limit: NDArray[np.float64],
-) -> Columns:
+) -> PlanColumns:
     count = len(replicas)
     gpus = np.asarray(layout.gpus) * replicas
     degrees = {name: np.asarray(getattr(layout, name)) for name in DEGREES}

@@ -12,7 +12,7 @@ from trilemma.plans import EngineRef
 from trilemma.search.found import Found
 from trilemma.search.precisions import AS_PUBLISHED
 from trilemma.search.search import search_serving
-from trilemma.search.space import Fixed
+from trilemma.search.space import Constraints
 from trilemma.workloads import Serving
 
 #: How many GPUs are tried where those given do not hold the model.
@@ -37,7 +37,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
+class CardComparison:
     """Candidates in the order given, for one load; ``assumed`` lists what was filled in."""
 
     model: Model
@@ -54,7 +54,7 @@ def compare(
     precision: Sequence[str] | None = None,
     kv_dtype: Sequence[str] | None = None,
     engine: EngineRef | None = None,
-) -> Comparison:
+) -> CardComparison:
     """Search each cluster for its best plan under the same targets: equal latency, then throughput, price and energy.
 
     ``precision`` limits the second plan of each; the first always runs the weights and the cache as published.
@@ -83,7 +83,7 @@ def compare(
                 least_gpus=None if asked.plans else _least_gpus(model, cluster, workload, engine),
             )
         )
-    return Comparison(model=model, workload=workload, candidates=tuple(candidates), assumed=assumed)
+    return CardComparison(model=model, workload=workload, candidates=tuple(candidates), assumed=assumed)
 
 
 def _least_gpus(model: Model, cluster: Cluster, workload: Serving, engine: EngineRef | None) -> int | None:
@@ -91,7 +91,7 @@ def _least_gpus(model: Model, cluster: Cluster, workload: Serving, engine: Engin
     while gpus <= _MOST_GPUS:
         larger = replace(cluster, gpus=gpus, gpus_per_node=min(gpus, cluster.accelerator.gpus_per_node))
         found = search_serving(
-            model, larger, workload, top=1, precision=[AS_PUBLISHED], kv_dtype=["auto"], fixed=Fixed(dp=1), engine=engine
+            model, larger, workload, top=1, precision=[AS_PUBLISHED], kv_dtype=["auto"], fixed=Constraints(dp=1), engine=engine
         )  # fmt: skip
         if found.plans:
             return gpus

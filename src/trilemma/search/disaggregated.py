@@ -17,12 +17,12 @@ from trilemma.search.pool_rules import sides_refused
 from trilemma.search.pool_sides import OTHERS_BETTER, Joins, Sides, best_of_each
 from trilemma.search.question import (
     DEGREES,
-    Choice,
-    Columns,
+    FormatChoice,
+    PlanColumns,
+    PlanTally,
     SearchQuestion,
-    Start,
-    Started,
-    Tally,
+    StartedEngines,
+    StartTable,
     limited,
     sequence_limit,
     started,
@@ -44,8 +44,8 @@ _MORE_GPUS = "more GPUs than a plan shown"
 
 
 def disaggregated_rows(
-    choice: Choice, start: Start, layouts: Layouts, question: SearchQuestion, tally: Tally
-) -> Columns:
+    choice: FormatChoice, start: StartTable, layouts: Layouts, question: SearchQuestion, tally: PlanTally
+) -> PlanColumns:
     """The rows of one choice; none for outputs of a single token, which leave decode nothing to do."""
     tally.unlawful(layouts, 1)
     running = _joinable(started(choice, start, layouts, question, tally, each=1), question, tally)
@@ -61,7 +61,7 @@ def disaggregated_rows(
     return _priced(choice, running, question, tally, joins)
 
 
-def _joinable(running: Started, question: SearchQuestion, tally: Tally) -> Started:
+def _joinable(running: StartedEngines, question: SearchQuestion, tally: PlanTally) -> StartedEngines:
     """The engines that may be one of two pools; the others are counted."""
     left = np.ones(len(running), dtype=bool)
     for why, refused in sides_refused(question.engine, running.layout).items():
@@ -98,7 +98,7 @@ def _numbers(most: int) -> NDArray[np.int64]:
     return np.array([number for number in found if number < most], dtype=np.int64)
 
 
-def _matched(sides: Sides, question: SearchQuestion, tally: Tally) -> Joins:
+def _matched(sides: Sides, question: SearchQuestion, tally: PlanTally) -> Joins:
     """Without a load: the joins worth pricing, at the requests in flight of their batch."""
     joins = _all_joins(sides, question, loads=True)
     tally.lawful(len(joins))
@@ -134,7 +134,7 @@ def _matched(sides: Sides, question: SearchQuestion, tally: Tally) -> Joins:
     return replace(joins.take(tries[:, 0].astype(np.int64)).of_layouts(sides), requests=tries[:, 1])
 
 
-def _stated(sides: Sides, question: SearchQuestion, tally: Tally) -> Joins:
+def _stated(sides: Sides, question: SearchQuestion, tally: PlanTally) -> Joins:
     """With a load and a number of GPUs: every join, or of very many the best of each pair of layouts, by the smallest batch
     tried that carries the load."""
     joins = _all_joins(sides, question, loads=False)
@@ -163,7 +163,7 @@ def _stated(sides: Sides, question: SearchQuestion, tally: Tally) -> Joins:
     return tried.take(chosen).of_layouts(sides)
 
 
-def _enough(sides: Sides, question: SearchQuestion, tally: Tally) -> Joins:
+def _enough(sides: Sides, question: SearchQuestion, tally: PlanTally) -> Joins:
     """With a load and any number of GPUs: for each pair of layouts the fewest engines that carry it within the targets.
 
     Decode engines run the largest batch that does, prefill engines then see no more requests a second than if none waited
@@ -215,7 +215,7 @@ def _with_prefill(sides: Sides, joins: Joins, question: SearchQuestion) -> tuple
     return replace(joins, engines=high), possible
 
 
-def _pools(running: Started, joins: Joins, question: SearchQuestion) -> Pools:
+def _pools(running: StartedEngines, joins: Joins, question: SearchQuestion) -> Pools:
     """The pools of ``joins`` of layouts as timing takes them."""
     workload = question.workload
     return Pools(
@@ -233,7 +233,9 @@ def _pools(running: Started, joins: Joins, question: SearchQuestion) -> Pools:
     )
 
 
-def _priced(choice: Choice, running: Started, question: SearchQuestion, tally: Tally, joins: Joins) -> Columns:
+def _priced(
+    choice: FormatChoice, running: StartedEngines, question: SearchQuestion, tally: PlanTally, joins: Joins
+) -> PlanColumns:
     """The rows of ``joins`` of layouts, each at its own load or at the one that is stated, decode told to run no more."""
     workload, pools = question.workload, _pools(running, joins, question)
     concurrency = joins.requests if joins.requests is not None else workload.concurrency

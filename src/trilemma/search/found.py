@@ -10,7 +10,7 @@ from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.serving import estimate
 from trilemma.plans import Layout, Plan, Pool
 from trilemma.plans.words import plan_words
-from trilemma.search.precisions import Precision
+from trilemma.search.precisions import WeightPrecision
 from trilemma.search.question import DEGREES, SearchQuestion, options_for
 from trilemma.search.table import PlanTable
 from trilemma.workloads import Serving
@@ -22,7 +22,7 @@ class Found:
     load, ``requests`` are in flight over all its ``gpus``, ``kv_format`` is the cache format in force."""
 
     plan: Plan
-    precision: Precision
+    precision: WeightPrecision
     kv_format: str
     workload: Serving
     estimate: Estimate

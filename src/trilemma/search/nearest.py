@@ -14,7 +14,7 @@ from trilemma.plans import EngineRef, Layout, Plan, Pool
 from trilemma.quantities import counted
 from trilemma.question import Question
 from trilemma.search.answer import with_remedies
-from trilemma.search.space import Fixed, layouts
+from trilemma.search.space import Constraints, layouts
 from trilemma.timing.serving_terms import ServingTerms
 from trilemma.workloads import Serving
 
@@ -24,7 +24,7 @@ def nearest_miss(
     cluster: Cluster,
     workload: Serving,
     *,
-    fixed: Fixed,
+    fixed: Constraints,
     engine: EngineRef,
     terms: ServingTerms | None = None,
 ) -> Estimate:

@@ -16,7 +16,7 @@ from trilemma.models.architecture import Model
 from trilemma.search.aggregated import QUEUED
 from trilemma.search.pareto import front_of_two, pareto_front
 from trilemma.search.pool_rules import equal_ranks, pairs_refused
-from trilemma.search.question import SearchQuestion, Started, Tally
+from trilemma.search.question import PlanTally, SearchQuestion, StartedEngines
 from trilemma.search.space import take
 from trilemma.search.targets import missed_words
 from trilemma.timing.disaggregation import (
@@ -64,7 +64,7 @@ class Sides:
     """Both sides of one choice after thinning: ``prefill`` with its engines ``prefill_at``, ``decode`` with engines
     ``decode_at`` at each batch, indices into the engines that start. ``allowed`` says which of them the engine joins."""
 
-    def __init__(self, running: Started, model: Model, question: SearchQuestion, tally: Tally) -> None:
+    def __init__(self, running: StartedEngines, model: Model, question: SearchQuestion, tally: PlanTally) -> None:
         workload = question.workload
         isl, osl = workload.isl or 0, workload.osl or 0
         work, machine, kv_format = running.work, running.machine, running.kv_format
@@ -104,7 +104,7 @@ class Sides:
         self.prefill_gpus, self.decode_gpus = gpus[at], gpus[rows[kept]]
         self.allowed = self._allowed(model, question, tally)
 
-    def _allowed(self, model: Model, question: SearchQuestion, tally: Tally) -> NDArray[np.bool_]:
+    def _allowed(self, model: Model, question: SearchQuestion, tally: PlanTally) -> NDArray[np.bool_]:
         """Which decode engines (columns) take the cache of which prefill engines (rows); pairs of layouts refused are counted."""
         prefill = take(self.running.layout, self.prefill_at[:, None])
         decode = take(self.running.layout, self.decode_at[None, :])

@@ -31,7 +31,7 @@ _AS_PUBLISHED_WORDS = {"as-is", "asis", "as_is", "published", "auto", AS_PUBLISH
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Precision:
+class WeightPrecision:
     """How weights may be stored: ``on_load`` is the engine's own quantisation of the published checkpoint while loading,
     ``checkpoint`` says which checkpoint the plan needs."""
 
@@ -78,7 +78,7 @@ class Precision:
 
 def precisions(
     model: Model, accelerator: Accelerator, wanted: Sequence[str] | None, *, engine: str = DEFAULT_ENGINE
-) -> list[Precision]:
+) -> list[WeightPrecision]:
     """The ways to store ``model``'s weights on ``accelerator``: those ``wanted``, else as published and every narrower
     scheme that the card and the ``engine`` run.
 
@@ -119,17 +119,17 @@ def _gguf_mixes(model: Model) -> list[str]:
     return list(_GGUF_MIXES) if bits >= 8 else []
 
 
-def _precision(model: Model, name: str) -> Precision:
+def _precision(model: Model, name: str) -> WeightPrecision:
     if name.strip().lower() in _AS_PUBLISHED_WORDS:
-        return Precision(name=AS_PUBLISHED, model=model)
+        return WeightPrecision(name=AS_PUBLISHED, model=model)
     scheme = find_scheme(name)
     own = model.quantization
     if own is None and not scheme.quantises and scheme.format.name != model.dtype.name and _names_a_format(name):
-        return Precision(name=scheme.name, model=requantize(model, name), dtype=scheme.format.aliases[0])
+        return WeightPrecision(name=scheme.name, model=requantize(model, name), dtype=scheme.format.aliases[0])
     if (own is None and not scheme.quantises) or (own is not None and own.weight_format == scheme.format):
-        return Precision(name=AS_PUBLISHED, model=model)
+        return WeightPrecision(name=AS_PUBLISHED, model=model)
     on_load = "fp8" if own is None and scheme.name == "fp8" else None
-    return Precision(
+    return WeightPrecision(
         name=scheme.name,
         model=requantize(model, name),
         on_load=on_load,

@@ -19,8 +19,8 @@ from trilemma.formats.formats import Format
 from trilemma.hardware.cluster import Cluster
 from trilemma.plans import EngineRef, Layout, ServeOptions
 from trilemma.quantities import counted
-from trilemma.search.precisions import Precision
-from trilemma.search.space import BATCHES, Fixed, Layouts, joined, take
+from trilemma.search.precisions import WeightPrecision
+from trilemma.search.space import BATCHES, Constraints, Layouts, joined, take
 from trilemma.search.targets import Margin, margin_of
 from trilemma.timing import Machine, ModelWork, model_work
 from trilemma.timing.admission import Admission
@@ -35,7 +35,7 @@ DEGREES = ("tp", "pp", "dp", "ep")
 PREFILL_DEGREES = tuple(f"prefill_{name}" for name in DEGREES)
 COUNTS = (*DEGREES, "replicas", *PREFILL_DEGREES, "prefill_replicas", "gpus")
 FIGURES = ("requests", "ttft_s", "held_ttft_s", "tpot_s", "per_gpu", "per_user", "limit", "used")
-Columns = dict[str, NDArray[Any]]
+PlanColumns = dict[str, NDArray[Any]]
 _CENTRAL = Margin()
 #: More layers than any model has.
 _ALL_LAYERS = "999"
@@ -44,10 +44,10 @@ _RARELY = 3.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class FormatChoice:
     """What cannot be an array: a precision of the weights, a format of the cache, and slots where an engine has such."""
 
-    precision: Precision
+    precision: WeightPrecision
     kv_dtype: str
     slots: int | None = None
 
@@ -62,7 +62,7 @@ class SearchQuestion:
 
     cluster: Cluster
     workload: Serving
-    fixed: Fixed
+    fixed: Constraints
     engine: EngineRef
     batches: tuple[int, ...] = BATCHES
     pools: PoolsAsked = "aggregated"
@@ -71,7 +71,7 @@ class SearchQuestion:
     margin: Margin = _CENTRAL
     terms: ServingTerms | None = None
 
-    def of(self, choice: Choice, *, apart: bool) -> SearchQuestion:
+    def of(self, choice: FormatChoice, *, apart: bool) -> SearchQuestion:
         """The question of one choice: with the margin that its plans, of pools ``apart`` or not, need for ``confidence``."""
         if self.confidence is None:
             return self
@@ -96,7 +96,7 @@ class SearchQuestion:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Space:
+class LayoutSpace:
     """The layouts of a search: ``whole`` are those of plans without pools, ``parts`` those of one engine of any size."""
 
     whole: Layouts | None = None
@@ -104,7 +104,7 @@ class Space:
 
 
 @dataclass(kw_only=True, slots=True)
-class Tally:
+class PlanTally:
     """Plans counted while a table is made: all, those that obey the rules of layouts, those that start, and why others lost.
 
     ``worse`` counts plans within the targets that a better one of the same pools stands for.
@@ -131,7 +131,7 @@ class Tally:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Started:
+class StartedEngines:
     """Engines of one choice that start: ``layout`` and ``replicas`` as a table, the requests that a replica runs at once,
     the share of the card ``used``, and what timing needs."""
 
@@ -146,7 +146,7 @@ class Started:
     def __len__(self) -> int:
         return len(self.used)
 
-    def only(self, chosen: NDArray[Any]) -> Started:
+    def only(self, chosen: NDArray[Any]) -> StartedEngines:
         """The engines that a mask or index array names."""
         layout, replicas, admission, used = self.take(chosen)
         return replace(self, layout=layout, replicas=replicas, admission=admission, used=used)
@@ -155,7 +155,7 @@ class Started:
         return take(self.layout, chosen), self.replicas[chosen], self.admission.take(chosen), self.used[chosen]
 
 
-def options_for(choice: Choice, *, context: int, fixed: Fixed) -> ServeOptions:
+def options_for(choice: FormatChoice, *, context: int, fixed: Constraints) -> ServeOptions:
     """The engine options of every plan of ``choice``. With slots all layers are asked onto the card: no spill to the host."""
     extra = {} if choice.slots is None else {"n-gpu-layers": _ALL_LAYERS}
     return replace(
@@ -170,7 +170,7 @@ def options_for(choice: Choice, *, context: int, fixed: Fixed) -> ServeOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Start:
+class StartTable:
     """How the engines of a table of layouts start under one choice: the stage at which each ends, the requests
     that it runs at once, the share of the card that it uses, and the cache format in force."""
 
@@ -180,7 +180,7 @@ class Start:
     kv_format: str
 
 
-def start_engines(choice: Choice, tables: Sequence[Layouts], question: SearchQuestion) -> list[Start]:
+def start_engines(choice: FormatChoice, tables: Sequence[Layouts], question: SearchQuestion) -> list[StartTable]:
     """The start-up of every engine of ``tables`` under ``choice``, all at once."""
     options = options_for(choice, context=question.workload.longest_request or 0, fixed=question.fixed)
     start = _start(choice, joined([one.layout for one in tables]), options, question)
@@ -191,7 +191,7 @@ def start_engines(choice: Choice, tables: Sequence[Layouts], question: SearchQue
     used = np.broadcast_to(start.ledger.total() / start.capacity_bytes, shape)
     parts = [slice(end - one.legal, end) for end, one in zip(ends, tables, strict=True)]
     return [
-        Start(stages=stages[part], admission=admission.take(part), used=used[part], kv_format=start.kv_format)
+        StartTable(stages=stages[part], admission=admission.take(part), used=used[part], kv_format=start.kv_format)
         for part in parts
     ]
 
@@ -219,7 +219,7 @@ def _tells_no_limit(question: SearchQuestion) -> bool:
 
 
 def limited(
-    choice: Choice,
+    choice: FormatChoice,
     layout: Layout,
     admission: Admission,
     used: NDArray[np.float64],
@@ -238,7 +238,7 @@ def limited(
     return _admission(start, question).broadcast_to(used.shape), np.asarray(ends)
 
 
-def _start(choice: Choice, layout: Layout, options: ServeOptions, question: SearchQuestion) -> StartUp:
+def _start(choice: FormatChoice, layout: Layout, options: ServeOptions, question: SearchQuestion) -> StartUp:
     return engines.get(question.engine.name).start_up(
         model=choice.precision.model, accelerator=question.cluster.accelerator, layout=layout, options=options,
         version=question.engine.version,
@@ -251,8 +251,8 @@ def _admission(start: StartUp, question: SearchQuestion) -> Admission:
 
 
 def started(
-    choice: Choice, start: Start, layouts: Layouts, question: SearchQuestion, tally: Tally, *, each: int
-) -> Started:
+    choice: FormatChoice, start: StartTable, layouts: Layouts, question: SearchQuestion, tally: PlanTally, *, each: int
+) -> StartedEngines:
     """The engines of ``layouts`` that start under ``choice``; the others are counted, ``each`` plans for every one, by the
     first stage at which they die."""
     cluster = question.cluster
@@ -270,7 +270,7 @@ def started(
     good = np.asarray(start.stages == "ok")
     served = as_computed(choice.precision.model, question.engine.name, ServeOptions(dtype=choice.precision.dtype))
     work = model_work(served, cluster.accelerator)
-    return Started(
+    return StartedEngines(
         layout=take(layouts.layout, good),
         replicas=layouts.replicas[good],
         admission=start.admission.take(good),

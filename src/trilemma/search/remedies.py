@@ -35,7 +35,7 @@ _FRACTIONS = (0.94, 0.96, 0.98)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class RemedyCandidate:
     """One candidate: what is changed and the plan and model that result. ``cost`` orders them, cheapest first."""
 
     words: str
@@ -62,7 +62,7 @@ def remedies(
     """
     failing = failing or evaluate(question.plan, question.model)
     found: list[Remedy] = []
-    misses: list[tuple[Change, Estimate]] = []
+    misses: list[tuple[RemedyCandidate, Estimate]] = []
     for change in _changes(evaluate, question, gpus, failing, misses):
         if len(found) == most:
             break
@@ -75,8 +75,12 @@ def remedies(
 
 
 def _changes(
-    evaluate: Evaluate, question: ServingQuestion, gpus: int, failing: Estimate, misses: list[tuple[Change, Estimate]]
-) -> Iterator[Change]:
+    evaluate: Evaluate,
+    question: ServingQuestion,
+    gpus: int,
+    failing: Estimate,
+    misses: list[tuple[RemedyCandidate, Estimate]],
+) -> Iterator[RemedyCandidate]:
     """Changes in order of cost; ``misses`` grows while they are tried, and what missed is tried in pairs."""
     plan, model, workload = question.plan, question.model, question.workload
     accelerator = question.cluster.accelerator
@@ -90,7 +94,7 @@ def _changes(
     yield from _more_gpus(plan, model, gpus)
 
 
-def _option_changes(plan: Plan, model: Model, failing: Estimate) -> Iterator[Change]:
+def _option_changes(plan: Plan, model: Model, failing: Estimate) -> Iterator[RemedyCandidate]:
     """Options that only cost speed or admit fewer requests at once."""
     options = plan.pool.options
     bounds = failing.start_up.get("feasible_memory_fraction")
@@ -111,21 +115,21 @@ def _option_changes(plan: Plan, model: Model, failing: Estimate) -> Iterator[Cha
         yield _with(plan, model, "no CUDA graphs (slower decode)", 4.0, eager=True)
 
 
-def _engine_changes(evaluate: Evaluate, plan: Plan, model: Model) -> Iterator[Change]:
+def _engine_changes(evaluate: Evaluate, plan: Plan, model: Model) -> Iterator[RemedyCandidate]:
     """What the engine itself can do about memory: layers or experts on the host, cache types of its own."""
 
     def with_options(options: ServeOptions) -> Plan:
         return replace(plan, pools=(replace(plan.pool, options=options),))
 
     def fits(options: ServeOptions) -> bool:
-        answer = _tried(evaluate, Change(words="", plan=with_options(options), model=model, cost=0.0))
+        answer = _tried(evaluate, RemedyCandidate(words="", plan=with_options(options), model=model, cost=0.0))
         return answer is not None and answer.fits
 
     for words, options, cost, quality in engines.get(plan.engine.name).changes(plan, model, fits):
-        yield Change(words=words, plan=with_options(options), model=model, cost=cost, quality=quality)
+        yield RemedyCandidate(words=words, plan=with_options(options), model=model, cost=cost, quality=quality)
 
 
-def _shorter(plan: Plan, model: Model, workload: Serving, failing: Estimate) -> Iterator[Change]:
+def _shorter(plan: Plan, model: Model, workload: Serving, failing: Estimate) -> Iterator[RemedyCandidate]:
     """The longest context that the pool admits, unless the load itself needs more."""
     cache = failing.cache
     needed = max(_LEAST_CONTEXT, (workload.isl or 0) + (workload.osl or 0))
@@ -136,13 +140,13 @@ def _shorter(plan: Plan, model: Model, workload: Serving, failing: Estimate) -> 
     yield _with(plan, model, words, 5.0, context=length)
 
 
-def _cache_format(plan: Plan, model: Model, accelerator: Accelerator) -> Iterator[Change]:
+def _cache_format(plan: Plan, model: Model, accelerator: Accelerator) -> Iterator[RemedyCandidate]:
     if plan.pool.options.kv_dtype in (None, "auto") and "fp8" in kv_dtypes(model, accelerator, None):
         change = _with(plan, model, "KV cache in FP8", 6.0, kv_dtype="fp8")
         yield replace(change, quality=cache_quality("fp8"))
 
 
-def _more_tensor_parallel(plan: Plan, model: Model, gpus: int) -> Iterator[Change]:
+def _more_tensor_parallel(plan: Plan, model: Model, gpus: int) -> Iterator[RemedyCandidate]:
     """More of the GPUs at hand for one replica: replicas given up, or idle GPUs taken."""
     layout = plan.pool.layout
     tp, pp, dp = int(layout.tp), int(layout.pp), int(layout.dp)
@@ -150,7 +154,7 @@ def _more_tensor_parallel(plan: Plan, model: Model, gpus: int) -> Iterator[Chang
         fewer = max(dp // factor, 1)
         if tp * factor * pp * fewer <= gpus:
             grown = _layout(plan, tp=tp * factor, dp=fewer)
-            yield Change(
+            yield RemedyCandidate(
                 words=f"{layout_words(grown.pool.layout)} instead of {layout_words(layout)}",
                 plan=grown,
                 model=model,
@@ -158,7 +162,7 @@ def _more_tensor_parallel(plan: Plan, model: Model, gpus: int) -> Iterator[Chang
             )
 
 
-def _narrower_weights(plan: Plan, model: Model, accelerator: Accelerator) -> Iterator[Change]:
+def _narrower_weights(plan: Plan, model: Model, accelerator: Accelerator) -> Iterator[RemedyCandidate]:
     for at, precision in enumerate(precisions(model, accelerator, None)[1:]):
         on_load = precision.on_load
         words = f"weights quantised to {precision.name} while loading" if on_load else precision.checkpoint
@@ -166,14 +170,14 @@ def _narrower_weights(plan: Plan, model: Model, accelerator: Accelerator) -> Ite
         yield replace(change, quality=precision.quality, served_as=precision.served_as)
 
 
-def _more_gpus(plan: Plan, model: Model, gpus: int) -> Iterator[Change]:
+def _more_gpus(plan: Plan, model: Model, gpus: int) -> Iterator[RemedyCandidate]:
     """One more GPU as a pipeline stage where stages allow it, then the next powers of two in tensor parallel."""
     layout = plan.pool.layout
     tp, pp = int(layout.tp), int(layout.pp)
     total = int(layout.gpus)
     if tp == 1 and total == gpus:
         grown = _layout(plan, pp=pp + 1)
-        yield Change(
+        yield RemedyCandidate(
             words=f"{counted(int(grown.pool.layout.gpus), 'GPU')}, {layout_words(grown.pool.layout)}",
             plan=grown,
             model=model,
@@ -183,10 +187,12 @@ def _more_gpus(plan: Plan, model: Model, gpus: int) -> Iterator[Change]:
         for step, grown in enumerate((_layout(plan, tp=tp * factor), _layout(plan, pp=pp * factor))):
             if int(grown.pool.layout.gpus) > gpus:
                 words = f"{counted(int(grown.pool.layout.gpus), 'GPU')}, {layout_words(grown.pool.layout)}"
-                yield Change(words=words, plan=grown, model=model, cost=20.0 + factor + step / 10)
+                yield RemedyCandidate(words=words, plan=grown, model=model, cost=20.0 + factor + step / 10)
 
 
-def _pairs(misses: list[tuple[Change, Estimate]], workload: Serving, failing: Estimate) -> Iterator[Change]:
+def _pairs(
+    misses: list[tuple[RemedyCandidate, Estimate]], workload: Serving, failing: Estimate
+) -> Iterator[RemedyCandidate]:
     """Two changes at once: a change that did not suffice with the context that it does allow, or with an FP8 cache.
 
     Only where the first buys a context that is clearly longer than without it.
@@ -205,7 +211,7 @@ def _pairs(misses: list[tuple[Change, Estimate]], workload: Serving, failing: Es
             yield _both(change, replace(in_fp8, plan=_with(change.plan, change.model, "", 0, kv_dtype="fp8").plan))
 
 
-def _both(first: Change, second: Change) -> Change:
+def _both(first: RemedyCandidate, second: RemedyCandidate) -> RemedyCandidate:
     """``second``, whose plan builds on that of ``first``, told as the two changes that it is."""
     worse = [one.quality for one in (first, second) if one.quality != "unchanged"]
     return replace(
@@ -217,9 +223,9 @@ def _both(first: Change, second: Change) -> Change:
     )
 
 
-def _with(plan: Plan, model: Model, words: str, cost: float, **options: object) -> Change:
+def _with(plan: Plan, model: Model, words: str, cost: float, **options: object) -> RemedyCandidate:
     changed = replace(plan.pool, options=replace(plan.pool.options, **options))  # type: ignore[arg-type]
-    return Change(words=words, plan=replace(plan, pools=(changed,)), model=model, cost=cost)
+    return RemedyCandidate(words=words, plan=replace(plan, pools=(changed,)), model=model, cost=cost)
 
 
 def _layout(plan: Plan, **degrees: int) -> Plan:
@@ -230,7 +236,7 @@ def _layout(plan: Plan, **degrees: int) -> Plan:
     return replace(plan, pools=(replace(plan.pool, layout=grown),))
 
 
-def _tried(evaluate: Evaluate, change: Change) -> Estimate | None:
+def _tried(evaluate: Evaluate, change: RemedyCandidate) -> Estimate | None:
     """The change's estimate; None where the engine or the layout rules refuse it."""
     try:
         return evaluate(change.plan, change.model)
@@ -238,7 +244,7 @@ def _tried(evaluate: Evaluate, change: Change) -> Estimate | None:
         return None
 
 
-def _remedy(change: Change, answer: Estimate) -> Remedy:
+def _remedy(change: RemedyCandidate, answer: Estimate) -> Remedy:
     effect = "fits"
     if answer.cache is not None:
         effect = (

@@ -21,9 +21,9 @@ from trilemma.quantities import counted
 from trilemma.search.found import found_of, point_of, pools_of
 from trilemma.search.pareto import pareto_front
 from trilemma.search.precisions import kv_dtypes, precisions
-from trilemma.search.question import Choice, PoolsAsked, SearchQuestion, Space
+from trilemma.search.question import FormatChoice, LayoutSpace, PoolsAsked, SearchQuestion
 from trilemma.search.result import SearchResult, worse_than_shown
-from trilemma.search.space import NODES, Fixed, engine_layouts, layouts, slots_tried
+from trilemma.search.space import NODES, Constraints, engine_layouts, layouts, slots_tried
 from trilemma.search.table import PlanTable, plan_table
 from trilemma.search.targets import EVEN_ODDS, misses, overshoot
 from trilemma.timing.coefficients import spec_sheet
@@ -38,7 +38,7 @@ def search_serving(
     *,
     top: int = 5,
     front: int = 0,
-    fixed: Fixed | None = None,
+    fixed: Constraints | None = None,
     precision: Sequence[str] | None = None,
     kv_dtype: Sequence[str] | None = None,
     engine: EngineRef | None = None,
@@ -62,7 +62,7 @@ def search_serving(
     check_context(model, workload.longest_request)
     named = engine or EngineRef()
     question = SearchQuestion(
-        cluster=cluster, workload=workload, fixed=fixed or Fixed(), engine=named, free=free,
+        cluster=cluster, workload=workload, fixed=fixed or Constraints(), engine=named, free=free,
         confidence=_checked(confidence, workload), terms=terms,
         pools=pools_possible(pools, named, gpus=cluster.gpus, workload=workload),
     )  # fmt: skip
@@ -100,14 +100,14 @@ def search_serving(
 
 def choices_of(
     model: Model, question: SearchQuestion, *, precision: Sequence[str] | None, kv_dtype: Sequence[str] | None
-) -> list[Choice]:
+) -> list[FormatChoice]:
     """Every precision with every cache format, in every number of slots where the engine has such."""
     accelerator, name = question.cluster.accelerator, canonical(question.engine.name)
     slots = slots_tried(
         name, gpus=question.cluster.gpus, concurrency=question.workload.concurrency, fixed=question.fixed
     )
     return [
-        Choice(precision=one, kv_dtype=kv, slots=each)
+        FormatChoice(precision=one, kv_dtype=kv, slots=each)
         for one in precisions(model, accelerator, precision, engine=name)
         for kv in kv_dtypes(one.model, accelerator, kv_dtype, engine=name)
         for each in slots
@@ -133,7 +133,7 @@ def pools_possible(pools: PoolsAsked, engine: EngineRef, *, gpus: int, workload:
     return "aggregated"
 
 
-def table_of(model: Model, choices: Sequence[Choice], question: SearchQuestion) -> PlanTable:
+def table_of(model: Model, choices: Sequence[FormatChoice], question: SearchQuestion) -> PlanTable:
     """The plans of ``question``; where the number of GPUs is free and a node does not hold the model, engines span more."""
     if not question.free:
         return plan_table(choices, _space(model, question), question)
@@ -148,7 +148,7 @@ def table_of(model: Model, choices: Sequence[Choice], question: SearchQuestion) 
     return table
 
 
-def _space(model: Model, question: SearchQuestion) -> Space:
+def _space(model: Model, question: SearchQuestion) -> LayoutSpace:
     """The layouts to try. Engines of pools, and of any number of GPUs, fill a node evenly or several whole ones, unless degrees
     are settled."""
     cluster, fixed = question.cluster, question.fixed
@@ -172,7 +172,7 @@ def _space(model: Model, question: SearchQuestion) -> Space:
     whole = None
     if not question.free and question.pools != "disaggregated":
         whole = layouts(model, gpus=gpus, fixed=fixed, gpus_per_node=node, engine=canonical(question.engine.name))
-    space = Space(whole=whole, parts=parts)
+    space = LayoutSpace(whole=whole, parts=parts)
     legal = [one.legal for one in (whole, parts) if one is not None]
     if not any(legal):
         why = "; ".join(dict.fromkeys(rule for one in (whole, parts) if one is not None for rule in one.rejected))
@@ -266,7 +266,7 @@ def _with_kinds(ranked: Sequence[int], best: list[int], kinds: Sequence[NDArray[
     return best
 
 
-def _as_published(choice: Choice) -> bool:
+def _as_published(choice: FormatChoice) -> bool:
     """The weights and the cache as published, for whoever wants the answers unchanged."""
     return choice.precision.quality == "unchanged" and choice.kv_dtype == "auto"
 

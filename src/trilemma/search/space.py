@@ -30,7 +30,7 @@ _SLOTS = (1, 2, 4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fixed:
+class Constraints:
     """What the user has settled; None is searched. ``expert_parallel`` True spreads experts whole, False never. ``options`` of
     the engine are those of every plan."""
 
@@ -57,7 +57,7 @@ class Layouts:
 
 
 def layouts(
-    model: Model, *, gpus: int, fixed: Fixed, gpus_per_node: int | None = None, engine: str = DEFAULT_ENGINE
+    model: Model, *, gpus: int, fixed: Constraints, gpus_per_node: int | None = None, engine: str = DEFAULT_ENGINE
 ) -> Layouts:
     """Every (tp, pp, dp) whose engines take all of ``gpus``, experts split and spread, less what the engine refuses.
 
@@ -76,7 +76,7 @@ def layouts(
     return _lawful(model, rows, gpus=gpus, engine=engine)
 
 
-def engine_layouts(model: Model, *, sizes: Sequence[int], fixed: Fixed, engine: str = DEFAULT_ENGINE) -> Layouts:
+def engine_layouts(model: Model, *, sizes: Sequence[int], fixed: Constraints, engine: str = DEFAULT_ENGINE) -> Layouts:
     """Layouts of one engine of each of ``sizes`` GPUs, as in `layouts`: replicas of a dense model are engines of their own.
     Degrees settled hold for each engine; sizes that they do not divide have none."""
     rows = [row for size in sizes for row in _rows(model, size, fixed, alone=fixed.dp is None)]
@@ -85,7 +85,7 @@ def engine_layouts(model: Model, *, sizes: Sequence[int], fixed: Fixed, engine: 
     return _lawful(model, rows, engine=engine)
 
 
-def _rows(model: Model, size: int, fixed: Fixed, *, alone: bool) -> list[tuple[int, int, int, int]]:
+def _rows(model: Model, size: int, fixed: Constraints, *, alone: bool) -> list[tuple[int, int, int, int]]:
     """(tp, pp, dp, ep) of every engine of ``size`` GPUs; ``alone`` keeps dense engines to one replica."""
     dense = _is_dense(model)
     return [
@@ -149,7 +149,7 @@ def joined(tables: Sequence[Layout]) -> Layout:
     return Layout(**columns)
 
 
-def slots_tried(engine: str, *, gpus: int, concurrency: int | None, fixed: Fixed) -> tuple[int | None, ...]:
+def slots_tried(engine: str, *, gpus: int, concurrency: int | None, fixed: Constraints) -> tuple[int | None, ...]:
     """Slots of an engine whose cache is cut into them (llama.cpp ``--parallel``): powers of two up to the load, and what
     engines side by side are left of it. (None,) for engines that admit what their cache holds."""
     if not traits_of(engine).cache_in_slots or fixed.options.max_seqs is not None:
@@ -161,14 +161,14 @@ def slots_tried(engine: str, *, gpus: int, concurrency: int | None, fixed: Fixed
     return tuple(sorted({slots for slots in (*_SLOTS, *shares) if slots <= min(concurrency, most)}))
 
 
-def _expert_groups(model: Model, group: int, fixed: Fixed) -> list[int]:
+def _expert_groups(model: Model, group: int, fixed: Constraints) -> list[int]:
     """Sizes of the expert-parallel group to try: experts split by every rank (1), or spread whole over all of them."""
     if fixed.expert_parallel is not None:
         return [group if fixed.expert_parallel else 1]
     return [1, group] if not _is_dense(model) and group > 1 else [1]
 
 
-def _check_fixed(fixed: Fixed, gpus: int) -> None:
+def _check_fixed(fixed: Constraints, gpus: int) -> None:
     for name in ("tp", "pp", "dp"):
         degree = getattr(fixed, name)
         if degree is not None and (degree < 1 or gpus % degree):
@@ -178,7 +178,7 @@ def _check_fixed(fixed: Fixed, gpus: int) -> None:
             )
 
 
-def _no_layout(fixed: Fixed, gpus: int) -> str:
+def _no_layout(fixed: Constraints, gpus: int) -> str:
     given = " x ".join(f"`{n}` {getattr(fixed, n)}" for n in ("tp", "pp", "dp") if getattr(fixed, n) is not None)
     return (
         f"{given} cannot be laid out on the {counted(gpus, 'GPU')} of --gpu; their product with the rest must be {gpus}"

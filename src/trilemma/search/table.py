@@ -17,11 +17,11 @@ from trilemma.search.question import (
     DEGREES,
     FIGURES,
     PREFILL_DEGREES,
-    Choice,
-    Columns,
+    FormatChoice,
+    LayoutSpace,
+    PlanColumns,
+    PlanTally,
     SearchQuestion,
-    Space,
-    Tally,
     start_engines,
 )
 from trilemma.search.targets import Margin
@@ -40,7 +40,7 @@ class PlanTable:
     replica is told, 0 where its own default is enough.
     """
 
-    choices: tuple[Choice, ...]
+    choices: tuple[FormatChoice, ...]
     kv_formats: tuple[str, ...]
     choice: NDArray[np.int64]
     layout: Layout
@@ -59,7 +59,7 @@ class PlanTable:
     ttft_margin: NDArray[np.float64]
     tpot_margin: NDArray[np.float64]
     confidence: float | None
-    tally: Tally
+    tally: PlanTally
 
     def __len__(self) -> int:
         return len(self.choice)
@@ -70,14 +70,14 @@ class PlanTable:
         return Margin(ttft=self.ttft_margin, tpot=self.tpot_margin, confidence=self.confidence)
 
 
-def plan_table(choices: Sequence[Choice], space: Space, question: SearchQuestion) -> PlanTable:
+def plan_table(choices: Sequence[FormatChoice], space: LayoutSpace, question: SearchQuestion) -> PlanTable:
     """Run every choice over all layouts and loads of ``space``.
 
     A choice that the engine refuses is counted with the engine's own words; where it refuses all, `InputError` tells why.
     """
-    parts: list[Columns] = []
+    parts: list[PlanColumns] = []
     refusals: list[InputError] = []
-    tally = Tally()
+    tally = PlanTally()
     formats = [""] * len(choices)
     named = {name: one for name, one in (("whole", space.whole), ("parts", space.parts)) if one is not None}
     for at, choice in enumerate(choices):
@@ -124,7 +124,7 @@ def plan_table(choices: Sequence[Choice], space: Space, question: SearchQuestion
     )
 
 
-def _told(columns: Columns, asked: SearchQuestion, choice: int) -> Columns:
+def _told(columns: PlanColumns, asked: SearchQuestion, choice: int) -> PlanColumns:
     """``columns`` with the index of their choice and their margins."""
     count = len(columns["tp"])
     margins = {name: np.full(count, getattr(asked.margin, name.removesuffix("_margin"))) for name in _MARGINS}

@@ -12,7 +12,7 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans.training import TrainingPlan
 from trilemma.search.pareto import pareto_front
-from trilemma.search.training_space import Settled, training_space
+from trilemma.search.training_space import TrainingConstraints, training_space
 from trilemma.search.training_table import TrainingTable, best_of_each, order_of, training_table
 from trilemma.workloads import TrainingWorkload
 
@@ -60,11 +60,16 @@ class TrainingSearch:
 
 
 def search_training(
-    model: Model, cluster: Cluster, workload: TrainingWorkload, *, settled: Settled | None = None, top: int = 5
+    model: Model,
+    cluster: Cluster,
+    workload: TrainingWorkload,
+    *,
+    settled: TrainingConstraints | None = None,
+    top: int = 5,
 ) -> TrainingSearch:
     """Search all layouts of ``cluster`` for ``workload``; what ``settled`` fixes is not varied. Raises `InputError`."""
     started = time.perf_counter()
-    settled = settled or Settled()
+    settled = settled or TrainingConstraints()
     capacity = float(cluster.accelerator.runtime_total().value)
     space = training_space(model, cluster.accelerator, workload, gpus=cluster.gpus, settled=settled)
     table = training_table(model, cluster, workload, space, capacity_bytes=capacity)

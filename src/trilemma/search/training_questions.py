@@ -19,7 +19,7 @@ from trilemma.plans.recipes import recipe
 from trilemma.plans.training import Offload, Recompute, TrainingPlan
 from trilemma.search.training import TrainingSearch
 from trilemma.search.training_rules import training_violations
-from trilemma.search.training_space import Settled, training_space
+from trilemma.search.training_space import TrainingConstraints, training_space
 from trilemma.search.training_table import TrainingTable, order_of, training_table
 from trilemma.workloads import TrainingWorkload
 
@@ -125,7 +125,9 @@ def _with_more_memory(model: Model, cluster: Cluster, workload: TrainingWorkload
     return fastest
 
 
-def least_gpus(model: Model, cluster: Cluster, workload: TrainingWorkload, settled: Settled) -> LeastGpus | None:
+def least_gpus(
+    model: Model, cluster: Cluster, workload: TrainingWorkload, settled: TrainingConstraints
+) -> LeastGpus | None:
     """The fewest GPUs, doubling from one, on which the job fits at micro-batch 1; None where the cluster does not hold it.
 
     Any recipe, ZeRO stage and recompute may be used; state goes to the host only where nothing else fits.
@@ -145,7 +147,7 @@ def least_gpus(model: Model, cluster: Cluster, workload: TrainingWorkload, settl
 
 
 def _holds(
-    model: Model, cluster: Cluster, workload: TrainingWorkload, settled: Settled, gpus: int
+    model: Model, cluster: Cluster, workload: TrainingWorkload, settled: TrainingConstraints, gpus: int
 ) -> tuple[TrainingPlan, float] | None:
     smaller = replace(cluster, gpus=gpus, gpus_per_node=min(cluster.gpus_per_node, gpus))
     lean = replace(settled, recompute=settled.recompute or Recompute(mode="full"))

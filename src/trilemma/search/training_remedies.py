@@ -23,7 +23,7 @@ _UNCHANGED = "unchanged"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class TrainingRemedyCandidate:
     """A candidate: what is changed in words and as options, the plan and workload that result, what becomes of the answer."""
 
     words: str
@@ -39,7 +39,7 @@ def with_training_remedies(
     """``answer`` with up to ``most`` verified changes where it does not fit: what changes no result first, fastest first."""
     if answer.fits:
         return answer
-    found: list[tuple[int, float, Change, Estimate]] = []
+    found: list[tuple[int, float, TrainingRemedyCandidate, Estimate]] = []
     for change, one in _fitting(model, cluster, _settings(plan, workload)):
         found.append((0, _step_s(one), change, one))
     if not found:
@@ -58,7 +58,9 @@ def with_training_remedies(
     )
 
 
-def _fitting(model: Model, cluster: Cluster, changes: Iterator[Change]) -> Iterator[tuple[Change, Estimate]]:
+def _fitting(
+    model: Model, cluster: Cluster, changes: Iterator[TrainingRemedyCandidate]
+) -> Iterator[tuple[TrainingRemedyCandidate, Estimate]]:
     """Changes with which the plan fits, with what it then costs."""
     for change in changes:
         answer = _tried(model, cluster, change)
@@ -66,21 +68,23 @@ def _fitting(model: Model, cluster: Cluster, changes: Iterator[Change]) -> Itera
             yield change, answer
 
 
-def _settings(plan: TrainingPlan, workload: TrainingWorkload) -> Iterator[Change]:
+def _settings(plan: TrainingPlan, workload: TrainingWorkload) -> Iterator[TrainingRemedyCandidate]:
     """Single settings that leave every result as it is."""
     for step in _leaner(plan):
         changed = step(plan)
         if changed is not None:
-            yield Change(words=changed[0], flags=changed[1], plan=changed[2], workload=workload)
+            yield TrainingRemedyCandidate(words=changed[0], flags=changed[1], plan=changed[2], workload=workload)
     if every()[plan.implementation].cuts:
         for factor in (2, 4, 8):
             tp, dp = int(plan.layout.tp) * factor, int(plan.layout.dp)
             if dp % factor == 0:
                 cut = replace(plan, layout=replace(plan.layout, tp=tp, dp=dp // factor))
-                yield Change(words=f"tensor parallel {tp}", flags=f"--tp {tp}", plan=cut, workload=workload)
+                yield TrainingRemedyCandidate(
+                    words=f"tensor parallel {tp}", flags=f"--tp {tp}", plan=cut, workload=workload
+                )
 
 
-def _stacked(plan: TrainingPlan, workload: TrainingWorkload) -> Iterator[Change]:
+def _stacked(plan: TrainingPlan, workload: TrainingWorkload) -> Iterator[TrainingRemedyCandidate]:
     """The same settings together, one more at a time, from the cheapest to the slowest."""
     words: list[str] = []
     flags: list[str] = []
@@ -93,7 +97,7 @@ def _stacked(plan: TrainingPlan, workload: TrainingWorkload) -> Iterator[Change]
         flags.append(changed[1])
         now = changed[2]
         if len(words) > 1:
-            yield Change(words=" and ".join(words), flags=" ".join(flags), plan=now, workload=workload)
+            yield TrainingRemedyCandidate(words=" and ".join(words), flags=" ".join(flags), plan=now, workload=workload)
 
 
 _Step = Callable[[TrainingPlan], tuple[str, str, TrainingPlan] | None]
@@ -145,7 +149,7 @@ def _offload_word(offload: Offload) -> str:
     return ",".join(name if share == 1 else f"{name}={share:g}" for name, share in shares.items() if share)
 
 
-def _results(plan: TrainingPlan, workload: TrainingWorkload) -> Iterator[Change]:
+def _results(plan: TrainingPlan, workload: TrainingWorkload) -> Iterator[TrainingRemedyCandidate]:
     """Settings that may change what is learnt, on the leanest plan of the others."""
     lean, given = plan, []
     for step in (_recomputed, _one_sequence, _sharded):
@@ -157,21 +161,25 @@ def _results(plan: TrainingPlan, workload: TrainingWorkload) -> Iterator[Change]
     if workload.method == "full":
         small = replace(lean, optimizer=optimizer("adamw-8bit"))
         told = "moments in 8 bits, which trains alike in published runs"
-        yield Change(
+        yield TrainingRemedyCandidate(
             words="8-bit AdamW", flags=f"{flags}--optimizer adamw-8bit", plan=small, workload=workload, quality=told
         )
         adapters = replace(workload, method="lora", rank=16)
         told = "adapters alone are trained"
-        yield Change(words="LoRA", flags=f"{flags}--method lora", plan=lean, workload=adapters, quality=told)
+        yield TrainingRemedyCandidate(
+            words="LoRA", flags=f"{flags}--method lora", plan=lean, workload=adapters, quality=told
+        )
     if workload.method in ("full", "lora"):
         quantised = replace(workload, method="qlora", rank=workload.rank or 16)
         told = "adapters alone are trained, on weights in 4 bits"
-        yield Change(words="QLoRA", flags=f"{flags}--method qlora", plan=lean, workload=quantised, quality=told)
+        yield TrainingRemedyCandidate(
+            words="QLoRA", flags=f"{flags}--method qlora", plan=lean, workload=quantised, quality=told
+        )
 
 
 def _more_gpus(
     model: Model, cluster: Cluster, workload: TrainingWorkload, plan: TrainingPlan
-) -> tuple[Change, Estimate] | None:
+) -> tuple[TrainingRemedyCandidate, Estimate] | None:
     """The fewest GPUs, doubling, that hold the job with state sharded, layers recomputed and one sequence a pass."""
     lean = replace(plan, micro_batch=1, recompute=Recompute(mode="full"))
     sharded = _sharded(lean)
@@ -183,7 +191,7 @@ def _more_gpus(
         grown = replace(cluster, gpus=gpus, gpus_per_node=per_node)
         flags = f"--gpu {cluster.accelerator.id}:{gpus} --zero {lean.zero} --recompute full --micro-batch 1"
         words = f"{counted(gpus, 'GPU')}, state sharded over them and layers computed again"
-        change = Change(words=words, flags=flags, plan=replace(lean, layout=layout), workload=workload)
+        change = TrainingRemedyCandidate(words=words, flags=flags, plan=replace(lean, layout=layout), workload=workload)
         answer = _tried(model, grown, change)
         if answer is not None and answer.fits:
             return change, answer
@@ -191,7 +199,7 @@ def _more_gpus(
     return None
 
 
-def _tried(model: Model, cluster: Cluster, change: Change) -> Estimate | None:
+def _tried(model: Model, cluster: Cluster, change: TrainingRemedyCandidate) -> Estimate | None:
     """The change's estimate; None where no framework runs it."""
     broken = training_violations(model, change.plan, change.workload, gpus=cluster.gpus)
     if any(bool(one.any()) for one in broken.values()):
@@ -208,7 +216,7 @@ def _step_s(answer: Estimate) -> float:
     return answer.speed.step_s.interval.value
 
 
-def _remedy(rank: int, failing: Estimate, change: Change, answer: Estimate) -> Remedy:
+def _remedy(rank: int, failing: Estimate, change: TrainingRemedyCandidate, answer: Estimate) -> Remedy:
     need = answer.memory.total.value
     before, after = _step_s(failing), _step_s(answer)
     sure = answer.verdict.probability

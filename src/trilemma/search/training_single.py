@@ -11,12 +11,12 @@ from trilemma.plans.plan import Layout
 from trilemma.plans.training import Recompute, TrainingPlan
 from trilemma.quantities import counted
 from trilemma.search.training_rules import check_training_plan
-from trilemma.search.training_space import Settled, usual_plan
+from trilemma.search.training_space import TrainingConstraints, usual_plan
 from trilemma.workloads import TrainingWorkload
 
 
 def single_training_plan(
-    model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: Settled, *, gpus: int
+    model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: TrainingConstraints, *, gpus: int
 ) -> TrainingPlan:
     """Degrees of one where nothing is said, replicas on the GPUs that are left, micro-batch 1, no recompute, usual recipe.
 

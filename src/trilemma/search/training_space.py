@@ -39,7 +39,7 @@ THINNED = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settled:
+class TrainingConstraints:
     """What the user settles before the search; None and empty leave it open."""
 
     tp: int | None = None
@@ -66,7 +66,7 @@ class Settled:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rows:
+class LayoutRows:
     """Numbers of plans, one array entry each: the degrees and the micro-batch."""
 
     columns: dict[str, NDArray[np.int64]]
@@ -74,8 +74,8 @@ class Rows:
     def __len__(self) -> int:
         return len(self.columns["tp"])
 
-    def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Rows:
-        return Rows(columns={name: column[chosen] for name, column in self.columns.items()})
+    def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> LayoutRows:
+        return LayoutRows(columns={name: column[chosen] for name, column in self.columns.items()})
 
     def plan(self, template: TrainingPlan) -> TrainingPlan:
         """``template`` with these numbers: a table of plans."""
@@ -88,11 +88,11 @@ class Rows:
         return replace(template, layout=layout, micro_batch=int(self.columns["micro_batch"][at]))
 
 
-def joined(parts: Sequence[Rows]) -> Rows:
+def joined(parts: Sequence[LayoutRows]) -> LayoutRows:
     names = (*DEGREES, "micro_batch")
     if not parts:
-        return Rows(columns={name: np.zeros(0, dtype=np.int64) for name in names})
-    return Rows(columns={name: np.concatenate([part.columns[name] for part in parts]) for name in names})
+        return LayoutRows(columns={name: np.zeros(0, dtype=np.int64) for name in names})
+    return LayoutRows(columns={name: np.concatenate([part.columns[name] for part in parts]) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,17 +109,17 @@ class Family:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Space:
+class TrainingSpace:
     """Rows of a cluster before any rule, and the families of plans over them; ``thinned`` rows are left out of a large table."""
 
-    rows: Rows
+    rows: LayoutRows
     families: tuple[Family, ...]
-    thinned: Rows
+    thinned: LayoutRows
 
 
 def training_space(
-    model: Model, accelerator: Accelerator, workload: TrainingWorkload, *, gpus: int, settled: Settled
-) -> Space:
+    model: Model, accelerator: Accelerator, workload: TrainingWorkload, *, gpus: int, settled: TrainingConstraints
+) -> TrainingSpace:
     """All layouts of ``gpus`` (degrees that multiply to it, chunks up to the layers, micro-batches that divide), and families.
 
     Raises `InputError` where what is settled leaves nothing.
@@ -132,18 +132,18 @@ def training_space(
         thin = _thin(model, accelerator, workload, settled, rows)
         kept = thin if thin.any() else kept
     families = tuple(_families(model, accelerator, workload, settled))
-    return Space(rows=rows.take(kept), families=families, thinned=rows.take(~kept))
+    return TrainingSpace(rows=rows.take(kept), families=families, thinned=rows.take(~kept))
 
 
 def legal(
     model: Model,
     workload: TrainingWorkload,
     template: TrainingPlan,
-    rows: Rows,
+    rows: LayoutRows,
     rejected: Counter[str],
     *,
     times: int = 1,
-) -> Rows:
+) -> LayoutRows:
     """Rows that obey the rules under ``template``; the others are counted by rule, ``times`` each."""
     good = np.ones(len(rows), dtype=bool)
     for rule, broken in training_violations(model, rows.plan(template), workload).items():
@@ -154,7 +154,7 @@ def legal(
     return rows.take(good)
 
 
-def _layouts(model: Model, workload: TrainingWorkload, gpus: int, settled: Settled) -> Iterator[Rows]:
+def _layouts(model: Model, workload: TrainingWorkload, gpus: int, settled: TrainingConstraints) -> Iterator[LayoutRows]:
     """Every combination of degrees whose product is the GPUs, in no rule's way yet, with every micro-batch that divides."""
     layers, experts = len(model.layers), _experts(model)
     if not every()[settled.implementation].cuts:
@@ -185,10 +185,10 @@ def _layouts(model: Model, workload: TrainingWorkload, gpus: int, settled: Settl
                 )
 
 
-def _combined(fixed: Mapping[str, int], **varied: Sequence[int] | range) -> Rows:
+def _combined(fixed: Mapping[str, int], **varied: Sequence[int] | range) -> LayoutRows:
     grid = np.meshgrid(*(np.asarray(values, dtype=np.int64) for values in varied.values()), indexing="ij")
     columns = {name: axis.ravel() for name, axis in zip(varied, grid, strict=True)}
-    return Rows(columns=columns | {name: np.full(grid[0].size, value) for name, value in fixed.items()})
+    return LayoutRows(columns=columns | {name: np.full(grid[0].size, value) for name, value in fixed.items()})
 
 
 def _micro_batches(sequences: int) -> list[int]:
@@ -196,7 +196,7 @@ def _micro_batches(sequences: int) -> list[int]:
 
 
 def _thin(
-    model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: Settled, rows: Rows
+    model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: TrainingConstraints, rows: LayoutRows
 ) -> NDArray[np.bool_]:
     """Rows of a large table to price: what is settled stays; of the rest what `_MOST_TENSOR_NODES` and the like leave."""
     columns = rows.columns
@@ -216,7 +216,9 @@ def _thin(
     return kept
 
 
-def _families(model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: Settled) -> Iterator[Family]:
+def _families(
+    model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: TrainingConstraints
+) -> Iterator[Family]:
     """Templates: recipe × ZeRO stage × schedule, each with its ladder of recompute; offload as a rescue."""
     habits = habits_of(settled.implementation, adapters=workload.trains_adapters)
     ladder = ladder_of(habits, mixture=_experts(model) > 1) if settled.recompute is None else (settled.recompute,)
@@ -241,7 +243,7 @@ def _families(model: Model, accelerator: Accelerator, workload: TrainingWorkload
                     yield Family(template=moved, ladder=ladder[:1], rescue=True, name=f"{label}, optimizer on the host")
 
 
-def _template(habits: Habits, settled: Settled, name: str, *, mtp: bool) -> TrainingPlan:
+def _template(habits: Habits, settled: TrainingConstraints, name: str, *, mtp: bool) -> TrainingPlan:
     return TrainingPlan(
         implementation=settled.implementation,
         version=settled.version,
@@ -261,12 +263,14 @@ def _template(habits: Habits, settled: Settled, name: str, *, mtp: bool) -> Trai
     )
 
 
-def _trains_mtp(model: Model, workload: TrainingWorkload, settled: Settled) -> bool:
+def _trains_mtp(model: Model, workload: TrainingWorkload, settled: TrainingConstraints) -> bool:
     """Whether multi-token-prediction layers train: some frameworks' exported command has them, others drop them."""
     return bool(model.mtp_layers) and every()[settled.implementation].trains_mtp and not workload.trains_adapters
 
 
-def usual_plan(model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: Settled) -> TrainingPlan:
+def usual_plan(
+    model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: TrainingConstraints
+) -> TrainingPlan:
     """The implementation's plainest plan, on one GPU, with what is settled beside layout: ``fit`` starts from it."""
     habits = habits_of(settled.implementation, adapters=workload.trains_adapters)
     names = settled.recipes or recipes_of(accelerator, habits.recipes, ())
@@ -285,7 +289,7 @@ def recipes_of(accelerator: Accelerator, plain: tuple[str, ...], narrow: tuple[s
     return (*plain, narrow[0]) if narrow and "fp8" in formats else plain
 
 
-def rows_of_schedule(rows: Rows, schedule: Schedule) -> Rows:
+def rows_of_schedule(rows: LayoutRows, schedule: Schedule) -> LayoutRows:
     """Rows that a schedule is for: interleaving needs several chunks, the others take one."""
     chunks = rows.columns["vpp"]
     return rows.take(chunks > 1 if schedule == "interleaved" else chunks == 1)
@@ -304,7 +308,7 @@ def _divisors(number: int) -> list[int]:
     return sorted({*small, *(number // d for d in small)})
 
 
-def _nothing(settled: Settled, gpus: int, workload: TrainingWorkload) -> str:
+def _nothing(settled: TrainingConstraints, gpus: int, workload: TrainingWorkload) -> str:
     given = [f"`{name}` {getattr(settled, name)}" for name in (*DEGREES, "micro_batch")]
     given = [text for text in given if not text.endswith("None")]
     shown = " x ".join(given) or "no degrees"

@@ -17,7 +17,7 @@ from trilemma.memory.training import TrainingMemory, training_memory
 from trilemma.memory.training_model import TrainingModel, prepare
 from trilemma.models.architecture import Model
 from trilemma.plans.training import TrainingPlan
-from trilemma.search.training_space import THINNED, Family, Rows, Space, joined, legal, rows_of_schedule
+from trilemma.search.training_space import THINNED, Family, LayoutRows, TrainingSpace, joined, legal, rows_of_schedule
 from trilemma.timing.training_step import training_step
 from trilemma.workloads import TrainingWorkload
 
@@ -39,7 +39,7 @@ class TrainingTable:
 
     templates: tuple[TrainingPlan, ...]
     choice: NDArray[np.int64]
-    rows: Rows
+    rows: LayoutRows
     step_s: NDArray[np.float64]
     device_bytes: NDArray[np.float64]
     mfu: NDArray[np.float64]
@@ -63,7 +63,7 @@ class _Found:
     """What accumulates while families are priced."""
 
     templates: list[TrainingPlan]
-    parts: list[Rows]
+    parts: list[LayoutRows]
     columns: dict[str, list[NDArray[np.float64]]]
     rejected: Counter[str]
     legal: int = 0
@@ -73,7 +73,7 @@ class _Found:
 
 
 def training_table(
-    model: Model, cluster: Cluster, workload: TrainingWorkload, space: Space, *, capacity_bytes: float
+    model: Model, cluster: Cluster, workload: TrainingWorkload, space: TrainingSpace, *, capacity_bytes: float
 ) -> TrainingTable:
     """Price every legal plan of ``space``; those beyond ``capacity_bytes`` are counted by why.
 
@@ -86,7 +86,7 @@ def training_table(
         columns={"choice": [], "step_s": [], "device_bytes": [], "mfu": [], "sure": []},
         rejected=Counter(),
     )
-    homeless: dict[str, Rows] = {}
+    homeless: dict[str, LayoutRows] = {}
     prepared: dict[tuple[str, str], TrainingModel] = {}
     for family in space.families:
         rows = rows_of_schedule(space.rows, family.template.schedule)
@@ -127,9 +127,9 @@ def training_table(
 
 
 def _price(
-    prepared: TrainingModel, cluster: Cluster, workload: TrainingWorkload, family: Family, rows: Rows, capacity_bytes: float,
-    found: _Found,
-) -> Rows:  # fmt: skip
+    prepared: TrainingModel, cluster: Cluster, workload: TrainingWorkload, family: Family, rows: LayoutRows,
+    capacity_bytes: float, found: _Found,
+) -> LayoutRows:  # fmt: skip
     """Climb the ladder of recompute with the rows that still fit; gives back those that fit with no mode."""
     model = prepared.model
     homeless = rows.take(np.zeros(len(rows), dtype=bool))
@@ -176,7 +176,7 @@ def _margin(memory: TrainingMemory) -> Any:
 
 
 def _nearest(
-    found: _Found, rows: Rows, template: TrainingPlan, need: NDArray[np.float64], fits: NDArray[np.bool_]
+    found: _Found, rows: LayoutRows, template: TrainingPlan, need: NDArray[np.float64], fits: NDArray[np.bool_]
 ) -> None:
     """Keeps the plan that misses the card by least, for the answer where nothing fits."""
     over = np.where(fits, np.inf, need)

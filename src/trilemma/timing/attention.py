@@ -16,20 +16,20 @@ from trilemma.quantities import Numbers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Work:
+class OperatorWork:
     """FLOPs and bytes of an operator on one rank; numbers or arrays with one entry per plan."""
 
     flops: Numbers = 0.0
     bytes: Numbers = 0.0
 
-    def __add__(self, other: Work) -> Work:
-        return Work(flops=self.flops + other.flops, bytes=self.bytes + other.bytes)
+    def __add__(self, other: OperatorWork) -> OperatorWork:
+        return OperatorWork(flops=self.flops + other.flops, bytes=self.bytes + other.bytes)
 
-    def times(self, factor: Numbers) -> Work:
-        return Work(flops=self.flops * factor, bytes=self.bytes * factor)
+    def times(self, factor: Numbers) -> OperatorWork:
+        return OperatorWork(flops=self.flops * factor, bytes=self.bytes * factor)
 
 
-def decode_work(mixer: Mixer, *, context: Numbers, tp: Numbers, kv_format: Format, dcp: Numbers = 1) -> Work:
+def decode_work(mixer: Mixer, *, context: Numbers, tp: Numbers, kv_format: Format, dcp: Numbers = 1) -> OperatorWork:
     """Work of one decode token of one sequence in one layer, on one tensor-parallel rank.
 
     ``context`` tokens lie in the cache, which is read by the law of the kind (`AttentionKind.cache_laws`): KV heads whole,
@@ -37,13 +37,13 @@ def decode_work(mixer: Mixer, *, context: Numbers, tp: Numbers, kv_format: Forma
     tokens.
     """
     context = np.asarray(context, dtype=float)
-    return Work(
+    return OperatorWork(
         flops=mixer.decode_flops(context, tp=tp, dcp=dcp),
         bytes=mixer.decode_bytes(context, tp=tp, kv_format=kv_format, dcp=dcp),
     )
 
 
-def prefill_work(mixer: Mixer, *, tokens: Numbers, cached: Numbers, tp: Numbers, kv_format: Format) -> Work:
+def prefill_work(mixer: Mixer, *, tokens: Numbers, cached: Numbers, tp: Numbers, kv_format: Format) -> OperatorWork:
     """Work of one prompt of ``tokens`` new tokens behind ``cached`` ones, in one layer, on one rank.
 
     Causal attention: token i looks back on ``cached + i`` tokens, so ``tokens·cached + tokens²/2`` pairs, cut by windows
@@ -51,7 +51,7 @@ def prefill_work(mixer: Mixer, *, tokens: Numbers, cached: Numbers, tp: Numbers,
     runs unabsorbed with keys of ``nope + rope`` and values of ``v_dim``. The cache is written once and read once.
     """
     tokens, cached = np.asarray(tokens, dtype=float), np.asarray(cached, dtype=float)
-    return Work(
+    return OperatorWork(
         flops=mixer.prefill_flops(tokens, cached, tp=tp),
         bytes=mixer.prefill_bytes(tokens, cached, tp=tp, kv_format=kv_format),
     )

@@ -10,13 +10,15 @@ from trilemma.plans import Layout
 from trilemma.quantities import ceil_div
 from trilemma.timing.collectives import Wires, all_gather_s, all_reduce_s, point_to_point_s
 from trilemma.timing.operators import ModelWork
-from trilemma.timing.pass_time import Tally
+from trilemma.timing.pass_time import OperatorTally
 
 _HIDDEN_BYTES = 2
 _LOG_SUM_BYTES = 4
 
 
-def exchange(tally: Tally, work: ModelWork, layout: Layout, *, rows: Any, scale: Any, prompt: bool = False) -> None:
+def exchange(
+    tally: OperatorTally, work: ModelWork, layout: Layout, *, rows: Any, scale: Any, prompt: bool = False
+) -> None:
     """Partial sums joined after each mixer and feed-forward, tokens traded between expert ranks, stages handed on.
 
     Experts shared by ``dp`` attention replicas gather all tokens and scatter the sums (vLLM's default

@@ -9,12 +9,12 @@ import numpy as np
 from trilemma.formats.formats import Format
 from trilemma.plans import Layout
 from trilemma.quantities import Numbers
-from trilemma.timing.attention import Work, decode_work, prefill_work
+from trilemma.timing.attention import OperatorWork, decode_work, prefill_work
 from trilemma.timing.exchanges import exchange
 from trilemma.timing.host_weights import HostRates, decode_on_host, prefill_on_host
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork, Products
-from trilemma.timing.pass_time import PassTime, Tally
+from trilemma.timing.pass_time import OperatorTally, PassTime
 from trilemma.timing.roofline import peak_flops
 
 
@@ -36,7 +36,7 @@ def decode_step(
     ``batch / pp`` sequences; uneven stages wait for the fullest. Array arguments broadcast; a line that does not apply is
     zero or absent.
     """
-    tally = Tally(machine)
+    tally = OperatorTally(machine)
     pp = np.asarray(layout.pp)
     sequences = np.maximum(np.asarray(batch, dtype=float) / pp, 1.0)
     rows = sequences * tokens
@@ -47,7 +47,7 @@ def decode_step(
         one = decode_work(mixer, context=context, tp=layout.tp, kv_format=kv_format, dcp=layout.dcp)
         tally.operator(
             "attention",
-            Work(flops=one.flops * rows * count, bytes=one.bytes * sequences * count),
+            OperatorWork(flops=one.flops * rows * count, bytes=one.bytes * sequences * count),
             computed_in="bf16",
             flops_per_s=bf16,
             bytes_per_s=machine.bandwidth * machine.coefficients.cache_stream,
@@ -84,7 +84,7 @@ def prefill_pass(
     With ``pp`` stages this is the way through all of them. Attention-data-parallel replicas of a mixture prefill at once,
     since experts move in step. Array arguments broadcast.
     """
-    tally = Tally(machine)
+    tally = OperatorTally(machine)
     rows = np.asarray(tokens, dtype=float) * prompts
     shares = (machine.coefficients.prefill_matmul, machine.coefficients.prefill_experts)
     _products(tally, work, layout, rows=rows, scale=1.0, shares=shares)
@@ -124,14 +124,20 @@ def _host_rates(machine: Machine, work: ModelWork) -> HostRates:
 
 
 def _products(
-    tally: Tally, work: ModelWork, layout: Layout, *, rows: Any, scale: Any, shares: tuple[Any, Any] = (1.0, 1.0)
+    tally: OperatorTally,
+    work: ModelWork,
+    layout: Layout,
+    *,
+    rows: Any,
+    scale: Any,
+    shares: tuple[Any, Any] = (1.0, 1.0),
 ) -> None:
     """Dense and expert products; ``shares`` are what they reach of the peak in this kind of pass over decode's."""
     coefficients = tally.machine.coefficients
-    pooled: dict[tuple[str, float], tuple[Products, Work]] = {}
+    pooled: dict[tuple[str, float], tuple[Products, OperatorWork]] = {}
     for product in work.dense:
         alike = (product.computed_in, product.bits)
-        before = pooled[alike][1] if alike in pooled else Work()
+        before = pooled[alike][1] if alike in pooled else OperatorWork()
         pooled[alike] = (product, before + product.work(rows, layout.tp))
     for product, sum_of_work in pooled.values():
         tally.product("dense", product, sum_of_work, share=shares[0], scale=scale)
@@ -156,13 +162,13 @@ def _products(
         )
 
 
-def _head(tally: Tally, work: ModelWork, layout: Layout, *, rows: Any) -> None:
+def _head(tally: OperatorTally, work: ModelWork, layout: Layout, *, rows: Any) -> None:
     """The output matrix, for the one row of each sequence that is sampled; it never sees the rest of a prompt."""
     for product in work.head:
         tally.product("lm_head", product, product.work(rows, layout.tp))
 
 
-def _launches(tally: Tally, work: ModelWork, scale: Any) -> None:
+def _launches(tally: OperatorTally, work: ModelWork, scale: Any) -> None:
     coefficients = tally.machine.coefficients
     seconds = work.kernels * coefficients.kernel_s + work.attention_layers * coefficients.attention_kernel_s
     seconds = seconds + work.expert_ffn_layers * coefficients.experts_kernel_s

@@ -21,7 +21,7 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.hardware.hosts import Host
 from trilemma.models.architecture import Layer, Model
 from trilemma.quantities import Numbers
-from trilemma.timing.attention import Work, decode_work, prefill_work
+from trilemma.timing.attention import OperatorWork, decode_work, prefill_work
 from trilemma.timing.operators import ByIdentity, ModelWork, model_work
 
 #: Lines that this module adds to a pass: weights read or copied, caches read, work handed to the host and back.
@@ -107,12 +107,12 @@ def _copied(cluster: Cluster, share: float) -> float:
     return min(road.value * share, cluster.around.bytes_per_s.value)
 
 
-class Tally(Protocol):
+class LineTally(Protocol):
     """What a pass adds its lines to (`trilemma.timing.forward_pass`)."""
 
     def add(self, line: str, resource: str, seconds: Any) -> None: ...
 
-    def moved(self, line: str, work: Work, *, computed_in: str, repeats: Numbers) -> None: ...
+    def moved(self, line: str, work: OperatorWork, *, computed_in: str, repeats: Numbers) -> None: ...
 
 
 def split_work(model: Model, accelerator: Accelerator, part: HostPart | None) -> ModelWork:
@@ -180,7 +180,7 @@ def _handovers(model: Model, mixed: Set[int], fed: Set[int | None]) -> int:
 
 
 def decode_on_host(
-    tally: Tally, away: HostWork, rates: HostRates, *, rows: Numbers, sequences: Numbers, context: Numbers,
+    tally: LineTally, away: HostWork, rates: HostRates, *, rows: Numbers, sequences: Numbers, context: Numbers,
     kv_format: Format, evenness: Numbers, tp: Numbers = 1,
 ) -> Any:  # fmt: skip
     """Adds the host's lines of a decode step over ``rows`` tokens of ``sequences`` sequences; True where products run on cards.
@@ -192,13 +192,18 @@ def decode_on_host(
     over = _weights(tally, away, rates, rows=rows, passes=1.0, evenness=evenness, head_rows=rows, tp=tp)
     for mixer, count in away.work.mixers:
         one = decode_work(mixer, context=context, tp=1, kv_format=kv_format)
-        _read(tally, "host_cache", Work(flops=one.flops * rows * count, bytes=one.bytes * sequences * count), rates)
+        _read(
+            tally,
+            "host_cache",
+            OperatorWork(flops=one.flops * rows * count, bytes=one.bytes * sequences * count),
+            rates,
+        )
     tally.add("handover", "host", away.handovers * rates.handover_s)
     return over
 
 
 def prefill_on_host(
-    tally: Tally, away: HostWork, rates: HostRates, *, tokens: Numbers, cached: Numbers, prompts: Numbers, kv_format: Format,
+    tally: LineTally, away: HostWork, rates: HostRates, *, tokens: Numbers, cached: Numbers, prompts: Numbers, kv_format: Format,
     tp: Numbers = 1,
 ) -> Any:  # fmt: skip
     """Adds the host's lines of ``prompts`` prompts, run in passes of the part's micro-batch; True where products run on cards.
@@ -221,7 +226,7 @@ def prefill_on_host(
 
 
 def _weights(
-    tally: Tally, away: HostWork, rates: HostRates, *, rows: Numbers, passes: Numbers, evenness: Numbers, head_rows: Numbers,
+    tally: LineTally, away: HostWork, rates: HostRates, *, rows: Numbers, passes: Numbers, evenness: Numbers, head_rows: Numbers,
     tp: Numbers,
 ) -> Any:  # fmt: skip
     """Products of ``passes`` passes of ``rows`` rows; where they run on cards only the way of the weights is counted here."""
@@ -235,13 +240,13 @@ def _weights(
         works.append((expert.work(rows, 1, tile_rows=1, evenness=evenness), stored))
     for work, stored in works:
         _read(tally, "host_weights", work.times(np.where(over, 0.0, passes)), rates)
-        copied = Work(bytes=stored * np.where(over, passes, 0.0))
+        copied = OperatorWork(bytes=stored * np.where(over, passes, 0.0))
         tally.moved("host_weights", copied, computed_in=_ON_HOST, repeats=1.0)
         tally.add("host_weights", "interconnect", copied.bytes / rates.copy_bytes_per_s)
     return over
 
 
-def _read(tally: Tally, line: str, work: Work, rates: HostRates) -> None:
+def _read(tally: LineTally, line: str, work: OperatorWork, rates: HostRates) -> None:
     tally.moved(line, work, computed_in=_ON_HOST, repeats=1.0)
     tally.add(line, "host", np.maximum(work.flops / rates.flops_per_s, work.bytes / rates.read_bytes_per_s))
 

@@ -17,7 +17,7 @@ from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import ExpertFfn, Layer, Model, Shard, Tensor
 from trilemma.models.attention import Mixer
 from trilemma.quantities import Numbers, ceil_div
-from trilemma.timing.attention import Work
+from trilemma.timing.attention import OperatorWork
 
 if TYPE_CHECKING:
     from trilemma.timing.host_weights import HostWork
@@ -52,13 +52,13 @@ class Products:
         """The part of the weights that the fullest rank of ``tp`` holds; pieces are never split."""
         return 1.0 if self.shard == "none" else ceil_div(self.units, tp) / self.units
 
-    def work(self, rows: Numbers, tp: Numbers) -> Work:
+    def work(self, rows: Numbers, tp: Numbers) -> OperatorWork:
         """FLOPs and bytes for ``rows`` tokens on one rank: two FLOPs per weight and token, weights and activations once."""
         share = self.share(tp)
         outputs = self.outputs * (share if self.shard in ("column", "vocab") else 1.0)
         inputs = self.inputs * (share if self.shard == "row" else 1.0)
         traffic = self.bytes * share + _ACTIVATION_BYTES * rows * (inputs + outputs)
-        return Work(flops=2.0 * rows * self.elements * share, bytes=traffic)
+        return OperatorWork(flops=2.0 * rows * self.elements * share, bytes=traffic)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +88,7 @@ class ExpertProducts:
         missed = np.power(1.0 - share, np.maximum(np.asarray(tokens, dtype=float) * evenness, 1.0))
         return self.experts * (1.0 - missed)
 
-    def work(self, tokens: Numbers, ranks: Numbers, *, tile_rows: Numbers, evenness: Numbers = 1.0) -> Work:
+    def work(self, tokens: Numbers, ranks: Numbers, *, tile_rows: Numbers, evenness: Numbers = 1.0) -> OperatorWork:
         """FLOPs and bytes of all layers on one of ``ranks``, over which experts are spread whole or each is split.
 
         Rows of one expert are padded to ``tile_rows``.
@@ -98,7 +98,7 @@ class ExpertProducts:
         padded = active * np.ceil(routed / active / tile_rows) * tile_rows
         one = self.elements / self.experts
         traffic = self.bytes * active / self.experts + _ACTIVATION_BYTES * routed * (self.inputs + self.outputs)
-        return Work(flops=self.layers * 2.0 * padded * one / ranks, bytes=self.layers * traffic / ranks)
+        return OperatorWork(flops=self.layers * 2.0 * padded * one / ranks, bytes=self.layers * traffic / ranks)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,7 +167,7 @@ def _model_work(same_model: ByIdentity, same_accelerator: ByIdentity) -> ModelWo
     head = [tensor for tensor in model.of_part("head") if len(tensor.shape) >= 2]
     if model.tied_embeddings or not head:
         head = [tensor for tensor in model.of_part("embedding") if len(tensor.shape) == 2][:1]
-    units = Units(accelerator, bits)
+    units = MultiplyingUnits(accelerator, bits)
     kinds = [(layer.mixer, layer.ffn) for layer in model.layers]
     experts = [tensor for tensor in layers if tensor.experts]
     dense = products_of((tensor for tensor in layers if not tensor.experts), units)
@@ -198,7 +198,7 @@ def activation_bits(model: Model) -> int | None:
     return 32 if model.dtype.bits >= 32 else None
 
 
-class Units:
+class MultiplyingUnits:
     """Which units multiply a format on one card, remembered: a model has thousands of tensors and few formats."""
 
     def __init__(self, accelerator: Accelerator, activation_bits: int | None) -> None:
@@ -219,7 +219,7 @@ class Units:
         return self._sizes[key]
 
 
-class Stored(Protocol):
+class StoredFormats(Protocol):
     """How tensors are multiplied and held: the compute format of a stored format, and the bytes of a tensor."""
 
     def of(self, stored: Format, /) -> str: ...
@@ -227,7 +227,7 @@ class Stored(Protocol):
     def bytes(self, tensor: Tensor, /) -> int: ...
 
 
-def products_of(tensors: Iterable[Tensor], units: Stored) -> tuple[Products, ...]:
+def products_of(tensors: Iterable[Tensor], units: StoredFormats) -> tuple[Products, ...]:
     """Dense matrices joined by format and cut; what fused matrices read in common counts once."""
     sums: dict[tuple[str, float, Shard, int], list[int]] = {}
     read: set[tuple[int | None, str, int]] = set()
@@ -254,7 +254,7 @@ def products_of(tensors: Iterable[Tensor], units: Stored) -> tuple[Products, ...
 
 
 def expert_products_of(
-    tensors: Iterable[Tensor], layers: Mapping[int, Layer], units: Stored
+    tensors: Iterable[Tensor], layers: Mapping[int, Layer], units: StoredFormats
 ) -> tuple[ExpertProducts, ...]:
     per_layer: dict[tuple[int | None, str, float, int, int], list[int]] = {}
     for tensor in tensors:

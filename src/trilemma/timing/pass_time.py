@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trilemma.quantities import Numbers
-from trilemma.timing.attention import Work
+from trilemma.timing.attention import OperatorWork
 from trilemma.timing.host_weights import HOST_LINES
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ExpertProducts, Products
@@ -29,7 +29,7 @@ class LineWork:
 
     line: str
     computed_in: str
-    work: Work
+    work: OperatorWork
     repeats: Numbers
 
 
@@ -65,7 +65,7 @@ class PassTime:
         return sum((seconds for key, seconds in self.parts.items() if key[at] == name), start=np.float64(0.0))
 
 
-class Tally:
+class OperatorTally:
     """Adds operators up by line and by binding resource."""
 
     def __init__(self, machine: Machine) -> None:
@@ -77,7 +77,14 @@ class Tally:
         self.parts[line, resource] = self.parts.get((line, resource), np.float64(0.0)) + seconds
 
     def operator(
-        self, line: str, work: Work, *, computed_in: str, flops_per_s: Any, bytes_per_s: Any, scale: Numbers = 1.0
+        self,
+        line: str,
+        work: OperatorWork,
+        *,
+        computed_in: str,
+        flops_per_s: Any,
+        bytes_per_s: Any,
+        scale: Numbers = 1.0,
     ) -> None:
         self.moved(line, work, computed_in=computed_in, repeats=scale)
         power = self.machine.coefficients.overlap_power
@@ -91,7 +98,7 @@ class Tally:
         self,
         line: str,
         product: Products | ExpertProducts,
-        work: Work,
+        work: OperatorWork,
         *,
         share: Numbers = 1.0,
         stream: Numbers = 1.0,
@@ -109,7 +116,7 @@ class Tally:
             scale=scale,
         )
 
-    def moved(self, line: str, work: Work, *, computed_in: str, repeats: Numbers) -> None:
+    def moved(self, line: str, work: OperatorWork, *, computed_in: str, repeats: Numbers) -> None:
         self.works.append(LineWork(line=line, computed_in=computed_in, work=work, repeats=repeats))
 
     def join(self, other: PassTime) -> None:

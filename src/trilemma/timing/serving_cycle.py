@@ -17,7 +17,7 @@ _PREFILL_TOKENS = 2048
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Load:
+class ReplicaLoad:
     """What one attention replica is asked to do; numbers or arrays of one shape."""
 
     pp: Any
@@ -47,14 +47,14 @@ class Load:
 
 def load_of(
     layout: Layout, *, concurrency: Numbers, isl: Numbers, osl: Numbers, admission: Admission, prefix_hit: float
-) -> Load:
+) -> ReplicaLoad:
     dp = np.asarray(layout.dp)
     asked = np.asarray(concurrency, dtype=float)
     offered = np.maximum(asked / dp, 1.0)
     least, mean, most = admission.running_range(offered)
     cached = np.asarray(isl, dtype=float) * prefix_hit
     fresh = np.asarray(isl, dtype=float) - cached
-    return Load(
+    return ReplicaLoad(
         pp=np.asarray(layout.pp),
         dp=dp,
         offered=offered,
@@ -98,7 +98,7 @@ class Cycle:
 
 
 def cycle_of(
-    load: Load, host: Coefficients, *, step_s: Numbers, bare_s: Numbers, prompt_s: Numbers, each_s: Numbers
+    load: ReplicaLoad, host: Coefficients, *, step_s: Numbers, bare_s: Numbers, prompt_s: Numbers, each_s: Numbers
 ) -> Cycle:
     """The turn of ``load`` where a decode step takes ``step_s``, a token ``bare_s`` of steps, one prompt alone ``prompt_s`` and
     one among others ``each_s`` of prefill (seconds; numbers or arrays). See `serving_speed` for the laws."""

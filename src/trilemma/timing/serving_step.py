@@ -17,7 +17,7 @@ from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.pass_time import RESOURCES, PassTime
 from trilemma.timing.queueing import percentiles_s, token_gap_percentiles_s, waiting_s
-from trilemma.timing.serving_cycle import Cycle, Load, cycle_of, load_of
+from trilemma.timing.serving_cycle import Cycle, ReplicaLoad, cycle_of, load_of
 from trilemma.timing.speculation import Speculation
 
 #: Requests in flight with which a rate that cannot be kept up with is priced.
@@ -129,7 +129,7 @@ def serving_speed(
 def _speed(
     work: ModelWork,
     machine: Machine,
-    load: Load,
+    load: ReplicaLoad,
     cycle: Cycle,
     *,
     gpus: Numbers,

@@ -14,7 +14,7 @@ from trilemma.models.architecture import ExpertFfn, Model, Tensor
 from trilemma.models.attention import Mixer
 from trilemma.plans import Layout
 from trilemma.quantities import ceil_div
-from trilemma.timing.operators import Units, activation_bits
+from trilemma.timing.operators import MultiplyingUnits, activation_bits
 
 _HIDDEN_BYTES = 2
 #: Exponent of the power law by which tables of mixtures skew rows over experts; serving traces lie near it.
@@ -49,7 +49,7 @@ def step_kernels(
     """
     tp, pp, dp, ep = (int(np.asarray(degree)) for degree in (layout.tp, layout.pp, layout.dp, layout.ep))
     rows = max(batch / pp, 1.0)
-    units = Units(accelerator, activation_bits(model))
+    units = MultiplyingUnits(accelerator, activation_bits(model))
     calls = [
         *_products((t for t in model.of_part("layers") if not t.experts and len(t.shape) >= 2), units, tp, rows),
         *_attention(model.mixers, tp, rows, context, kv_format),
@@ -60,7 +60,7 @@ def step_kernels(
     return tuple(calls)
 
 
-def _products(tensors: Iterable[Tensor], units: Units, tp: int, rows: float) -> Iterator[KernelCall]:
+def _products(tensors: Iterable[Tensor], units: MultiplyingUnits, tp: int, rows: float) -> Iterator[KernelCall]:
     fused: dict[tuple[object, ...], list[Tensor]] = {}
     for tensor in tensors:
         alone = tensor.name if tensor.shard not in ("column", "none") else ""
@@ -94,7 +94,7 @@ def _cut(tensor: Tensor, tp: int, shards: tuple[str, ...]) -> float:
     return float(ceil_div(pieces, tp) / pieces)
 
 
-def _head(model: Model, units: Units, tp: int, rows: float) -> Iterator[KernelCall]:
+def _head(model: Model, units: MultiplyingUnits, tp: int, rows: float) -> Iterator[KernelCall]:
     tensors = model.of_part("embedding") if model.tied_embeddings else model.of_part("head")
     yield from _products((t for t in tensors if len(t.shape) == 2), units, tp, rows)
 
@@ -112,7 +112,7 @@ def _attention(
             )  # fmt: skip
 
 
-def _experts(model: Model, units: Units, rows: float, *, tp: int, dp: int, ep: int) -> Iterator[KernelCall]:
+def _experts(model: Model, units: MultiplyingUnits, rows: float, *, tp: int, dp: int, ep: int) -> Iterator[KernelCall]:
     stacks = [t for t in model.of_part("layers") if t.experts and len(t.shape) >= 3]
     if not stacks:
         return

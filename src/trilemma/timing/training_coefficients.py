@@ -33,7 +33,7 @@ _MATMUL = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Framework:
+class FrameworkTiming:
     """A training framework as timing sees it: its coefficients' ``name``, attention kernel and what it overlaps by default."""
 
     name: str
@@ -45,7 +45,7 @@ class Framework:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
+class TrainingSetting:
     """What chooses coefficients: card, fabric, framework, format of products, dense or mixture, era of the software.
 
     ``host_bytes_per_s`` is one card's part of what its node's memory moves; ``exchange`` and ``launches`` are factors on seconds
@@ -54,7 +54,7 @@ class Setting:
 
     accelerator: Accelerator
     fabric: Fabric
-    framework: Framework
+    framework: FrameworkTiming
     host_bytes_per_s: float
     matmul: str = "same"
     attention: str = "flash"
@@ -72,9 +72,9 @@ class Setting:
         cluster: Cluster,
         *,
         mixture: bool,
-        framework: Framework | None = None,
+        framework: FrameworkTiming | None = None,
         era: str = "",
-    ) -> Setting:
+    ) -> TrainingSetting:
         """The setting of ``plan``; ``framework`` defaults to the usual one of its implementation, ``era`` to the newest."""
         chosen = framework or framework_of(plan)
         return cls(
@@ -96,7 +96,7 @@ class Setting:
 Terms = tuple[float, tuple[str, ...]]
 
 
-def rate_terms(setting: Setting) -> dict[str, Terms]:
+def rate_terms(setting: TrainingSetting) -> dict[str, Terms]:
     """Every rate as (datasheet value, names of coefficients that multiply it). Rates end in what they are per second of;
     ``launch``, ``call`` and ``step`` are seconds, ``power_…`` exponents, ``narrow`` a head width, ``software`` a plain factor.
     """
@@ -162,7 +162,7 @@ def host_update() -> Mapping[str, Any]:
     return row
 
 
-def rates(setting: Setting) -> dict[str, float]:
+def rates(setting: TrainingSetting) -> dict[str, float]:
     """Every rate as a number, from the coefficients in the data file; what no run told stands on a rung of the ladder.
 
     FLOPs or bytes a second, or seconds, as the name says. Source: ``data/coefficients/training_time.json`` and the runs
@@ -177,7 +177,7 @@ def rates(setting: Setting) -> dict[str, float]:
     return found
 
 
-def unknown_terms(setting: Setting) -> list[str]:
+def unknown_terms(setting: TrainingSetting) -> list[str]:
     """What of ``setting`` no measurement told: card, framework, format, kind of model; for warnings and wider intervals."""
     known = coefficients()
     framework = setting.framework.name
@@ -223,23 +223,23 @@ def _framework_rows() -> tuple[Mapping[str, Any], ...]:
 
 
 @cache
-def frameworks() -> tuple[Framework, ...]:
+def frameworks() -> tuple[FrameworkTiming, ...]:
     return tuple(
-        Framework(**{key: value for key, value in row.items() if key not in ("words", "eras")})
+        FrameworkTiming(**{key: value for key, value in row.items() if key not in ("words", "eras")})
         for row in _framework_rows()
     )
 
 
-def framework_of(plan: TrainingPlan) -> Framework:
+def framework_of(plan: TrainingPlan) -> FrameworkTiming:
     """The framework that a plan's implementation and version mean; by default the newest of that implementation."""
     named = find_framework(plan.version or "") if plan.version else None
     if named is not None and named.implementation == plan.implementation:
         return named
     usual = [one for one in frameworks() if one.implementation == plan.implementation]
-    return usual[0] if usual else Framework(name=plan.implementation, implementation=plan.implementation)
+    return usual[0] if usual else FrameworkTiming(name=plan.implementation, implementation=plan.implementation)
 
 
-def find_framework(text: str) -> Framework | None:
+def find_framework(text: str) -> FrameworkTiming | None:
     """The first framework one of whose words ``text`` holds; None for one that is not known."""
     lowered = text.lower()[:500]
     for row, framework in zip(_framework_rows(), frameworks(), strict=True):

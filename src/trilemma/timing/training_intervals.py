@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.timing.training_coefficients import Framework, coefficients, document, host_update
+from trilemma.timing.training_coefficients import FrameworkTiming, coefficients, document, host_update
 from trilemma.timing.training_step import StepTime
 
 _KINDS = ("dense", "mixture")
@@ -22,7 +22,7 @@ def with_host(step: StepTime, low: float, high: float) -> tuple[float, float]:
     )
 
 
-def step_spread(framework: Framework, accelerator: Accelerator, *, mixture: bool) -> tuple[float, float]:
+def step_spread(framework: FrameworkTiming, accelerator: Accelerator, *, mixture: bool) -> tuple[float, float]:
     """(low, high) factors by which measured steps differ from predicted ones in nine of ten runs.
 
     Classes: dense or mixture, each where many runs of the framework and some of the card were fitted (residuals of runs held

@@ -14,7 +14,7 @@ import numpy as np
 from trilemma.formats import catalogue
 from trilemma.plans.training import TrainingPlan
 from trilemma.quantities import Numbers, ceil_div
-from trilemma.timing.attention import Work, prefill_work
+from trilemma.timing.attention import OperatorWork, prefill_work
 from trilemma.timing.operators import Products
 from trilemma.timing.stage_shares import stage_shares
 from trilemma.timing.training_collectives import Fabric, Volume, exchanged, gathered, members_near, passed_on
@@ -87,12 +87,12 @@ class Loads:
     all others hold.
     """
 
-    linear: Work
-    feed_forward: Work
-    plain: Work
-    experts: Work
-    head: Work
-    attention: Work
+    linear: OperatorWork
+    feed_forward: OperatorWork
+    plain: OperatorWork
+    experts: OperatorWork
+    head: OperatorWork
+    attention: OperatorWork
     attention_narrow: Any
     scan: Any
     pointwise: Any
@@ -111,7 +111,7 @@ class Loads:
     data: Volume
     data_calls: Any
     optimizer: Any
-    newton_schulz: Work
+    newton_schulz: OperatorWork
     host_optimizer: Any
     offload: Any
     micro_batches: Any
@@ -192,8 +192,8 @@ def expert_tensor_parallel(plan: TrainingPlan) -> Any:
     return np.where(_float(plan.layout.ep) > 1, 1.0, _float(plan.layout.tp))
 
 
-def _products(products: tuple[Products, ...], rows: Any, tp: Any) -> Work:
-    return sum((product.work(rows, tp) for product in products), start=Work(flops=0.0 * rows, bytes=0.0 * rows))
+def _products(products: tuple[Products, ...], rows: Any, tp: Any) -> OperatorWork:
+    return sum((product.work(rows, tp) for product in products), start=OperatorWork(flops=0.0 * rows, bytes=0.0 * rows))
 
 
 def _activations(products: tuple[Products, ...], rows: Any, tp: Any) -> Any:
@@ -224,7 +224,7 @@ def _routed_activations(work: TrainingWork, rows: Any, tp: Any) -> Any:
     return sum(e.layers * rows / tp * e.top_k * _HALF_BYTES * (e.inputs + e.outputs) for e in work.experts)
 
 
-def _experts(work: TrainingWork, rows: Any, tp: Any, ep: Numbers, etp: Any, imbalance: float) -> Work:
+def _experts(work: TrainingWork, rows: Any, tp: Any, ep: Numbers, etp: Any, imbalance: float) -> OperatorWork:
     """Grouped products of one rank: its part of all routed rows (the fullest rank's under imbalance), and every expert
     that it holds read once."""
     flops, traffic = 0.0 * rows, 0.0 * rows
@@ -234,12 +234,12 @@ def _experts(work: TrainingWork, rows: Any, tp: Any, ep: Numbers, etp: Any, imba
         flops = flops + expert.layers * 2.0 * routed * one
         held = expert.bytes / _float(ep) / etp
         traffic = traffic + expert.layers * (held + _HALF_BYTES * routed * (expert.inputs + expert.outputs))
-    return Work(flops=flops, bytes=traffic)
+    return OperatorWork(flops=flops, bytes=traffic)
 
 
 def _attention(
     work: TrainingWork, plan: TrainingPlan, workload: TrainingWorkload, tp: Any, cp: Any
-) -> tuple[Work, Any, Any]:
+) -> tuple[OperatorWork, Any, Any]:
     """Attention of one forward pass, its FLOPs over head width, and FLOPs of recurrent scans.
 
     Context parallelism shares the triangle evenly (head-tail order of blocks). Unfused attention computes and stores the
@@ -259,7 +259,7 @@ def _attention(
             scores = ceil_div(mixer.heads, tp) * float(workload.seq) ** 2 * sequences * count
             traffic = traffic + scores * _SCORE_BYTES
         flops, narrow = flops + one, narrow + one / width
-    return Work(flops=flops, bytes=traffic), narrow, scan
+    return OperatorWork(flops=flops, bytes=traffic), narrow, scan
 
 
 def _tensor(work: TrainingWork, plan: TrainingPlan, rows: Any, etp: Any, fabric: Fabric) -> tuple[Volume, Any]:

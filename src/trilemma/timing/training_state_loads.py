@@ -9,7 +9,7 @@ import numpy as np
 from trilemma.formats import catalogue
 from trilemma.plans.training import TrainingPlan
 from trilemma.quantities import Numbers
-from trilemma.timing.attention import Work
+from trilemma.timing.attention import OperatorWork
 from trilemma.timing.training_collectives import Fabric, Volume, gathered
 from trilemma.timing.training_operators import TrainingWork
 from trilemma.workloads import TrainingWorkload
@@ -63,7 +63,7 @@ def state_loads(
 
 def _newton_schulz(
     work: TrainingWork, plan: TrainingPlan, share: Any, tp: Any, experts: Any, replicas: Any, expert_replicas: Any
-) -> Work:
+) -> OperatorWork:
     """FLOPs and bytes of Muon's products on one rank, numbers or arrays (plans,).
 
     Tensor parallelism multiplies each piece by itself (Megatron-LM's blockwise mode); replicas share the matrices where the
@@ -74,7 +74,7 @@ def _newton_schulz(
     dense, routed = work.newton_schulz
     each, every = (replicas, expert_replicas) if plan.zero > 0 else (1.0, 1.0)
     matrices = work.dense_elements / tp / each + work.expert_elements / experts / every
-    return Work(
+    return OperatorWork(
         flops=steps * share * (dense / tp / each + routed / experts / every),
         bytes=steps * share * 4.0 * _HALF_BYTES * matrices,
     )

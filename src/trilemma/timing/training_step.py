@@ -12,12 +12,12 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans.training import Schedule, TrainingPlan
 from trilemma.quantities import Numbers
-from trilemma.timing.attention import Work
+from trilemma.timing.attention import OperatorWork
 from trilemma.timing.flops_conventions import model_flops_per_token
 from trilemma.timing.roofline import operator_time_s, peak_flops
 from trilemma.timing.schedules import bubble_s
 from trilemma.timing.stage_shares import BOTH_ENDS
-from trilemma.timing.training_coefficients import Framework, Setting, rates
+from trilemma.timing.training_coefficients import FrameworkTiming, TrainingSetting, rates
 from trilemma.timing.training_collectives import Fabric, Volume
 from trilemma.timing.training_loads import Loads, Passes, training_loads
 from trilemma.timing.training_operators import TrainingWork, training_work
@@ -93,7 +93,7 @@ def training_step(
     plan: TrainingPlan,
     workload: TrainingWorkload,
     *,
-    framework: Framework | None = None,
+    framework: FrameworkTiming | None = None,
     era: str = "",
     convention: str = "causal",
     moved_bytes: Mapping[str, Numbers] | None = None,
@@ -110,7 +110,7 @@ def training_step(
     """
     work = training_work(model, mtp=plan.mtp)
     fabric = Fabric.of(cluster)
-    setting = Setting.of(plan, cluster, mixture=work.is_mixture, framework=framework, era=era)
+    setting = TrainingSetting.of(plan, cluster, mixture=work.is_mixture, framework=framework, era=era)
     loads = training_loads(work, plan, workload, fabric, overlap_expert=setting.framework.overlap_expert)
     lines, hidden, passes = step_lines(
         loads, rates(setting), schedule=plan.schedule, layout_pp=plan.layout.pp, layout_vpp=plan.layout.vpp,
@@ -232,7 +232,7 @@ def _one_pass(loads: Loads, rate: Mapping[str, Any]) -> dict[str, Any]:
     """Seconds of every kind of operator in one forward pass of one micro-batch."""
     power = 1.0 + rate["power_roofline"]
 
-    def product(work: Work, flops_per_s: Any) -> Any:
+    def product(work: OperatorWork, flops_per_s: Any) -> Any:
         return operator_time_s(work.flops, work.bytes, flops_per_s=flops_per_s, bytes_per_s=rate["stream"], power=power)
 
     attention = (loads.attention.flops + rate["narrow"] * loads.attention_narrow) / rate["attention"]

@@ -13,7 +13,7 @@ from trilemma.formats.catalogue import get  # noqa: E402
 from trilemma.formats.codecs import round_trip  # noqa: E402
 from trilemma.formats.elements import decode, encode  # noqa: E402
 from trilemma.precision.lab.casts import cast, largest_value  # noqa: E402
-from trilemma.precision.lab.recipes import RECIPES, Recipe  # noqa: E402
+from trilemma.precision.lab.recipes import RECIPES, LabRecipe  # noqa: E402
 from trilemma.precision.lab.scaling import (  # noqa: E402
     AmaxHistory,
     current_scale,
@@ -69,8 +69,8 @@ def test_stochastic_rounding_is_right_on_average(name: str) -> None:
     assert float(kept.mean()) == pytest.approx(value, abs=5 * step * math.sqrt(0.21 / 40_000))
 
 
-def block_recipe(name: str, **settings: object) -> Recipe:
-    return Recipe(**({"name": "x", "says": ""} | {k: getattr(RECIPES[name], k) for k in _COPIED} | settings))
+def block_recipe(name: str, **settings: object) -> LabRecipe:
+    return LabRecipe(**({"name": "x", "says": ""} | {k: getattr(RECIPES[name], k) for k in _COPIED} | settings))
 
 
 _COPIED = ("forward", "backward", "scaling", "power_rule")

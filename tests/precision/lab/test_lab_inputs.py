@@ -12,7 +12,7 @@ from trilemma.cli.main import main
 from trilemma.errors import InputError, UnknownName
 from trilemma.precision.lab.corpus import generate_text, generated_corpus, read_corpus
 from trilemma.precision.lab.presets import PRESETS, Experiment, preset_named, sweep
-from trilemma.precision.lab.recipes import RECIPES, Recipe, recipe_named
+from trilemma.precision.lab.recipes import RECIPES, LabRecipe, recipe_named
 from trilemma.precision.lab.records import Regime
 
 
@@ -73,11 +73,11 @@ def test_every_recipe_of_the_build_is_there() -> None:
 
 def test_settings_that_mean_nothing_are_refused() -> None:
     with pytest.raises(InputError, match="int8"):
-        Recipe(name="x", says="", forward="int8")
+        LabRecipe(name="x", says="", forward="int8")
     with pytest.raises(InputError, match="fp4_e2m1"):
-        Recipe(name="x", says="", forward="fp8_e4m3", backward="fp8_e4m3", scaling="nvfp4")
+        LabRecipe(name="x", says="", forward="fp8_e4m3", backward="fp8_e4m3", scaling="nvfp4")
     with pytest.raises(InputError, match="history 0"):
-        Recipe(name="x", says="", history=0)
+        LabRecipe(name="x", says="", history=0)
     with pytest.raises(InputError, match="learning rate"):
         Regime(learning_rate=0)
     with pytest.raises(InputError, match="width 40"):

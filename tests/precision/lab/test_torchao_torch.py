@@ -14,7 +14,7 @@ with warnings.catch_warnings():
     mx_tensor = pytest.importorskip("torchao.prototype.mx_formats.mx_tensor")
 
 from trilemma.precision.lab.numerics import LowPrecisionProduct, Numerics  # noqa: E402
-from trilemma.precision.lab.recipes import RECIPES, Recipe  # noqa: E402
+from trilemma.precision.lab.recipes import RECIPES, LabRecipe  # noqa: E402
 from trilemma.precision.lab.scaling import keep_in_blocks  # noqa: E402
 
 RULES = ("floor", "rceil")
@@ -26,9 +26,9 @@ def mode(rule: str) -> Any:
     return ScaleCalculationMode(rule)
 
 
-def mx_recipe(rule: str, **settings: Any) -> Recipe:
+def mx_recipe(rule: str, **settings: Any) -> LabRecipe:
     settings = {"forward": "fp8_e4m3", "backward": "fp8_e4m3", "scaling": "mx", "power_rule": rule} | settings
-    return Recipe(name="x", says="", **settings)
+    return LabRecipe(name="x", says="", **settings)
 
 
 def spread(rows: int, columns: int, *, seed: int = 0) -> Any:

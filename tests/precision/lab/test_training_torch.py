@@ -12,8 +12,8 @@ from trilemma.precision.lab.alarms import Thresholds, first_alarm  # noqa: E402
 from trilemma.precision.lab.corpus import generated_corpus  # noqa: E402
 from trilemma.precision.lab.model import TinyTransformer, make_outliers, spared_layers  # noqa: E402
 from trilemma.precision.lab.numerics import Numerics  # noqa: E402
-from trilemma.precision.lab.recipes import RECIPES, Recipe  # noqa: E402
-from trilemma.precision.lab.records import Regime, Run  # noqa: E402
+from trilemma.precision.lab.recipes import RECIPES, LabRecipe  # noqa: E402
+from trilemma.precision.lab.records import LabRun, Regime  # noqa: E402
 from trilemma.precision.lab.train import train  # noqa: E402
 
 SMALL = Regime(steps=6, width=32, layers=2, heads=2, batch=4, context=32, learning_rate_warm_up=1)
@@ -28,7 +28,7 @@ def _one_thread() -> object:
     torch.set_num_threads(threads)
 
 
-def run(recipe: str | Recipe, regime: Regime = SMALL, *, seed: int = 0) -> Run:
+def run(recipe: str | LabRecipe, regime: Regime = SMALL, *, seed: int = 0) -> LabRun:
     chosen = RECIPES[recipe] if isinstance(recipe, str) else recipe
     return train(chosen, regime, seed=seed, corpus=generated_corpus())
 
@@ -89,7 +89,7 @@ def test_overflow_to_nan_names_its_tensor() -> None:
 
 
 def test_a_stop_between_looks_is_looked_at_again() -> None:
-    short_warm_up = Recipe(
+    short_warm_up = LabRecipe(
         name="x",
         says="",
         forward="fp8_e4m3",
@@ -123,11 +123,11 @@ def test_weights_stored_in_fp8_freeze_and_stochastic_rounding_frees_them() -> No
 
 
 def test_dynamic_loss_scaling_skips_what_overflows() -> None:
-    eager = Recipe(name="x", says="", forward="fp16", backward="fp16", loss_scale=2.0**28, dynamic_loss_scale=True)
+    eager = LabRecipe(name="x", says="", forward="fp16", backward="fp16", loss_scale=2.0**28, dynamic_loss_scale=True)
     skipping = run(eager, Regime(steps=20, width=32, layers=1, heads=2, batch=2, context=16))
     assert skipping.stopped_at is None
     assert 5 < skipping.skipped_steps < 20
-    stiff = run(Recipe(name="x", says="", forward="fp16", backward="fp16", loss_scale=2.0**40))
+    stiff = run(LabRecipe(name="x", says="", forward="fp16", backward="fp16", loss_scale=2.0**40))
     assert stiff.stopped_at == 0
 
 

@@ -10,7 +10,7 @@ import pytest
 from trilemma.errors import InputError
 from trilemma.precision.lab.alarms import Thresholds, alarms, first_alarm
 from trilemma.precision.lab.recipes import RECIPES
-from trilemma.precision.lab.records import Probe, Regime, Run
+from trilemma.precision.lab.records import LabRun, Probe, Regime
 from trilemma.precision.lab.verdict import _t_quantile, judge, warning_rank
 from trilemma.precision.lab.warning import early_warning, final_gaps, spearman
 from trilemma.precision.signals import GradientSignals, TensorSignals
@@ -37,12 +37,12 @@ def probe(step: int, *, cosine: float = 1.0, ratio: float = 1.0, **settings: obj
     return Probe(**{"step": step, "loss": 2.0, "shadow_loss": 2.0, "gradient": gradient, "tensors": {}} | settings)
 
 
-def run(name: str, seed: int, final: float, *, stopped_at: int | None = None, probes: tuple[Probe, ...] = ()) -> Run:
+def run(name: str, seed: int, final: float, *, stopped_at: int | None = None, probes: tuple[Probe, ...] = ()) -> LabRun:
     """A loss that falls from 4 to ``final`` over 40 steps and stays there."""
     losses = [4 + (final - 4) * min(1, step / 40) for step in range(REGIME.steps)]
     if stopped_at is not None:
         losses = [*losses[:stopped_at], math.nan]
-    return Run(
+    return LabRun(
         recipe=RECIPES[name],
         regime=REGIME,
         seed=seed,
@@ -54,7 +54,7 @@ def run(name: str, seed: int, final: float, *, stopped_at: int | None = None, pr
     )
 
 
-def matrix() -> list[Run]:
+def matrix() -> list[LabRun]:
     ends = {
         "bf16": (2.0, 2.1, 2.05),
         "current": (2.05, 2.06, 2.07),

@@ -13,7 +13,7 @@ from trilemma.engines.deepspeed.config import DeepSpeedConfig, from_mapping, rea
 from trilemma.engines.fsdp import fsdp_sharding
 from trilemma.engines.preference import UPDATE_ONLY, frozen, generating
 from trilemma.engines.training import TrainingCommand, framework_facts, unknown_caution
-from trilemma.engines.transformers.run import Run, Sharding, assemble
+from trilemma.engines.transformers.run import Sharding, TrainerRun, assemble
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.plans.training import Attention, Loss
 from trilemma.workloads import Method
@@ -40,7 +40,7 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     return assemble(run, launch, gpus=gpus)
 
 
-def run_of(values: Mapping[str, Any], *, name: str) -> Run:
+def run_of(values: Mapping[str, Any], *, name: str) -> TrainerRun:
     """What the contents of an Axolotl file state."""
     facts = framework_facts("axolotl_keys")
     keys = set(facts["keys"])
@@ -57,7 +57,7 @@ def run_of(values: Mapping[str, Any], *, name: str) -> Run:
     if not isinstance(model, str) or not model:
         raise InputError(f"{shorten(name)}: base_model is missing; name a model such as meta-llama/Llama-3.1-8B")
     steps = values.get("max_steps")
-    run = Run(
+    run = TrainerRun(
         framework="axolotl",
         model=model,
         micro_batch=_count(values, "micro_batch_size") or 1,
@@ -94,7 +94,7 @@ _RL = {
 }  # fmt: skip
 
 
-def _preference(run: Run, values: Mapping[str, Any]) -> None:
+def _preference(run: TrainerRun, values: Mapping[str, Any]) -> None:
     """What ``rl``, ``reward_model``, ``trl`` and ``vllm`` hold beside the model (utils/schemas/enums.py, trl.py, vllm.py)."""
     kind = str(values.get("rl") or ("reward" if _on(values, "reward_model") else "")).lower()
     if kind in ("", "none", "false"):

@@ -10,14 +10,14 @@ from trilemma.errors import InputError, shorten
 from trilemma.foreign_words import written
 from trilemma.plans import Plan, Pool
 
-#: In words of a `Span`: the address of node 0, the node's own number, and that number times the ranks of a node.
+#: In words of a `NodeSpan`: the address of node 0, the node's own number, and that number times the ranks of a node.
 LEADER, RANK, FIRST_RANK = "{leader}", "{rank}", "{first}"
 #: Who starts the program in a container: the manifest, the image's entry point handed it, or the entry point itself.
-Entry = Literal["command", "args", "image"]
+ContainerEntry = Literal["command", "args", "image"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Span:
+class NodeSpan:
     """One engine over several ``nodes``: words that node 0 adds, words that the others add; none of them come from outside.
 
     ``ranks`` are the data-parallel ranks of a node. With ``ray_port`` the others run no engine but join node 0's Ray.
@@ -45,7 +45,7 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
+class EngineGroup:
     """``replicas`` engines of one layout. ``program`` and ``arguments`` are the command; ``files`` are those it names."""
 
     role: str
@@ -53,11 +53,11 @@ class Group:
     gpus: int
     program: tuple[str, ...]
     arguments: tuple[str, ...]
-    entry: Entry
+    entry: ContainerEntry
     files: Mapping[str, str] = field(default_factory=dict)
     environment: tuple[tuple[str, str], ...] = ()
     nodes: int = 1
-    span: Span | None = None
+    span: NodeSpan | None = None
     side: Side | None = None
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class Router:
     route: Callable[[Sequence[End], int], Route]
     image: str | None
     package: str | None = None
-    entry: Entry = "command"
+    entry: ContainerEntry = "command"
     by_file: bool = False
 
 
@@ -116,7 +116,7 @@ class Fleet:
     image: str | None
     port: int
     health: str
-    groups: tuple[Group, ...]
+    groups: tuple[EngineGroup, ...]
     per_node: int | None = None
     router: Router | None = None
     beside: Mapping[str, str] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Fleet:
         return self.weights.startswith((".", "~"))
 
     @property
-    def single(self) -> Group | None:
+    def single(self) -> EngineGroup | None:
         """The one engine of a plan that is one process on one node."""
         group = self.groups[0]
         return group if not self.apart and group.replicas == 1 and group.nodes == 1 else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trilemma.engines.deployment.facts import facts
-from trilemma.engines.deployment.fleet import End, Fleet, Group, Span
+from trilemma.engines.deployment.fleet import End, EngineGroup, Fleet, NodeSpan
 from trilemma.engines.deployment.pods import escaped, pod_of, router_pod, worker_pod
 from trilemma.engines.deployment.yaml_text import yaml_text
 from trilemma.errors import InputError, shorten
@@ -60,7 +60,7 @@ def check(fleet: Fleet) -> None:
         )
 
 
-def comments(fleet: Fleet, group: Group, card: str | None) -> list[str]:
+def comments(fleet: Fleet, group: EngineGroup, card: str | None) -> list[str]:
     """What stands above the objects of ``group``: engine and release, shape, the card that it was planned for."""
     engines = "1 engine" if group.replicas == 1 else f"{group.replicas} engines"
     cards = f"{group.gpus_per_node} GPU{'s' if group.gpus_per_node > 1 else ''}"
@@ -84,7 +84,7 @@ def _config(name: str, files: Mapping[str, str]) -> list[dict[str, Any]]:
     return [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": dict(files)}]
 
 
-def _workload(fleet: Fleet, group: Group, name: str) -> list[dict[str, Any]]:
+def _workload(fleet: Fleet, group: EngineGroup, name: str) -> list[dict[str, Any]]:
     if group.span is not None:
         return [_nodes(fleet, group, group.span, name)]
     own = labels(name, group.role)
@@ -103,7 +103,7 @@ def _workload(fleet: Fleet, group: Group, name: str) -> list[dict[str, Any]]:
     return [deployment(group, name, own, template)]
 
 
-def deployment(group: Group, name: str, own: Mapping[str, str], template: Mapping[str, Any]) -> dict[str, Any]:
+def deployment(group: EngineGroup, name: str, own: Mapping[str, str], template: Mapping[str, Any]) -> dict[str, Any]:
     """Engines of one node that need no name: a new pod finds no free cards beside the old one, so the old one goes first."""
     spec = {
         "replicas": group.replicas,
@@ -120,7 +120,7 @@ def _object(kind: str, name: str, own: Mapping[str, str], spec: Mapping[str, Any
     return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "labels": dict(own)}, "spec": dict(spec)}
 
 
-def _nodes(fleet: Fleet, group: Group, span: Span, name: str) -> dict[str, Any]:
+def _nodes(fleet: Fleet, group: EngineGroup, span: NodeSpan, name: str) -> dict[str, Any]:
     own = labels(name, group.role)
     config = name if group.files else None
     leader = {"metadata": {"labels": own}, "spec": pod_of(fleet, group, config=config)}
@@ -129,7 +129,7 @@ def _nodes(fleet: Fleet, group: Group, span: Span, name: str) -> dict[str, Any]:
 
 
 def set_of_nodes(
-    group: Group, name: str, own: Mapping[str, str], leader: Mapping[str, Any], worker: Mapping[str, Any]
+    group: EngineGroup, name: str, own: Mapping[str, str], leader: Mapping[str, Any], worker: Mapping[str, Any]
 ) -> dict[str, Any]:
     """A group of pods is one engine: the leader answers requests, and all restart together."""
     template = {
@@ -146,7 +146,7 @@ def set_name(fleet: Fleet, name: str) -> str:
     return name if fleet.apart else f"{name}-nodes"
 
 
-def _service(fleet: Fleet, group: Group, name: str) -> dict[str, Any]:
+def _service(fleet: Fleet, group: EngineGroup, name: str) -> dict[str, Any]:
     own = labels(name, group.role)
     selector: dict[str, str] = dict(own)
     if group.nodes > 1:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from trilemma.engines.deployment.facts import facts, of_engine
-from trilemma.engines.deployment.fleet import Fleet, Group
+from trilemma.engines.deployment.fleet import EngineGroup, Fleet
 from trilemma.engines.deployment.kubernetes import check, comments, deployment, labels, name_of, set_of_nodes
 from trilemma.engines.deployment.pods import engine_container, pod_spec, token, volumes, worker_pod
 from trilemma.engines.deployment.yaml_text import yaml_text
@@ -47,7 +47,7 @@ def with_token(container: Mapping[str, Any]) -> dict[str, Any]:
     return {**container, "env": [token(facts()["llm_d"]["token_secret"]), *others]}
 
 
-def _engines(fleet: Fleet, group: Group) -> dict[str, Any]:
+def _engines(fleet: Fleet, group: EngineGroup) -> dict[str, Any]:
     """Engines of one node as a Deployment, over several as a LeaderWorkerSet whose leaders alone carry llm-d's labels."""
     named = facts()["llm_d"]
     name = f"{name_of(fleet)}-{group.role}" if fleet.apart else name_of(fleet)
@@ -61,7 +61,7 @@ def _engines(fleet: Fleet, group: Group) -> dict[str, Any]:
     return set_of_nodes(group, name, own, front, {"metadata": {"labels": dict(own)}, "spec": behind})
 
 
-def _front(fleet: Fleet, group: Group) -> dict[str, Any]:
+def _front(fleet: Fleet, group: EngineGroup) -> dict[str, Any]:
     """The pod that the router sends requests to; one of decode has the sidecar before its engine."""
     named = facts()["llm_d"]
     behind = fleet.apart and group.role == "decode"

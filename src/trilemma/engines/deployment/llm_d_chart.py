@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trilemma.engines.deployment.facts import facts
-from trilemma.engines.deployment.fleet import Fleet, Group
+from trilemma.engines.deployment.fleet import EngineGroup, Fleet
 from trilemma.engines.deployment.kubernetes import name_of
 from trilemma.engines.deployment.llm_d import found_by, with_token
 from trilemma.engines.deployment.pods import engine_container, volumes
@@ -45,7 +45,7 @@ def values(fleet: Fleet) -> dict[str, str]:
     return {VALUES: yaml_text([content], comments=comments)}
 
 
-def _role(fleet: Fleet, group: Group) -> dict[str, Any]:
+def _role(fleet: Fleet, group: EngineGroup) -> dict[str, Any]:
     """Replicas of one role; the container's words are the plan's own command, so that the chart adds none."""
     named = facts()["llm_d"]
     port = named["target_port" if group.role == "decode" else "service_port"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trilemma.engines.deployment.facts import facts, of_maker
-from trilemma.engines.deployment.fleet import FIRST_RANK, Fleet, Group, Router, Span
+from trilemma.engines.deployment.fleet import FIRST_RANK, EngineGroup, Fleet, NodeSpan, Router
 from trilemma.engines.deployment.scripts import container_words
 
 _CACHE = "/root/.cache"
@@ -17,13 +17,13 @@ def escaped(words: Sequence[str]) -> list[str]:
     return [word.replace("$", "$$") for word in words]
 
 
-def pod_of(fleet: Fleet, group: Group, *, config: str | None, port: int | None = None) -> dict[str, Any]:
+def pod_of(fleet: Fleet, group: EngineGroup, *, config: str | None, port: int | None = None) -> dict[str, Any]:
     """The pod of an engine on one node, or of node 0 of an engine on several. ``config`` names its ConfigMap."""
     container = engine_container(fleet, group, port=port)
     return pod_spec(container, volumes(fleet, group, config=config))
 
 
-def engine_container(fleet: Fleet, group: Group, *, port: int | None = None) -> dict[str, Any]:
+def engine_container(fleet: Fleet, group: EngineGroup, *, port: int | None = None) -> dict[str, Any]:
     """The container that answers requests."""
     port = port or fleet.port
     entry, words = container_words(group, port=port)
@@ -40,7 +40,7 @@ def engine_container(fleet: Fleet, group: Group, *, port: int | None = None) -> 
     return _container(fleet, group, entry, words) | {"ports": ports} | probes(fleet.health)
 
 
-def worker_pod(fleet: Fleet, group: Group, span: Span, *, config: str | None) -> dict[str, Any]:
+def worker_pod(fleet: Fleet, group: EngineGroup, span: NodeSpan, *, config: str | None) -> dict[str, Any]:
     """The pod of every other node: it answers no requests, so nothing probes it; its group restarts with it."""
     names = facts()["kubernetes"]
     entry, words = container_words(group, port=None)
@@ -70,7 +70,7 @@ def _in_ray(port: int, words: Sequence[str]) -> tuple[list[str], list[str]]:
     return ["/bin/sh", "-c", *escaped([script]), "sh"], list(words)
 
 
-def _container(fleet: Fleet, group: Group, entry: Sequence[str], words: Sequence[str]) -> dict[str, Any]:
+def _container(fleet: Fleet, group: EngineGroup, entry: Sequence[str], words: Sequence[str]) -> dict[str, Any]:
     resources = {of_maker(fleet.maker)["resource"]: str(group.gpus_per_node)}
     environment: list[dict[str, Any]] = [token(facts()["kubernetes"]["token_secret"])]
     environment += [{"name": name, "value": value} for name, value in group.environment]
@@ -110,7 +110,7 @@ def probes(health: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def mounts(fleet: Fleet, group: Group) -> list[dict[str, Any]]:
+def mounts(fleet: Fleet, group: EngineGroup) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}, {"name": "cache", "mountPath": _CACHE}]
     if fleet.weights.startswith("/"):
         found.append({"name": "model", "mountPath": fleet.weights, "readOnly": True})
@@ -119,7 +119,7 @@ def mounts(fleet: Fleet, group: Group) -> list[dict[str, Any]]:
     return found
 
 
-def volumes(fleet: Fleet, group: Group, *, config: str | None) -> list[dict[str, Any]]:
+def volumes(fleet: Fleet, group: EngineGroup, *, config: str | None) -> list[dict[str, Any]]:
     """Memory that ranks share, a cache that outlives a restarted container, and what the command names."""
     size = f"{facts()['kubernetes']['shm_gib_per_gpu'] * group.gpus_per_node}Gi"
     found: list[dict[str, Any]] = [

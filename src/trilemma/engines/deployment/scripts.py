@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from trilemma.engines.deployment.facts import facts, of_maker
-from trilemma.engines.deployment.fleet import End, Fleet, Group, Router, Span
+from trilemma.engines.deployment.fleet import End, EngineGroup, Fleet, NodeSpan, Router
 from trilemma.errors import InputError
 
 #: More engines than anyone starts by hand.
@@ -19,7 +19,7 @@ _HERE = "127.0.0.1"
 class Place:
     """One engine of a fleet on machines: its number in its group, its first node (from 1), GPUs of that node, ports."""
 
-    group: Group
+    group: EngineGroup
     number: int
     node: int
     first_gpu: int
@@ -109,7 +109,7 @@ def _head(fleet: Fleet, label: str, *, files: bool) -> str:
     return f"#!/bin/sh\n# {fleet.label}{label}\nset -eu\n{folder}"
 
 
-def _one(fleet: Fleet, group: Group) -> str:
+def _one(fleet: Fleet, group: EngineGroup) -> str:
     environment = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in group.environment)
     if group.span is None:
         label = f": {fleet.unmanaged}" if group.nodes > 1 and fleet.unmanaged else ""
@@ -152,14 +152,14 @@ def _numbered(fleet: Fleet, place: Place, *, several: bool) -> str:
     return "".join(parts)
 
 
-def _command(group: Group, extra: Sequence[str] = ()) -> str:
+def _command(group: EngineGroup, extra: Sequence[str] = ()) -> str:
     """The command, program and model on its first line."""
     arguments = [*group.arguments, *extra]
     first = next((at for at, word in enumerate(arguments) if at and word.startswith("-")), len(arguments))
     return lines([*group.program, *arguments[:first]], arguments[first:])
 
 
-def _over_nodes(group: Group, span: Span, *, node: int, port: Sequence[str]) -> str:
+def _over_nodes(group: EngineGroup, span: NodeSpan, *, node: int, port: Sequence[str]) -> str:
     """Node 0 runs one command, the others another: one script for all of them."""
     leader = f"$NODE{node}"
 
@@ -207,7 +207,7 @@ def _router(fleet: Fleet, router: Router, places: Sequence[Place], *, several: b
     return {**route.files, "router.sh": f'{head}exec {lines(words[:first], words[first:])} \\\n  "$@"\n'}
 
 
-def docker_run(fleet: Fleet, group: Group, image: str) -> str:
+def docker_run(fleet: Fleet, group: EngineGroup, image: str) -> str:
     """``docker run`` on one node, weights cached in the user's own folder."""
     maker = of_maker(fleet.maker)
     head = ["docker", "run", "--rm", "--ipc=host", "-p", f"{fleet.port}:{fleet.port}"]
@@ -225,7 +225,7 @@ def docker_run(fleet: Fleet, group: Group, image: str) -> str:
     return f'#!/bin/sh\n# {fleet.label}\nset -eu\nexec {quoted} \\\n  {inner} \\\n  "$@"\n'
 
 
-def container_words(group: Group, *, port: int | None) -> tuple[list[str], list[str]]:
+def container_words(group: EngineGroup, *, port: int | None) -> tuple[list[str], list[str]]:
     """What replaces the image's entry point (empty: nothing) and the words after it.
 
     The engine listens on ``port`` of every address, or answers no requests (None).

@@ -21,9 +21,9 @@ from trilemma.engines.llama_cpp.facts import LlamaCppFacts, for_version
 from trilemma.engines.llama_cpp.flags import table
 from trilemma.engines.llama_cpp.placement import LayerBytes, host_part, parts_of_cards, splits
 from trilemma.engines.rank_memory import half_widths
-from trilemma.engines.stages import Stage
-from trilemma.engines.start_up import Asked, Card, Formula, Pool, Rules, Settled, root_of_squares
-from trilemma.engines.table import NOT_RUN, Plans
+from trilemma.engines.stages import PipelineStage
+from trilemma.engines.start_up import Asked, CardMemory, Formula, Rules, SettledStart, SizedPool, root_of_squares
+from trilemma.engines.table import NOT_RUN, BroadcastPlans
 from trilemma.errors import Caution, InputError
 from trilemma.models.architecture import Model
 from trilemma.plans import Layout, ServeOptions
@@ -32,11 +32,11 @@ from trilemma.timing.host_weights import HostPart
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LlamaCppSettled(Settled):
+class LlamaCppSettled(SettledStart):
     """``cards``: one or more, in turn; ``placed`` are the options with the experts that are left on the host."""
 
     facts: LlamaCppFacts
-    cards: Sequence[Card]
+    cards: Sequence[CardMemory]
     rows: int
     choices: Choices
     placed: ServeOptions
@@ -45,7 +45,7 @@ class LlamaCppSettled(Settled):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LlamaCppCard(Stage):
+class LlamaCppCard(PipelineStage):
     """One card: its place in the row, and the bytes of all that it holds, cache among it."""
 
     place: Any
@@ -70,7 +70,7 @@ def settle(asked: Asked) -> LlamaCppSettled:
     number, rows = _check_layout(layout, asked)
     _check_main_card(options, number * rows)
     kinds = tuple(asked.cards) or (asked.accelerator,) * number
-    cards = [Card.of(kind, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes) for kind in kinds]
+    cards = [CardMemory.of(kind, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes) for kind in kinds]
     free = [card.free_bytes for card in cards]
     pieces = LayerBytes.of(model, options)
     choices, placed, notes = settle_choices(model, options, facts, pieces, rows, free)
@@ -78,7 +78,7 @@ def settle(asked: Asked) -> LlamaCppSettled:
         pieces = LayerBytes.of(model, placed)
     return LlamaCppSettled(
         asked=asked, card=cards[0], facts=facts, model=model, context=choices.context, kv=choices.keys, memory_fraction=1.0,
-        plans=Plans.of(layout, max_seqs=choices.slots, max_batched_tokens=choices.micro_batch),
+        plans=BroadcastPlans.of(layout, max_seqs=choices.slots, max_batched_tokens=choices.micro_batch),
         cautions=(*drafting.cautions, *notes),
         cards=cards, rows=rows, choices=choices, placed=placed, pieces=pieces, ends=splits(placed, free),
     )  # fmt: skip
@@ -129,7 +129,7 @@ def room(settled: LlamaCppSettled, found: Sequence[LlamaCppCard]) -> list[Any]:
     return [card.free_bytes - one.total for card, one in zip(settled.cards, found, strict=True)]
 
 
-def pool(settled: LlamaCppSettled, tightest: LlamaCppCard, found: Sequence[LlamaCppCard]) -> Pool:
+def pool(settled: LlamaCppSettled, tightest: LlamaCppCard, found: Sequence[LlamaCppCard]) -> SizedPool:
     """The cache of the whole context on the tightest card, and how much of it fits."""
     del found
     lines, choices, facts = tightest.lines, settled.choices, settled.facts
@@ -146,7 +146,7 @@ def pool(settled: LlamaCppSettled, tightest: LlamaCppCard, found: Sequence[Llama
         settled.model, settled.placed, layers=choices.layers, micro_batch=choices.micro_batch,
         offload_rows=facts.offload_rows,
     )  # fmt: skip
-    return Pool(
+    return SizedPool(
         lines=lines,
         half=half,
         outside=("context",),

@@ -35,7 +35,7 @@ class Choices:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Card:
+class CardBytes:
     """Bytes on one card."""
 
     weights: float
@@ -74,13 +74,13 @@ def cache_format(name: str | None, shown: str) -> Format:
 def card_bytes(
     index: int, model: Model, pieces: LayerBytes, choices: Choices, options: ServeOptions, facts: LlamaCppFacts,
     ends: Sequence[float], rows: int,
-) -> Card:  # fmt: skip
+) -> CardBytes:  # fmt: skip
     """Bytes on card ``index`` of those whose shares end at ``ends``; rows of matrices divide where ``rows`` cards share them,
     the cache stays on the first."""
     depth, cards = len(model.layers), len(ends)
     if choices.layers == 0:
         compute = compute_bytes(model, choices, facts, cards, False)
-        return Card(
+        return CardBytes(
             weights=0,
             vision=pieces.vision,
             draft=0,
@@ -97,7 +97,7 @@ def card_bytes(
         kv, states = cache_bytes(model, choices, facts, options, start, stop)
     micro = choices.micro_batch
     logits = micro * float(model.vocab) * facts.coefficients["logits"]["bytes"] if head else 0.0
-    return Card(
+    return CardBytes(
         weights=held / rows,
         vision=pieces.vision if index == 0 and not options.text_only else 0.0,
         draft=draft_bytes(model, pieces, choices, options, facts) if head else 0.0,

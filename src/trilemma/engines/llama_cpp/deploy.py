@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trilemma.engines.deployment import facts
-from trilemma.engines.deployment.fleet import Fleet, Group, alone, checked_pools, nodes_for
+from trilemma.engines.deployment.fleet import EngineGroup, Fleet, alone, checked_pools, nodes_for
 from trilemma.engines.llama_cpp.write import write
 from trilemma.errors import InputError
 from trilemma.plans import Plan
@@ -30,7 +30,7 @@ def fleet(
     gpus = int(pool.layout.gpus)
     nodes = nodes_for(gpus, per_node)
     facts_of = f"facts of {facts.release_text(version, engine='llama.cpp')}" if version else "newest build"
-    group = Group(
+    group = EngineGroup(
         role=pool.role,
         replicas=pool.replicas,
         gpus=gpus,

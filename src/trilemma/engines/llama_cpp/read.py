@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trilemma.commands.command_line import Settings, read_settings
+from trilemma.commands.command_line import FlagSettings, read_settings
 from trilemma.engines.base import EngineCommand
 from trilemma.engines.in_force import put_in_force, uncounted
 from trilemma.engines.launch import EVERY_CARD, named_model, take_apart
@@ -56,7 +56,7 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     )
 
 
-def _downloaded(settings: Settings) -> str | None:
+def _downloaded(settings: FlagSettings) -> str | None:
     """The repository, the file of it or the address that the server fetches the model from; None where it has the file."""
     repository, file = settings.value("hf-repo"), settings.value("hf-file")
     if repository and file:
@@ -87,7 +87,7 @@ def _from_variables(environment: Mapping[str, str]) -> list[str]:
     return words
 
 
-def _extra(settings: Settings, version: str | None) -> dict[str, Any]:
+def _extra(settings: FlagSettings, version: str | None) -> dict[str, Any]:
     at = table().at(version)
     kept = {
         name: setting.value
@@ -122,7 +122,7 @@ def _check_main_card(extra: Mapping[str, Any], facts: Mapping[str, Any]) -> None
         raise InputError(f"--main-gpu {main} is none of the {visible} card(s) that the command shows; count from 0")
 
 
-def _options(settings: Settings, extra: dict[str, Any], version: str | None) -> ServeOptions:
+def _options(settings: FlagSettings, extra: dict[str, Any], version: str | None) -> ServeOptions:
     """``--ctx-size`` is that of all slots together unless they share it; what one request may have is its part."""
     facts = for_version(version)
     slots = settings.value("parallel")
@@ -147,7 +147,7 @@ def _options(settings: Settings, extra: dict[str, Any], version: str | None) -> 
     )
 
 
-def _tower_on_card(settings: Settings, extra: Mapping[str, Any]) -> bool:
+def _tower_on_card(settings: FlagSettings, extra: Mapping[str, Any]) -> bool:
     """A tower is loaded where a file of it is named, or found beside a model of the hub unless ``--no-mmproj`` says no; with
     ``--no-mmproj-offload`` it stays on the host."""
     named = extra.get("mmproj") is not None or bool(extra.get("mmproj-url"))
@@ -156,7 +156,7 @@ def _tower_on_card(settings: Settings, extra: Mapping[str, Any]) -> bool:
     return (named or found) and not on_host
 
 
-def _draft(settings: Settings, extra: dict[str, Any]) -> Draft | None:
+def _draft(settings: FlagSettings, extra: dict[str, Any]) -> Draft | None:
     """The draft model of ``--spec-draft-model``, or drafting without one (``--spec-type``)."""
     model = extra.pop("spec-draft-model", None)
     kinds = [part for part in str(extra.get("spec-type") or "").split(",") if part and part != "none"]

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trilemma.commands.launchers import Launch, split_launch, visible_gpus
+from trilemma.commands.launchers import LauncherCommand, split_launch, visible_gpus
 from trilemma.commands.option_words import whole
 from trilemma.engines.preference import UPDATE_ONLY, frozen, trained
 from trilemma.engines.trainer import Values, from_file, from_flags, from_overrides, is_configuration, trainer
 from trilemma.engines.training import TrainingCommand, framework_facts
 from trilemma.engines.transformers.launched import accelerate_of, own_fsdp
-from trilemma.engines.transformers.run import Run, assemble
+from trilemma.engines.transformers.run import TrainerRun, assemble
 from trilemma.engines.transformers.trainer_run import deepspeed_of, trainer_run
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.plans.training import Implementation
@@ -56,7 +56,7 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     )  # fmt: skip
 
 
-def started(launch: Launch) -> Launch:
+def started(launch: LauncherCommand) -> LauncherCommand:
     """Processes and nodes that NPROC_PER_NODE and NNODES ask for (LLaMA-Factory, ms-swift), where no launcher says them."""
     environment = launch.environment
     given = {
@@ -83,7 +83,7 @@ def method_of(values: Values) -> Method:
     return "dora" if values.on("dora") else "lora"
 
 
-def _held(run: Run, values: Values) -> None:
+def _held(run: TrainerRun, values: Values) -> None:
     """Formats: loaded in the compute format; what is trained is cast to FP32 under autocast unless pure_bf16, ZeRO-3 or FSDP
     (model/loader.py, adapter.py)."""
     if values.on("pure_bf16"):
@@ -103,7 +103,7 @@ def _held(run: Run, values: Values) -> None:
         run.cautions.append(Caution(code="not-counted", message=text))
 
 
-def _stage(run: Run, values: Values) -> None:
+def _stage(run: TrainerRun, values: Values) -> None:
     stage = (values.text("stage") or "sft").lower()
     stages: dict[str, Any] = framework_facts("llama_factory")["stages"]
     if stage not in stages:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from trilemma.commands.launchers import Launch, split_launch
+from trilemma.commands.launchers import LauncherCommand, split_launch
 from trilemma.commands.option_words import Options, read_options
 from trilemma.engines.megatron.architecture import model_from_flags
 from trilemma.engines.megatron.stages import chunks, stage_layers
@@ -82,7 +82,7 @@ def _required(name: str) -> int:
     raise InputError(f"the command has no --{name}; give it, such as --{name} 4096")
 
 
-def _world(launch: Launch, gpus: int | None) -> int:
+def _world(launch: LauncherCommand, gpus: int | None) -> int:
     world = launch.gpus or gpus
     if world is None:
         raise InputError("the command does not say how many GPUs it runs on; name them, such as --gpu h100-sxm:64")

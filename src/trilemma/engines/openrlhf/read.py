@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from trilemma.commands.launchers import Launch, split_launch
+from trilemma.commands.launchers import LauncherCommand, split_launch
 from trilemma.engines.preference import UPDATE_ONLY, frozen, generating, trained
 from trilemma.engines.trainer import Values, from_flags, trainer
 from trilemma.engines.training import TrainingCommand, framework_facts
-from trilemma.engines.transformers.run import Run, Sharding, assemble
+from trilemma.engines.transformers.run import Sharding, TrainerRun, assemble
 from trilemma.engines.transformers.trainer_run import trainer_run
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.workloads import Method
@@ -59,12 +59,12 @@ def _sharding(values: Values) -> Sharding:
     )  # fmt: skip
 
 
-def _actor(launch: Launch, values: Values) -> Launch:
+def _actor(launch: LauncherCommand, values: Values) -> LauncherCommand:
     """The actor's processes, which Ray starts."""
     return replace(launch, nodes=values.whole("nodes"), per_node=values.whole("gpus_per_node"), total=None)
 
 
-def _ray(run: Run, values: Values) -> int:
+def _ray(run: TrainerRun, values: Values) -> int:
     """What shares the actor's cards, and how many these are; models and engines on cards of their own are named."""
     world = (values.whole("nodes") or 1) * (values.whole("gpus_per_node") or 1)
     together = values.on("colocate")
@@ -97,7 +97,7 @@ def _ray(run: Run, values: Values) -> int:
     return world
 
 
-def _engines(run: Run, values: Values, *, together: bool) -> list[str]:
+def _engines(run: TrainerRun, values: Values, *, together: bool) -> list[str]:
     engines: Any = values.whole("engines", low=0)
     if not engines:
         text = "no vLLM engines: the cache of what the model generates is not counted"

@@ -17,20 +17,20 @@ from trilemma.engines.loading import in_dtype
 from trilemma.engines.offload import offloaded
 from trilemma.engines.rank_memory import half_widths
 from trilemma.engines.sglang.adapters import adapter_slots
-from trilemma.engines.sglang.defaults import InForce, dp_attention, in_force
+from trilemma.engines.sglang.defaults import SglangInForce, dp_attention, in_force
 from trilemma.engines.sglang.facts import for_version
 from trilemma.engines.sglang.stage import SglangSettled, SglangStage, stages
 from trilemma.engines.start_up import (
     Asked,
-    Card,
+    CardMemory,
     Formula,
-    Pool,
     Rules,
+    SizedPool,
     as_loaded,
     longest_request,
     root_of_squares,
 )
-from trilemma.engines.table import Plans
+from trilemma.engines.table import BroadcastPlans
 from trilemma.errors import Caution
 from trilemma.hardware.memory import driver_gap_bytes
 from trilemma.memory.adapter_slots import SlotBytes
@@ -55,7 +55,7 @@ class _Cut:
 def settle(asked: Asked) -> SglangSettled:
     """Options in force."""
     facts = for_version(asked.version, date=asked.date, changed=asked.changed)
-    card = Card.of(asked.accelerator, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes)
+    card = CardMemory.of(asked.accelerator, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes)
     drafting, stored, notes = as_loaded(asked, facts.quantizes_while_loading)
     force = in_force(
         drafting, asked.options, facts, accelerator=asked.accelerator, driver_bytes=_driver_bytes(asked, card),
@@ -65,7 +65,7 @@ def settle(asked: Asked) -> SglangSettled:
     seqs = asked.options.max_seqs
     if seqs is None:
         seqs = facts.compressed_pool["requests"] if compressed else facts.requests["least"]
-    plans = Plans.of(asked.layout, max_seqs=seqs, max_batched_tokens=force.chunk)
+    plans = BroadcastPlans.of(asked.layout, max_seqs=seqs, max_batched_tokens=force.chunk)
     served = in_dtype(drafting.model, force.dtype)
     adapters, said = adapter_slots(asked.options, facts, dtype=force.dtype)
     return SglangSettled(
@@ -77,7 +77,7 @@ def settle(asked: Asked) -> SglangSettled:
     )  # fmt: skip
 
 
-def _driver_bytes(asked: Asked, card: Card) -> float:
+def _driver_bytes(asked: Asked, card: CardMemory) -> float:
     """The driver's total, by which the engine knows a card."""
     driver = asked.accelerator.nvml_total_bytes
     if driver is not None and asked.capacity_bytes is None:
@@ -139,7 +139,7 @@ def _state_slots(settled: SglangSettled, each: Any, rest: Any) -> Any:
     return np.floor(share / np.maximum(each, 1))
 
 
-def pool(settled: SglangSettled, stage: SglangStage, found: Sequence[SglangStage]) -> Pool:
+def pool(settled: SglangSettled, stage: SglangStage, found: Sequence[SglangStage]) -> SizedPool:
     """Tokens and requests of what the static share leaves on the tightest ``stage``."""
     force, facts, plans, options = settled.force, settled.facts, settled.plans, settled.options
     before, fraction = _before_loading(settled, found), settled.fraction
@@ -155,7 +155,7 @@ def pool(settled: SglangSettled, stage: SglangStage, found: Sequence[SglangStage
     # What lies in it never goes beyond it but by whole pages; weights that do are no budget: they end the start.
     budget = np.where(rest > 0, np.maximum(before * fraction, held + cut.states + pool_bytes), before * fraction)
     concurrency = np.minimum(np.where(force.context > 0, tokens / force.context, 0.0), requests)
-    return Pool(
+    return SizedPool(
         lines={**lines, "state_cache": cut.states, "kv_cache": np.maximum(pool_bytes, 0)},
         half={**half, "kv_cache": spread},
         outside=("context", "activations", "logits", "workspace", "cuda_graphs"),
@@ -208,7 +208,7 @@ def _requests(settled: SglangSettled, tokens: Any, slots: Any) -> Any:
     return np.maximum(np.floor(bounded), 1)
 
 
-def _cautions(stage: SglangStage, force: InForce, plans: Plans, tokens: Any) -> tuple[Caution, ...]:
+def _cautions(stage: SglangStage, force: SglangInForce, plans: BroadcastPlans, tokens: Any) -> tuple[Caution, ...]:
     found = []
     if np.any(stage.other_rate > 0):
         message = (

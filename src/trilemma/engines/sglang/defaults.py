@@ -24,7 +24,7 @@ _AFTER_CAPTURE = "SGLANG_ENABLE_POST_CAPTURE_KV_SIZING"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class InForce:
+class SglangInForce:
     """Options with SGLang's defaults filled in; arrays (plans,) where they go by layout.
 
     ``chunk`` prompt tokens go through at once (−1: prompts are not cut); ``graph_batch`` is the largest batch captured.
@@ -46,7 +46,7 @@ class InForce:
 def in_force(
     drafting: Drafting, options: ServeOptions, facts: SglangFacts, *, accelerator: Accelerator, driver_bytes: float,
     layout: Layout, draft: Draft | None,
-) -> InForce:  # fmt: skip
+) -> SglangInForce:  # fmt: skip
     """Fill in what ``options`` leave open. Raises `InputError` for values that the engine refuses."""
     model, cautions = drafting.model, []
     context = options.context or model.max_positions
@@ -83,7 +83,7 @@ def in_force(
     if options.memory_fraction is None and model.multimodal and not options.text_only:
         fraction = fraction * facts.encoder_share * _encoder_factor(model) if facts.encoder_share < 1 else fraction
     sparse = any(mixer.is_latent and mixer.is_sparse for mixer in model.mixers)
-    return InForce(
+    return SglangInForce(
         fraction=fraction,
         context=context,
         context_stated=options.context is not None,

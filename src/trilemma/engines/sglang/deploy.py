@@ -11,12 +11,12 @@ from trilemma.engines.deployment import facts
 from trilemma.engines.deployment.fleet import (
     LEADER,
     RANK,
+    EngineGroup,
     Fleet,
-    Group,
+    NodeSpan,
     Route,
     Router,
     Side,
-    Span,
     alone,
     checked_pools,
     nodes_for,
@@ -108,7 +108,9 @@ def _roles(pool: Pool) -> dict[str, str]:
     return {"disaggregation-mode": pool.role, "disaggregation-transfer-backend": backend}
 
 
-def _group(model: str, plan: Plan, pool: Pool, *, per_node: int | None, told: dict[str, str], staged: bool) -> Group:
+def _group(
+    model: str, plan: Plan, pool: Pool, *, per_node: int | None, told: dict[str, str], staged: bool
+) -> EngineGroup:
     command = write(model=model, plan=plan)
     head = command.index("--model-path")
     words = [*command[head:], *(word for name, value in told.items() for word in (f"--{name}", value))]
@@ -117,7 +119,7 @@ def _group(model: str, plan: Plan, pool: Pool, *, per_node: int | None, told: di
     extra = pool.options.extra
     port = _FACTS["disaggregated"]["bootstrap_port"]
     staging = ((_FACTS["disaggregated"]["staging"], "1"),) if staged else ()
-    return Group(
+    return EngineGroup(
         role=pool.role,
         replicas=pool.replicas,
         gpus=gpus,
@@ -131,7 +133,7 @@ def _group(model: str, plan: Plan, pool: Pool, *, per_node: int | None, told: di
     )
 
 
-def _span(pool: Pool, nodes: int, words: Sequence[str]) -> Span:
+def _span(pool: Pool, nodes: int, words: Sequence[str]) -> NodeSpan:
     if int(pool.layout.dp) > 1 and "--enable-dp-attention" not in words:
         raise InputError(
             f"SGLang keeps its {int(pool.layout.dp)} whole replicas (--dp) on one node, and these take {nodes};"
@@ -139,7 +141,7 @@ def _span(pool: Pool, nodes: int, words: Sequence[str]) -> Span:
         )
     size = ("--nnodes", str(nodes), "--node-rank")
     meet = ("--dist-init-addr", f"{LEADER}:{_FACTS['init_port']}")
-    return Span(nodes=nodes, leader=(*size, "0", *meet), worker=(*size, RANK, *meet))
+    return NodeSpan(nodes=nodes, leader=(*size, "0", *meet), worker=(*size, RANK, *meet))
 
 
 def _router() -> Router:

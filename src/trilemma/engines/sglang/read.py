@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from trilemma.commands.command_line import Settings, read_settings
+from trilemma.commands.command_line import FlagSettings, read_settings
 from trilemma.engines.base import EngineCommand
 from trilemma.engines.in_force import put_in_force, uncounted
 from trilemma.engines.launch import check_visible, named_model, share_of_card, take_apart
@@ -67,7 +67,7 @@ def _version_of(image: str | None) -> str | None:
     return match.group(2) if match else None
 
 
-def _extra(settings: Settings, version: str | None) -> dict[str, Any]:
+def _extra(settings: FlagSettings, version: str | None) -> dict[str, Any]:
     """Options without a field; a flag that the version has not is left out, as its caution says."""
     at = table().at(version)
     return {
@@ -77,7 +77,7 @@ def _extra(settings: Settings, version: str | None) -> dict[str, Any]:
     }
 
 
-def _layout(settings: Settings, extra: dict[str, Any], cautions: list[Caution]) -> Layout:
+def _layout(settings: FlagSettings, extra: dict[str, Any], cautions: list[Caution]) -> Layout:
     """``--tp-size`` counts all ranks of a stage: with attention data parallelism replicas take their ranks from it."""
     tp, pp = settings.value("tp-size") or 1, settings.value("pp-size") or 1
     dp, ep = settings.value("dp-size") or 1, settings.value("ep-size") or 1
@@ -104,7 +104,7 @@ def _layout(settings: Settings, extra: dict[str, Any], cautions: list[Caution]) 
     return Layout(tp=tp, pp=pp, dp=dp, ep=ep, dcp=dcp)
 
 
-def _draft(settings: Settings, extra: dict[str, Any]) -> Draft | None:
+def _draft(settings: FlagSettings, extra: dict[str, Any]) -> Draft | None:
     """The draft; ``tokens`` are the steps that it takes ahead. What a `Draft` does not hold stays in ``extra``."""
     given = {name: settings.value(f"speculative-{name}") for name in _DRAFT_FLAGS}
     algorithm = given["algorithm"]
@@ -122,7 +122,7 @@ def _draft(settings: Settings, extra: dict[str, Any]) -> Draft | None:
     return Draft(method=method, tokens=max(int(steps), 1), model=given["draft-model-path"])
 
 
-def _options(settings: Settings, extra: dict[str, Any]) -> ServeOptions:
+def _options(settings: FlagSettings, extra: dict[str, Any]) -> ServeOptions:
     given = {
         setting.flag.field.partition(".")[2]: setting.value
         for setting in settings.by_name.values()

@@ -21,11 +21,11 @@ from trilemma.engines.rank_memory import (
     rungs,
 )
 from trilemma.engines.sglang.compressed_pool import compressed_pool, layer_bytes, with_drafts
-from trilemma.engines.sglang.defaults import InForce
+from trilemma.engines.sglang.defaults import SglangInForce
 from trilemma.engines.sglang.facts import SglangFacts
-from trilemma.engines.stages import Span, Stage
+from trilemma.engines.stages import LayerSpan, PipelineStage
 from trilemma.engines.start_up import (
-    Settled,
+    SettledStart,
 )
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.memory.adapter_slots import SlotBytes
@@ -35,11 +35,11 @@ from trilemma.plans import ServeOptions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SglangSettled(Settled):
+class SglangSettled(SettledStart):
     """``shared``: whether replicas share experts; ``extra`` layers draft; ``stored`` is the model as loaded."""
 
     facts: SglangFacts
-    force: InForce
+    force: SglangInForce
     stored: Model
     shared: Any
     extra: int
@@ -56,7 +56,7 @@ class SglangSettled(Settled):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SglangStage(Stage):
+class SglangStage(PipelineStage):
     """``counted`` and ``stored`` are bytes a token, ``state`` a request's states, ``fixed`` those kept for all requests at start;
     ``other_rate`` and ``other_fixed`` the same by the other rule where it is not known which holds, else 0. ``adapter_half`` is
     the half-width of the adapters' slots. Arrays (plans,).
@@ -80,7 +80,7 @@ def stages(settled: SglangSettled) -> list[SglangStage]:
     pairs = [(cache, layer.mixer) for cache, layer in zip(caches, layers, strict=True)]
     found = []
     for name in settled.plans.stages:
-        span = Span.of(name, model, settled.plans, drafting_layers=settled.extra)
+        span = LayerSpan.of(name, model, settled.plans, drafting_layers=settled.extra)
         windows = span.sum_of([cache.window for cache in caches]) * _window_ratio(model, settled.options, facts)
         counted = span.sum_of([_counted(cache, mixer, facts, force) for cache, mixer in pairs])
         stored = span.sum_of([_stored(cache, mixer, facts, force, settled.asked.accelerator) for cache, mixer in pairs])
@@ -105,7 +105,7 @@ def stages(settled: SglangSettled) -> list[SglangStage]:
     return found
 
 
-def _compressed(settled: SglangSettled, span: Span, layers: Sequence[Layer]) -> tuple[Any, Any, Any, Any]:
+def _compressed(settled: SglangSettled, span: LayerSpan, layers: Sequence[Layer]) -> tuple[Any, Any, Any, Any]:
     """Of layers of compressed attention: bytes a token, bytes kept for all requests, and both by the other rule.
 
     Versions without a number are judged by the rule of the older ones, whose pools were published; what the newest would do
@@ -132,7 +132,7 @@ def _compressed(settled: SglangSettled, span: Span, layers: Sequence[Layer]) -> 
     return *by(True), none, none
 
 
-def _lines(settled: SglangSettled, span: Span, weights: Weights) -> dict[str, Any]:
+def _lines(settled: SglangSettled, span: LayerSpan, weights: Weights) -> dict[str, Any]:
     """The lines of one stage, cache and table of requests apart."""
     model, force, plans, ranks = settled.model, settled.force, settled.plans, settled.ranks
     memory, widths, none = settled.facts.coefficients, Widths.of(settled.model), np.zeros(settled.plans.shape)
@@ -162,7 +162,7 @@ def _lines(settled: SglangSettled, span: Span, weights: Weights) -> dict[str, An
     }
 
 
-def _counted(cache: LayerCache, mixer: Mixer | None, facts: SglangFacts, force: InForce) -> Any:
+def _counted(cache: LayerCache, mixer: Mixer | None, facts: SglangFacts, force: SglangInForce) -> Any:
     """Bytes a token that the engine reckons with; FP8 rows of sparse attention were once counted without their scales."""
     if mixer is not None and mixer.is_compressed:
         return cache.full * 0
@@ -175,7 +175,7 @@ def _counted(cache: LayerCache, mixer: Mixer | None, facts: SglangFacts, force: 
 
 
 def _stored(
-    cache: LayerCache, mixer: Mixer | None, facts: SglangFacts, force: InForce, accelerator: Accelerator
+    cache: LayerCache, mixer: Mixer | None, facts: SglangFacts, force: SglangInForce, accelerator: Accelerator
 ) -> Any:
     """Bytes a token that the pool takes and the engine prints; the indexer's own pool was not printed while uncounted."""
     if mixer is not None and mixer.is_compressed:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from trilemma.commands.launchers import Launch, split_launch, visible_gpus
+from trilemma.commands.launchers import LauncherCommand, split_launch, visible_gpus
 from trilemma.engines.llama_factory.read import started
 from trilemma.engines.trainer import Values, from_file, from_flags, is_configuration, trainer
 from trilemma.engines.training import TrainingCommand, framework_facts
 from trilemma.engines.transformers.launched import own_fsdp
-from trilemma.engines.transformers.run import Run, Sharding, assemble
+from trilemma.engines.transformers.run import Sharding, TrainerRun, assemble
 from trilemma.engines.transformers.trainer_run import deepspeed_of, trainer_run
 from trilemma.engines.trl.read import beside
 from trilemma.errors import Caution, InputError, shorten
@@ -52,7 +52,7 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     return assemble(run, launch, gpus=_world(run, launch, gpus, int(of.defaults["sequences_of_step"])))
 
 
-def _world(run: Run, launch: Launch, gpus: int | None, wanted: int) -> int:
+def _world(run: TrainerRun, launch: LauncherCommand, gpus: int | None, wanted: int) -> int:
     """Processes, and the accumulation that makes ``wanted`` sequences of a step where none is given (sft_args.py)."""
     world = launch.gpus
     if world is None:
@@ -91,7 +91,7 @@ def _fsdp(values: Values) -> Sharding | None:
     return own_fsdp(words, values.found("fsdp_config")[1])
 
 
-def _formats(run: Run, values: Values) -> None:
+def _formats(run: TrainerRun, values: Values) -> None:
     if run.method == "lora" and values.text("quant_bits") == "8":
         run.base_format = "int8"
     if run.dtype == "fp16":

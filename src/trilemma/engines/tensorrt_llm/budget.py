@@ -29,19 +29,19 @@ from trilemma.engines.rank_memory import (
     pool_unknown,
     rungs,
 )
-from trilemma.engines.stages import Span, Stage
+from trilemma.engines.stages import LayerSpan, PipelineStage
 from trilemma.engines.start_up import (
     Asked,
-    Card,
+    CardMemory,
     Formula,
-    Pool,
     Rules,
-    Settled,
+    SettledStart,
+    SizedPool,
     as_loaded,
     longest_request,
     root_of_squares,
 )
-from trilemma.engines.table import NOT_RUN, Plans
+from trilemma.engines.table import NOT_RUN, BroadcastPlans
 from trilemma.engines.tensorrt_llm.facts import TensorrtLlmFacts, for_version
 from trilemma.errors import Caution, InputError, UnknownName
 from trilemma.formats import catalogue
@@ -55,7 +55,7 @@ PEAK = ("weights", "draft_model", "vision", "activations", "logits", "cuda_graph
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TensorrtLlmSettled(Settled):
+class TensorrtLlmSettled(SettledStart):
     """``beyond``: layouts that the engine does not run; ``shared``: replicas attend alone; ``extra`` layers draft."""
 
     facts: TensorrtLlmFacts
@@ -71,7 +71,7 @@ class TensorrtLlmSettled(Settled):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TensorrtLlmStage(Stage):
+class TensorrtLlmStage(PipelineStage):
     """``rate``: bytes a token, ``state``: bytes of one request's states; arrays (plans,)."""
 
     rate: Any
@@ -85,7 +85,7 @@ def settle(asked: Asked) -> TensorrtLlmSettled:
         asked.options,
         asked.layout,
     )
-    card = Card.of(asked.accelerator, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes)
+    card = CardMemory.of(asked.accelerator, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes)
     drafting, _, notes = as_loaded(asked, {})
     dtype = computing_format(drafting.model, options)
     served = in_dtype(drafting.model, dtype)
@@ -93,7 +93,7 @@ def settle(asked: Asked) -> TensorrtLlmSettled:
     fraction = facts.memory_fraction
     if options.memory_fraction is not None:
         fraction = share_of_card(options.memory_fraction, shown="--kv_cache_free_gpu_memory_fraction")
-    plans = Plans.of(
+    plans = BroadcastPlans.of(
         layout,
         max_seqs=facts.max_batch_size if options.max_seqs is None else options.max_seqs,
         max_batched_tokens=facts.max_num_tokens if options.max_batched_tokens is None else options.max_batched_tokens,
@@ -118,7 +118,7 @@ def stages(settled: TensorrtLlmSettled) -> list[TensorrtLlmStage]:
     weights = Weights(model, extra=absorbed_copies(model), vocab_padding=settled.facts.vocab_padding)
     layers = (*model.layers, *(model.mtp_layers if settled.extra else ()))
     caches = layer_caches(layers, tp=plans.tp, kv_format=settled.kv)
-    spans = [Span.of(name, model, plans, drafting_layers=settled.extra) for name in plans.stages]
+    spans = [LayerSpan.of(name, model, plans, drafting_layers=settled.extra) for name in plans.stages]
     return [
         TensorrtLlmStage(
             lines=_lines(settled, span, weights),
@@ -129,7 +129,7 @@ def stages(settled: TensorrtLlmSettled) -> list[TensorrtLlmStage]:
     ]
 
 
-def _lines(settled: TensorrtLlmSettled, span: Span, weights: Weights) -> dict[str, Any]:
+def _lines(settled: TensorrtLlmSettled, span: LayerSpan, weights: Weights) -> dict[str, Any]:
     """The lines of one stage, cache apart; engines built ahead hold their activations outside PyTorch and capture nothing."""
     plans, options, facts, ranks = settled.plans, settled.options, settled.facts, settled.ranks
     memory, widths, none = facts.coefficients, Widths.of(settled.model), np.zeros(settled.plans.shape)
@@ -181,7 +181,7 @@ def room(settled: TensorrtLlmSettled, found: Sequence[TensorrtLlmStage]) -> list
     return [_left(settled, stage) / stage.rate for stage in found]
 
 
-def pool(settled: TensorrtLlmSettled, stage: TensorrtLlmStage, found: Sequence[TensorrtLlmStage]) -> Pool:
+def pool(settled: TensorrtLlmSettled, stage: TensorrtLlmStage, found: Sequence[TensorrtLlmStage]) -> SizedPool:
     """Blocks of the share that the pool takes of what the tightest ``stage`` leaves, recurrent states set apart."""
     del found
     facts, plans, options, block = settled.facts, settled.plans, settled.options, settled.block
@@ -200,7 +200,7 @@ def pool(settled: TensorrtLlmSettled, stage: TensorrtLlmStage, found: Sequence[T
     available = np.where(available > 0, tokens * rate, available)
     half = _half_widths(settled, stage)
     spread = _spread(settled, half, unused)
-    return Pool(
+    return SizedPool(
         lines={**stage.lines, "state_cache": states, "kv_cache": np.maximum(available, 0)},
         half={**half, "kv_cache": spread},
         outside=("context",),

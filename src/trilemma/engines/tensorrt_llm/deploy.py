@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from trilemma.engines.deployment import facts
-from trilemma.engines.deployment.fleet import End, Fleet, Group, Route, Router, alone, checked_pools, nodes_for
+from trilemma.engines.deployment.fleet import End, EngineGroup, Fleet, Route, Router, alone, checked_pools, nodes_for
 from trilemma.engines.tensorrt_llm.flags import table
 from trilemma.engines.tensorrt_llm.write import YAML, write, yaml_options
 from trilemma.errors import InputError
@@ -62,7 +62,7 @@ def fleet(
     )
 
 
-def _over_nodes(group: Group) -> str:
+def _over_nodes(group: EngineGroup) -> str:
     """How ranks on other nodes are started; there is no way to on Kubernetes without an MPI launcher of one's own."""
     return (
         f"{group.gpus} GPUs on {group.nodes} nodes start by MPI, such as srun -N {group.nodes} --ntasks-per-node"
@@ -70,7 +70,7 @@ def _over_nodes(group: Group) -> str:
     )
 
 
-def _group(model: str, plan: Plan, pool: Pool, *, per_node: int | None, apart: bool) -> Group:
+def _group(model: str, plan: Plan, pool: Pool, *, per_node: int | None, apart: bool) -> EngineGroup:
     own = alone(plan, pool)
     copies = 1 if _shares_experts(pool) else int(pool.layout.dp)
     if copies > 1:
@@ -85,7 +85,7 @@ def _group(model: str, plan: Plan, pool: Pool, *, per_node: int | None, apart: b
         words += ["--extra_llm_api_options", name]
     gpus = int(pool.layout.gpus) // copies
     nodes = nodes_for(gpus, per_node)
-    return Group(
+    return EngineGroup(
         role=pool.role,
         replicas=pool.replicas * copies,
         gpus=gpus,

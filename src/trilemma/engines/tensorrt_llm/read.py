@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trilemma.commands.bounded_yaml import load_all
-from trilemma.commands.command_line import Setting, Settings, read_settings
+from trilemma.commands.command_line import FlagSetting, FlagSettings, read_settings
 from trilemma.commands.flag_words import parse_value
 from trilemma.commands.named_files import text_of
 from trilemma.engines.base import EngineCommand
@@ -67,7 +67,7 @@ def _content(path: str) -> Mapping[str, Any]:
     return content
 
 
-def _overlay(content: Mapping[str, Any], settings: Settings, extra: dict[str, Any]) -> None:
+def _overlay(content: Mapping[str, Any], settings: FlagSettings, extra: dict[str, Any]) -> None:
     """Options of the file that a flag says too become settings; the others are kept as they are."""
     known = keys()
     for key, value in content.items():
@@ -90,13 +90,13 @@ def _overlay(content: Mapping[str, Any], settings: Settings, extra: dict[str, An
             extra[str(key)] = value
 
 
-def _put(name: str, value: Any, shown: str, settings: Settings) -> None:
+def _put(name: str, value: Any, shown: str, settings: FlagSettings) -> None:
     flag = table().flags[name]
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    settings.by_name[name] = Setting(flag=flag, value=parse_value(flag, text, shown=shown), shown=shown)
+    settings.by_name[name] = FlagSetting(flag=flag, value=parse_value(flag, text, shown=shown), shown=shown)
 
 
-def _layout(settings: Settings, extra: Mapping[str, Any]) -> Layout:
+def _layout(settings: FlagSettings, extra: Mapping[str, Any]) -> Layout:
     """``tp_size`` counts all ranks of a stage; with attention data parallelism every rank attends on its own."""
     tp, pp = settings.value("tp-size") or 1, settings.value("pp-size") or 1
     ep, cp = settings.value("ep-size") or 1, settings.value("cp-size") or 1
@@ -105,7 +105,7 @@ def _layout(settings: Settings, extra: Mapping[str, Any]) -> Layout:
     return Layout(tp=tp, pp=pp, ep=ep, cp=cp)
 
 
-def _options(settings: Settings, extra: dict[str, Any]) -> ServeOptions:
+def _options(settings: FlagSettings, extra: dict[str, Any]) -> ServeOptions:
     fraction = settings.by_name.get("kv-cache-free-gpu-memory-fraction")
     inner = extra.get("kv_cache_config")
     cache = dict(inner) if isinstance(inner, Mapping) else {}

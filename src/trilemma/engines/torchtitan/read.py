@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from trilemma.commands.launchers import Launch, split_launch
+from trilemma.commands.launchers import LauncherCommand, split_launch
 from trilemma.commands.option_words import whole
-from trilemma.engines.torchtitan.settings import Settings, settings_of
+from trilemma.engines.torchtitan.settings import TorchtitanSettings, settings_of
 from trilemma.engines.training import TrainingCommand, framework_facts, replicas, steps_per_batch, unknown_caution
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.models.resolve import load_model
@@ -68,12 +68,12 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     )
 
 
-def _gpus_of_script(launch: Launch) -> int:
+def _gpus_of_script(launch: LauncherCommand) -> int:
     """run_train.sh starts ``NGPU`` processes on one node, 8 where nothing is said."""
     return whole(launch.environment.get("NGPU", "8"), "NGPU", high=2**10)
 
 
-def _layout(settings: Settings, world: int, layers: int) -> tuple[Layout, int | None]:
+def _layout(settings: TorchtitanSettings, world: int, layers: int) -> tuple[Layout, int | None]:
     """Degrees and the group that shards (None: all data-parallel ranks). ``dp`` is replicas times shards."""
     tp = settings.whole("parallelism.tensor_parallel_degree", "training.tensor_parallel_degree", default=1)
     pp = settings.whole("parallelism.pipeline_parallel_degree", "experimental.pipeline_parallel_degree", default=1)
@@ -104,7 +104,7 @@ def _layout(settings: Settings, world: int, layers: int) -> tuple[Layout, int | 
     return layout, shard * cp if replicate > 1 else None
 
 
-def _chunks(settings: Settings, pp: int, layers: int) -> int:
+def _chunks(settings: TorchtitanSettings, pp: int, layers: int) -> int:
     """Chunks of each stage (torchtitan/distributed/pipeline_parallel.py): two for looped schedules, or as stated layers give."""
     if pp == 1:
         return 1
@@ -123,7 +123,7 @@ def _chunks(settings: Settings, pp: int, layers: int) -> int:
     return total // pp
 
 
-def _schedule(settings: Settings) -> tuple[Schedule, bool]:
+def _schedule(settings: TorchtitanSettings) -> tuple[Schedule, bool]:
     name = settings.text(
         "parallelism.pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule", default="1F1B"
     )
@@ -135,7 +135,7 @@ def _schedule(settings: Settings) -> tuple[Schedule, bool]:
     return found[name.lower()]
 
 
-def _batch(settings: Settings, layout: Layout) -> tuple[int, int]:
+def _batch(settings: TorchtitanSettings, layout: Layout) -> tuple[int, int]:
     """(micro-batch, global batch). With a pipeline the local batch is cut further, without one it is the micro-batch."""
     default = framework_facts("torchtitan")["defaults"]["local_batch_size"]
     local = settings.whole("training.local_batch_size", "training.batch_size", default=default)
@@ -154,7 +154,9 @@ def _batch(settings: Settings, layout: Layout) -> tuple[int, int]:
     return piece, batch
 
 
-def _plan(settings: Settings, layout: Layout, group: int | None, micro: int, cautions: list[Caution]) -> TrainingPlan:
+def _plan(
+    settings: TorchtitanSettings, layout: Layout, group: int | None, micro: int, cautions: list[Caution]
+) -> TrainingPlan:
     components = settings.values.get("compile.components", ["model", "loss"])
     compiled = settings.on("compile.enable", "training.compile") and "model" in components
     # Without sharding degrees above one there is no FSDP: replicas alone are DDP.
@@ -188,7 +190,7 @@ def _plan(settings: Settings, layout: Layout, group: int | None, micro: int, cau
     )
 
 
-def _recipe(settings: Settings) -> TrainingRecipe:
+def _recipe(settings: TorchtitanSettings) -> TrainingRecipe:
     narrow = settings.text("training.dtype") == "bfloat16"
     base = recipe("pure-bf16") if narrow else recipe("fsdp")
     if settings.text("training.mixed_precision_param", default="bfloat16") == "float32":
@@ -209,7 +211,7 @@ def _recipe(settings: Settings) -> TrainingRecipe:
     return narrowed if kind == narrowed.matmul else replace(narrowed, name=f"{base.name}-{kind}", matmul=kind)
 
 
-def _optimizer(settings: Settings, cautions: list[Caution]) -> Optimizer:
+def _optimizer(settings: TorchtitanSettings, cautions: list[Caution]) -> Optimizer:
     name = settings.text("optimizer.name", default="AdamW").lower()
     if settings.text("optimizer.implementation") == "fused_opt_states_bf16":
         return optimizer("adamw-bf16-moments")
@@ -223,7 +225,7 @@ def _optimizer(settings: Settings, cautions: list[Caution]) -> Optimizer:
     return optimizer(name)
 
 
-def _recompute(settings: Settings, cautions: list[Caution]) -> Recompute:
+def _recompute(settings: TorchtitanSettings, cautions: list[Caution]) -> Recompute:
     mode = settings.text("activation_checkpoint.mode", default="selective")
     if mode not in _RECOMPUTE:
         raise InputError(f"activation checkpointing {shorten(mode)!r} is not known; use none, selective or full")
@@ -243,6 +245,6 @@ def _recompute(settings: Settings, cautions: list[Caution]) -> Recompute:
     return Recompute(mode="op") if _RECOMPUTE[mode] == "op" else Recompute()
 
 
-def _tokens(settings: Settings, batch: int, seq: int) -> float | None:
+def _tokens(settings: TorchtitanSettings, batch: int, seq: int) -> float | None:
     steps = settings.whole("training.steps", default=0, low=0)
     return float(steps) * batch * seq if steps else None

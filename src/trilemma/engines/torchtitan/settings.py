@@ -18,7 +18,7 @@ _SUBCOMMAND = re.compile(r"activation[-_]checkpoint:([a-z-]{1,40})")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class TorchtitanSettings:
     """Values by ``section.key`` with the catalogue's model; ``old`` for the job files of torchtitan 0.1 and 0.2.
 
     ``version``: a month that the words of an old file tell; ``notes`` is what was assumed.
@@ -48,7 +48,9 @@ class Settings:
         return next((str(self.values[key]) for key in keys if key in self.values), default)
 
 
-def settings_of(words: Sequence[str], environment: Mapping[str, str], *, started_by_script: bool = False) -> Settings:
+def settings_of(
+    words: Sequence[str], environment: Mapping[str, str], *, started_by_script: bool = False
+) -> TorchtitanSettings:
     """Settings of the words behind ``torchtitan.train``; run_train.sh passes MODULE and CONFIG as environment.
 
     Raises `InputError` for a configuration that is not known, `UnknownName` with near ones.
@@ -82,7 +84,7 @@ def settings_of(words: Sequence[str], environment: Mapping[str, str], *, started
     row = dict(facts["config"][name])
     known = {*facts["keys"], "activation_checkpoint.mode", *_AC_KEYS}
     unknown = tuple(f"--{key}" for key in given if key not in known)
-    return Settings(model=row.pop("model"), values={**_registry(row), **given}, unknown=unknown, named=name)
+    return TorchtitanSettings(model=row.pop("model"), values={**_registry(row), **given}, unknown=unknown, named=name)
 
 
 #: Keys of the policies of recomputation, which hang on the chosen one.
@@ -124,7 +126,7 @@ def _registry(row: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _job_file(path: str, given: Mapping[str, Any], facts: Mapping[str, Any]) -> Settings:
+def _job_file(path: str, given: Mapping[str, Any], facts: Mapping[str, Any]) -> TorchtitanSettings:
     """A TOML job file of torchtitan 0.1 or 0.2, flags of the command over it."""
     shipped = facts["shipped"].get(PurePosixPath(path).name)
     notes: tuple[str, ...] = ()
@@ -141,7 +143,7 @@ def _job_file(path: str, given: Mapping[str, Any], facts: Mapping[str, Any]) -> 
     if name not in facts["flavors"]:
         raise UnknownName("torchtitan model", name, facts["flavors"], hint="model.name/model.flavor of the job file")
     unknown = tuple(key for key in values if key not in facts["old_keys"] and key not in facts["keys"])
-    return Settings(
+    return TorchtitanSettings(
         model=facts["flavors"][name], values=values, unknown=unknown, named=name, old=True, version=_dated(values, path, facts),
         notes=notes,
     )  # fmt: skip

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from trilemma.commands.launchers import Launch, split_launch
+from trilemma.commands.launchers import LauncherCommand, split_launch
 from trilemma.engines.preference import UPDATE_ONLY, frozen, trained
 from trilemma.engines.trainer import Values, from_file, from_overrides, trainer
 from trilemma.engines.training import TrainingCommand, framework_facts
-from trilemma.engines.transformers.run import Run, Sharding, assemble
+from trilemma.engines.transformers.run import Sharding, TrainerRun, assemble
 from trilemma.engines.transformers.trainer_run import trainer_run
 from trilemma.errors import Caution, InputError, UnknownName, shorten
 from trilemma.models.naming import without_url
@@ -57,7 +57,7 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     return assemble(run, launch, gpus=1 if single else launch.gpus or gpus)
 
 
-def _taken_apart(words: Sequence[str]) -> tuple[Launch, str, list[str]]:
+def _taken_apart(words: Sequence[str]) -> tuple[LauncherCommand, str, list[str]]:
     """Launch, recipe and the words behind it: ``tune run`` passes torchrun's flags before the recipe."""
     launch = split_launch(words, programs=("tune",))
     own = list(launch.words[1:] if launch.words[:1] == ("run",) else launch.words)
@@ -123,7 +123,7 @@ def _targets(values: Values) -> tuple[str, ...]:
     return (*names, "gate_proj", "up_proj", "down_proj") if values.on("mlp_targets") else names
 
 
-def _beside(run: Run, recipe: str) -> None:
+def _beside(run: TrainerRun, recipe: str) -> None:
     if "dpo" in recipe:
         run.sequences = 2
         if "full" in recipe:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trilemma.commands.launchers import Launch
+from trilemma.commands.launchers import LauncherCommand
 from trilemma.commands.option_words import Options, read_options
 from trilemma.engines.accelerate.config import AccelerateConfig, accelerate_from_mapping, read_accelerate
 from trilemma.engines.fsdp import fsdp_sharding
@@ -17,7 +17,7 @@ from trilemma.errors import InputError, shorten
 from trilemma.models.documents import read_json
 
 
-def accelerate_of(launch: Launch) -> AccelerateConfig | None:
+def accelerate_of(launch: LauncherCommand) -> AccelerateConfig | None:
     """The configuration behind ``accelerate launch``: its file, with launch flags in the file's words over it."""
     if launch.starter != "accelerate":
         return None

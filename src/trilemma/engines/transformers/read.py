@@ -10,7 +10,7 @@ from trilemma.engines.accelerate.config import AccelerateConfig
 from trilemma.engines.trainer import Values, from_flags, trainer
 from trilemma.engines.training import TrainingCommand
 from trilemma.engines.transformers.launched import accelerate_of, own_fsdp
-from trilemma.engines.transformers.run import Run, assemble
+from trilemma.engines.transformers.run import TrainerRun, assemble
 from trilemma.engines.transformers.trainer_run import deepspeed_of, trainer_run
 from trilemma.errors import InputError
 from trilemma.plans.training import Implementation
@@ -34,7 +34,7 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     )  # fmt: skip
 
 
-def _run(values: Values, launched: AccelerateConfig | None) -> Run:
+def _run(values: Values, launched: AccelerateConfig | None) -> TrainerRun:
     if values.on("load_4bit") and not any(values.has(one) for one in ("adapters", "rank", "targets")):
         raise InputError("--load_in_4bit trains nothing by itself; add --use_peft and --lora_r")
     deepspeed = launched.deepspeed if launched and launched.deepspeed else deepspeed_of(values, Path())

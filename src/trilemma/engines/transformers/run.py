@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from trilemma.commands.launchers import Launch
+from trilemma.commands.launchers import LauncherCommand
 from trilemma.engines.training import TrainingCommand, framework_facts, replicas
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.memory.adapters import is_target_name
@@ -53,7 +53,7 @@ class Sharding:
 
 
 @dataclass(kw_only=True, slots=True)
-class Run:
+class TrainerRun:
     """One run as its files state it; None stands for what they do not say.
 
     ``sequences`` make one example: two of a preference, chosen and rejected, which pass through the model together.
@@ -89,7 +89,12 @@ class Run:
 
 
 def assemble(
-    run: Run, launch: Launch, *, gpus: int | None, processes: int | None = None, nodes: int | None = None
+    run: TrainerRun,
+    launch: LauncherCommand,
+    *,
+    gpus: int | None,
+    processes: int | None = None,
+    nodes: int | None = None,
 ) -> TrainingCommand:
     """The training command that ``run`` makes on the processes that its launcher or file states.
 
@@ -129,7 +134,7 @@ def assemble(
     )  # fmt: skip
 
 
-def _targets(run: Run, model: Model, cautions: list[Caution]) -> tuple[str, ...]:
+def _targets(run: TrainerRun, model: Model, cautions: list[Caution]) -> tuple[str, ...]:
     """The layers with adapters that ``model`` has. PEFT takes one text for a pattern of module names: its words are looked
     for, and it is never run. Where nothing is found, every linear layer gets an adapter, which is said."""
     if run.method == "full" or not run.targets:
@@ -153,14 +158,14 @@ def _targets(run: Run, model: Model, cautions: list[Caution]) -> tuple[str, ...]
     return found
 
 
-def _group_of_node(launch: Launch, world: int, nodes: int | None) -> int | None:
+def _group_of_node(launch: LauncherCommand, world: int, nodes: int | None) -> int | None:
     """GPUs of a node, over which a hybrid strategy shards; None where there is one node, or nothing says how many."""
     stated = launch.gpus_per_node if launch.starter or launch.nodes else None
     count = launch.nodes or nodes or 1
     return stated or (world // count if world % count == 0 else None)
 
 
-def _batches(run: Run, dp: int, cautions: list[Caution]) -> tuple[int, int]:
+def _batches(run: TrainerRun, dp: int, cautions: list[Caution]) -> tuple[int, int]:
     """(micro-batch, sequences of a step): the step is micro-batch · accumulation · replicas, on which all files have to agree.
 
     Where a file states the step alone, the micro-batch is what is left of it (DeepSpeed's config.py,
@@ -195,7 +200,7 @@ def _batches(run: Run, dp: int, cautions: list[Caution]) -> tuple[int, int]:
     return run.micro_batch, run.global_batch
 
 
-def _plan(run: Run, layout: Layout, micro: int, cautions: list[Caution]) -> TrainingPlan:
+def _plan(run: TrainerRun, layout: Layout, micro: int, cautions: list[Caution]) -> TrainingPlan:
     sharding = run.sharding
     group = sharding.group
     if group is not None and (int(layout.dp) * int(layout.cp)) % group:
@@ -226,7 +231,7 @@ def _plan(run: Run, layout: Layout, micro: int, cautions: list[Caution]) -> Trai
     )
 
 
-def recipe_of(run: Run) -> TrainingRecipe:
+def recipe_of(run: TrainerRun) -> TrainingRecipe:
     """DeepSpeed keeps 16-bit weights with an FP32 partition; FSDP under mixed precision FP32 shards; autocast FP32 weights,
     unless the model is loaded in 16 bits, which the optimizer then updates."""
     half = run.compute if run.compute in ("bf16", "fp16") else None
@@ -252,7 +257,7 @@ def recipe_of(run: Run) -> TrainingRecipe:
     return base if half == "bf16" else replace(base, name=f"{base.name}-fp16", gathered=half, activations=half)
 
 
-def _optimizer(run: Run, cautions: list[Caution]) -> Optimizer:
+def _optimizer(run: TrainerRun, cautions: list[Caution]) -> Optimizer:
     names = framework_facts("transformers_flags")["optimizers"]
     key = run.optimizer.lower().removeprefix("optimizernames.")
     if key not in names:

@@ -8,7 +8,7 @@ from typing import Any
 from trilemma.engines.deepspeed.config import DeepSpeedConfig, from_mapping, read_config
 from trilemma.engines.trainer import Values
 from trilemma.engines.training import framework_facts
-from trilemma.engines.transformers.run import Run, Sharding
+from trilemma.engines.transformers.run import Sharding, TrainerRun
 from trilemma.errors import InputError, shorten
 from trilemma.plans.training import Attention, Implementation, Loss
 from trilemma.workloads import Method
@@ -27,7 +27,7 @@ def trainer_run(
     deepspeed: DeepSpeedConfig | None = None,
     sharding: Sharding | None = None,
     launched_compute: str | None = None,
-) -> Run:
+) -> TrainerRun:
     """What ``values`` state. ``method`` None asks the values; a DeepSpeed file decides what they leave open."""
     model = values.text("model")
     if not model or model.startswith("$"):
@@ -35,7 +35,7 @@ def trainer_run(
         raise InputError(f"the command names no model; give {values.dashes}{key}, such as Qwen/Qwen3-8B")
     chosen = adapters(values) if method is None else method
     micro, batch = _batch(values, deepspeed)
-    return Run(
+    return TrainerRun(
         framework=framework,
         model=model,
         micro_batch=micro,

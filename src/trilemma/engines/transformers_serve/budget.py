@@ -24,16 +24,25 @@ from trilemma.engines.rank_memory import (
     forward_bytes,
     half_widths,
 )
-from trilemma.engines.stages import Span, Stage
-from trilemma.engines.start_up import Asked, Card, Formula, Pool, Rules, Settled, longest_request, root_of_squares
-from trilemma.engines.table import NOT_RUN, Plans
+from trilemma.engines.stages import LayerSpan, PipelineStage
+from trilemma.engines.start_up import (
+    Asked,
+    CardMemory,
+    Formula,
+    Rules,
+    SettledStart,
+    SizedPool,
+    longest_request,
+    root_of_squares,
+)
+from trilemma.engines.table import NOT_RUN, BroadcastPlans
 from trilemma.engines.transformers_serve.facts import TransformersFacts, for_version
 from trilemma.errors import Caution
 from trilemma.formats import catalogue
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TransformersSettled(Settled):
+class TransformersSettled(SettledStart):
     """``paged``: whether a share of what is free is one cache for all; ``beyond``: layouts that the engine does not run."""
 
     facts: TransformersFacts
@@ -42,7 +51,7 @@ class TransformersSettled(Settled):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TransformersStage(Stage):
+class TransformersStage(PipelineStage):
     """``rate``: bytes a token; arrays (plans,)."""
 
     rate: Any
@@ -51,7 +60,7 @@ class TransformersStage(Stage):
 def settle(asked: Asked) -> TransformersSettled:
     """Options in force. Raises `InputError` for layouts and shares that the engine does not take."""
     facts, options = for_version(asked.version, date=asked.date, changed=asked.changed), asked.options
-    card = Card.of(asked.accelerator, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes)
+    card = CardMemory.of(asked.accelerator, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes)
     stored, notes = as_stored(asked.model, options, facts.quantizes_while_loading)
     dtype = computing_format(stored, options)
     if facts.loads_in_float32 and options.dtype is None and stored.quantization is None:
@@ -69,7 +78,7 @@ def settle(asked: Asked) -> TransformersSettled:
         notes = (*notes, Caution(code="draft-not-counted", message=told))
     paged = bool(options.extra.get("continuous-batching"))
     chunk = options.max_batched_tokens
-    plans = Plans.of(
+    plans = BroadcastPlans.of(
         asked.layout,
         max_seqs=facts.sequences if options.max_seqs is None else options.max_seqs,
         max_batched_tokens=chunk if chunk is not None else facts.paged_tokens if paged else context,
@@ -91,7 +100,7 @@ def stages(settled: TransformersSettled) -> list[TransformersStage]:
     """Every card by itself."""
     weights = Weights(settled.model, vocab_padding=1)
     caches = layer_caches(settled.model.layers, tp=settled.plans.tp, kv_format=settled.kv)
-    spans = [Span.of(name, settled.model, settled.plans) for name in settled.plans.stages]
+    spans = [LayerSpan.of(name, settled.model, settled.plans) for name in settled.plans.stages]
     return [
         TransformersStage(
             lines=_lines(settled, span, weights, caches),
@@ -101,7 +110,9 @@ def stages(settled: TransformersSettled) -> list[TransformersStage]:
     ]
 
 
-def _lines(settled: TransformersSettled, span: Span, weights: Weights, caches: Sequence[LayerCache]) -> dict[str, Any]:
+def _lines(
+    settled: TransformersSettled, span: LayerSpan, weights: Weights, caches: Sequence[LayerCache]
+) -> dict[str, Any]:
     """The lines of one card, cache apart: a pass over whole prompts, and the largest layer's cache while it is copied."""
     plans, facts, model, paged = settled.plans, settled.facts, settled.model, settled.paged
     memory, widths, none = facts.coefficients, Widths.of(model), np.zeros(plans.shape)
@@ -143,7 +154,7 @@ def room(settled: TransformersSettled, found: Sequence[TransformersStage]) -> li
     ]
 
 
-def pool(settled: TransformersSettled, stage: TransformersStage, found: Sequence[TransformersStage]) -> Pool:
+def pool(settled: TransformersSettled, stage: TransformersStage, found: Sequence[TransformersStage]) -> SizedPool:
     """What the cache of the requests in flight grows to on the tightest card, or the share that continuous batching takes."""
     del found
     facts, plans, context, paged, rate = settled.facts, settled.plans, settled.context, settled.paged, stage.rate
@@ -157,7 +168,7 @@ def pool(settled: TransformersSettled, stage: TransformersStage, found: Sequence
     need = context * rate * (1 if paged else plans.seqs)
     used = available if paged else np.minimum(need, np.maximum(available, 0))
     lines = {**stage.lines, "kv_cache": np.maximum(used, 0)}
-    return Pool(
+    return SizedPool(
         lines=lines,
         half={**half, "kv_cache": np.where(used < available, 0.0, spread)},
         outside=("context",),

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trilemma.commands.launchers import Launch, split_launch, visible_gpus
+from trilemma.commands.launchers import LauncherCommand, split_launch, visible_gpus
 from trilemma.engines.accelerate.config import AccelerateConfig, accelerate_from_mapping, read_accelerate
 from trilemma.engines.preference import UPDATE_ONLY, frozen, generating, trained
 from trilemma.engines.trainer import Values, from_file, from_flags, trainer
 from trilemma.engines.training import TrainingCommand, framework_facts
 from trilemma.engines.transformers.launched import accelerate_of, own_fsdp
-from trilemma.engines.transformers.run import Run, assemble
+from trilemma.engines.transformers.run import TrainerRun, assemble
 from trilemma.engines.transformers.trainer_run import deepspeed_of, trainer_run
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.plans.training import Implementation
@@ -23,7 +23,7 @@ _PROGRAM = "trl"
 _LAUNCHED = ("num_processes", "num_machines", "mixed_precision", "gpu_ids", "main_process_port", "machine_rank")
 
 
-def kind_of(launch: Launch) -> str | None:
+def kind_of(launch: LauncherCommand) -> str | None:
     """What a TRL command trains, by its word or the name of its script; None where neither is TRL's."""
     known = framework_facts("trl")["kinds"]
     if launch.script == _PROGRAM:
@@ -60,7 +60,7 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     )  # fmt: skip
 
 
-def run_of(values: Values, *, kind: str, launched: AccelerateConfig | None, chunked: bool = False) -> Run:
+def run_of(values: Values, *, kind: str, launched: AccelerateConfig | None, chunked: bool = False) -> TrainerRun:
     """The run that TRL makes of ``values``; ``chunked``: of a release whose usual loss of ``sft`` is in pieces."""
     deepspeed = launched.deepspeed if launched and launched.deepspeed else deepspeed_of(values, Path())
     sharding = own_fsdp(values.words("fsdp"), values.found("fsdp_config")[1])
@@ -83,7 +83,7 @@ def run_of(values: Values, *, kind: str, launched: AccelerateConfig | None, chun
     return run
 
 
-def beside(run: Run, values: Values, kind: Mapping[str, Any]) -> None:
+def beside(run: TrainerRun, values: Values, kind: Mapping[str, Any]) -> None:
     """What preference and reinforcement training hold beside: reference, reward, critic, teacher, engine; the length of a
     sequence that is generated."""
     run.sequences = int(kind.get("sequences", 1))
@@ -123,7 +123,7 @@ def beside(run: Run, values: Values, kind: Mapping[str, Any]) -> None:
         run.cautions.append(Caution(code="not-counted", message=text))
 
 
-def _launched(launch: Launch, values: Values, *, by_program: bool) -> AccelerateConfig | None:
+def _launched(launch: LauncherCommand, values: Values, *, by_program: bool) -> AccelerateConfig | None:
     """Accelerate's configuration: of its launcher, or of ``trl --accelerate_config`` with the launcher's flags over it."""
     if launch.starter == "accelerate":
         return accelerate_of(launch)

@@ -11,7 +11,7 @@ from trilemma.commands.launchers import split_launch
 from trilemma.engines.preference import UPDATE_ONLY, generating
 from trilemma.engines.trainer import Values, from_flags, trainer
 from trilemma.engines.training import TrainingCommand, framework_facts
-from trilemma.engines.transformers.run import Run, assemble
+from trilemma.engines.transformers.run import TrainerRun, assemble
 from trilemma.engines.transformers.trainer_run import trainer_run
 from trilemma.engines.unsloth.script import call_arguments
 from trilemma.errors import Caution
@@ -48,7 +48,7 @@ def _method(values: Values) -> Method:
     return "qlora" if values.on("load_4bit") or name.endswith("bnb-4bit") else "lora"
 
 
-def _engine(run: Run, values: Values) -> None:
+def _engine(run: TrainerRun, values: Values) -> None:
     """GRPO with fast_inference: vLLM shares the weights of the card (FastLanguageModel.from_pretrained)."""
     if values.on("inference"):
         generating(run, values.real("share") or 0.5, asleep=False, where="gpu_memory_utilization")

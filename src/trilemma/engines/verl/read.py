@@ -9,7 +9,7 @@ from trilemma.commands.launchers import split_launch
 from trilemma.engines.preference import UPDATE_ONLY, frozen, generating, trained
 from trilemma.engines.trainer import Values, from_overrides, trainer
 from trilemma.engines.training import TrainingCommand, framework_facts
-from trilemma.engines.transformers.run import Run, Sharding, assemble
+from trilemma.engines.transformers.run import Sharding, TrainerRun, assemble
 from trilemma.engines.transformers.trainer_run import trainer_run
 from trilemma.errors import InputError, shorten
 from trilemma.plans.companions import Frees
@@ -44,7 +44,7 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     return assemble(run, replace(launch, nodes=nodes, per_node=per_node, total=None), gpus=gpus)
 
 
-def _run(values: Values) -> Run:
+def _run(values: Values) -> TrainerRun:
     method: Method = "lora" if values.whole("rank", low=0) else "full"
     # FSDP shards held in model_dtype, FP32 unless told otherwise, and computed in BF16 (workers/fsdp_workers.py).
     narrow = (values.text("model_dtype") or "fp32").lower() in ("bf16", "bfloat16", "fp16", "float16")
@@ -61,7 +61,7 @@ def _run(values: Values) -> Run:
     return run
 
 
-def _batch(run: Run, values: Values, world: int) -> None:
+def _batch(run: TrainerRun, values: Values, world: int) -> None:
     """Sequences of an update: ppo_mini_batch_size prompts of n answers; a micro-batch as stated, or as many as the tokens of a
     GPU hold."""
     run.seq = (values.whole("prompt") or 0) + (values.whole("completion") or 0)
@@ -78,7 +78,7 @@ def _batch(run: Run, values: Values, world: int) -> None:
     run.micro_batch, run.global_batch, run.accumulation = micro, each * dp, None
 
 
-def _beside(run: Run, values: Values) -> None:
+def _beside(run: TrainerRun, values: Values) -> None:
     if (values.on("kl_loss") or values.on("kl_reward")) and run.method == "full":
         # The worker forces the reference onto the host but when it runs (CPUOffload for every role but the actor).
         frozen(run, "reference model", offloaded=True, sharded=True)

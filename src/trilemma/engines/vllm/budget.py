@@ -15,10 +15,10 @@ import numpy as np
 from trilemma.engines.base import StartUp
 from trilemma.engines.loading import in_dtype
 from trilemma.engines.offload import offloaded
-from trilemma.engines.start_up import Asked, Card, Pool, Rules, Settled, as_loaded
-from trilemma.engines.table import Plans
+from trilemma.engines.start_up import Asked, CardMemory, Rules, SettledStart, SizedPool, as_loaded
+from trilemma.engines.table import BroadcastPlans
 from trilemma.engines.vllm.adapters import adapter_slots
-from trilemma.engines.vllm.defaults import InForce, in_force
+from trilemma.engines.vllm.defaults import VllmInForce, in_force
 from trilemma.engines.vllm.facts import VllmFacts, for_version
 from trilemma.engines.vllm.groups import Grouping, group_pages
 from trilemma.engines.vllm.lines import FORMULAS, pool_spread, widths_of
@@ -33,11 +33,11 @@ from trilemma.plans import ServeOptions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VllmSettled(Settled):
+class VllmSettled(SettledStart):
     """``stored`` is the model as loaded; ``load_factor`` what it was before it was quantised over that."""
 
     facts: VllmFacts
-    force: InForce
+    force: VllmInForce
     grouping: Grouping | None
     table: WeightTable
     stored: Model
@@ -55,11 +55,11 @@ def settle(asked: Asked) -> VllmSettled:
     facts = for_version(asked.version, date=asked.date, changed=asked.changed)
     if accelerator.vendor not in facts.vendors:
         raise InputError(f"vLLM does not run on {accelerator.name}; use a card of {', '.join(facts.vendors)}")
-    card = Card.of(accelerator, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes)
+    card = CardMemory.of(accelerator, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes)
     drafting, stored, notes = as_loaded(asked, facts.quantizes_while_loading)
     force = in_force(drafting, asked.options, facts, capacity_bytes=card.capacity_bytes, card=accelerator.id)
     served = in_dtype(drafting.model, force.dtype)
-    plans = Plans.of(asked.layout, max_seqs=force.max_seqs, max_batched_tokens=force.max_batched_tokens)
+    plans = BroadcastPlans.of(asked.layout, max_seqs=force.max_seqs, max_batched_tokens=force.max_batched_tokens)
     table, factor = weight_table(served, facts), 1.0
     if stored is not asked.model and not facts.quantizes_layer_by_layer:
         factor = weight_table(in_dtype(asked.model, force.dtype), facts).total_bytes / table.total_bytes
@@ -94,7 +94,7 @@ def room(settled: VllmSettled, found: Sequence[VllmStage]) -> list[Any]:
     return [value / stage.block_bytes for value, stage in zip(left, found, strict=True)]
 
 
-def pool(settled: VllmSettled, stage: VllmStage, found: Sequence[VllmStage]) -> Pool:
+def pool(settled: VllmSettled, stage: VllmStage, found: Sequence[VllmStage]) -> SizedPool:
     """Blocks, tokens and the longest request of what the tightest ``stage`` leaves."""
     facts, force, plans, options = settled.facts, settled.force, settled.plans, settled.options
     grouping, available, budget = settled.grouping, _left(settled, stage), settled.budget_bytes
@@ -109,7 +109,7 @@ def pool(settled: VllmSettled, stage: VllmStage, found: Sequence[VllmStage]) -> 
         longest=settled.asked.model.max_positions, max_batched_tokens=plans.tokens, dcp=plans.dcp, facts=facts,
         checked_block=_checked_block(settled, stage),
     )  # fmt: skip
-    return Pool(
+    return SizedPool(
         lines={**stage.lines, "kv_cache": np.maximum(available, 0)},
         half={**half, "kv_cache": spread},
         outside=("context",) if np.all(stage.graphs_inside) else ("context", "cuda_graphs"),
@@ -154,7 +154,7 @@ def _left(settled: VllmSettled, stage: VllmStage) -> Any:
     return settled.budget_bytes - inside_bytes(stage) if fixed is None else fixed
 
 
-def _grouping(model: Model, force: InForce, options: ServeOptions, facts: VllmFacts, tp: Any) -> Grouping | None:
+def _grouping(model: Model, force: VllmInForce, options: ServeOptions, facts: VllmFacts, tp: Any) -> Grouping | None:
     """The cache groups of all layers, MTP layers among them where they draft."""
     latent = any(mixer.is_latent for mixer in model.mixers)
     rules = PageRules(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trilemma.commands.command_line import Settings
+from trilemma.commands.command_line import FlagSettings
 from trilemma.commands.flags import FlagTable
 from trilemma.errors import InputError, shorten
 from trilemma.plans import ServeOptions
@@ -15,7 +15,7 @@ _MOST_SIZES = 8192
 _SIZE_FLAGS = ("cudagraph-capture-sizes", "max-cudagraph-capture-size", "cuda-graph-sizes")
 
 
-def read_capture_sizes(settings: Settings, extra: dict[str, Any]) -> tuple[int, ...] | None:
+def read_capture_sizes(settings: FlagSettings, extra: dict[str, Any]) -> tuple[int, ...] | None:
     """The batch sizes captured: from the flags, or from the compilation configuration; empty when graphs are off.
 
     The rest of that configuration goes to ``extra``. Raises `InputError` for sizes that are no whole numbers.

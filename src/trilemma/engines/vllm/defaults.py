@@ -21,7 +21,7 @@ StateMode = Literal["none", "align", "all"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class InForce:
+class VllmInForce:
     """Options with the engine's defaults filled in; ``cautions`` list what was assumed."""
 
     memory_fraction: float
@@ -38,7 +38,7 @@ class InForce:
 
 def in_force(
     drafting: Drafting, options: ServeOptions, facts: VllmFacts, *, capacity_bytes: float, card: str
-) -> InForce:
+) -> VllmInForce:
     """Fill in what ``options`` leave open. Raises `InputError` for values that no engine accepts."""
     cautions: list[Caution] = []
     model = drafting.model
@@ -54,7 +54,7 @@ def in_force(
     if not 0 < context <= 2**40:
         raise InputError(f"--max-model-len {context} is out of range; give a whole number of at least 1")
     seqs, tokens = _batches(model, options, facts, context, capacity_bytes, card)
-    return InForce(
+    return VllmInForce(
         memory_fraction=fraction,
         context=context,
         max_seqs=seqs,

@@ -14,12 +14,12 @@ from trilemma.engines.deployment.fleet import (
     FIRST_RANK,
     LEADER,
     RANK,
+    EngineGroup,
     Fleet,
-    Group,
+    NodeSpan,
     Route,
     Router,
     Side,
-    Span,
     alone,
     checked_pools,
     nodes_for,
@@ -85,7 +85,7 @@ def image(release: str, maker: str) -> str | None:
     return facts.image("vllm", maker, release=facts.release_text(release, engine="vLLM"))
 
 
-def _group(model: str, plan: Plan, pool: Pool, *, per_node: int | None, at: Version, apart: bool) -> Group:
+def _group(model: str, plan: Plan, pool: Pool, *, per_node: int | None, at: Version, apart: bool) -> EngineGroup:
     command = write(model=model, plan=plan)
     gpus = int(pool.layout.gpus)
     nodes = nodes_for(gpus, per_node)
@@ -101,7 +101,7 @@ def _group(model: str, plan: Plan, pool: Pool, *, per_node: int | None, at: Vers
             variable=channel["variable"],
             host_variable=channel["host"],
         )
-    return Group(
+    return EngineGroup(
         role=pool.role,
         replicas=pool.replicas,
         gpus=gpus,
@@ -114,7 +114,7 @@ def _group(model: str, plan: Plan, pool: Pool, *, per_node: int | None, at: Vers
     )
 
 
-def _span(pool: Pool, nodes: int, at: Version) -> Span:
+def _span(pool: Pool, nodes: int, at: Version) -> NodeSpan:
     """Ranks of one engine over nodes, by what the version has: replicas of attention apart, else processes, else Ray."""
     known, layout = table().flags, pool.layout
     shown = ".".join(map(str, at))
@@ -132,7 +132,7 @@ def _span(pool: Pool, nodes: int, at: Version) -> Span:
         local = replicas // nodes
         shared = ("--data-parallel-size-local", str(local))
         meet = ("--data-parallel-address", LEADER, "--data-parallel-rpc-port", str(_FACTS["rpc_port"]))
-        return Span(
+        return NodeSpan(
             nodes=nodes,
             leader=(*shared, *meet),
             worker=(*shared, "--data-parallel-start-rank", FIRST_RANK, *meet, "--headless"),
@@ -141,8 +141,8 @@ def _span(pool: Pool, nodes: int, at: Version) -> Span:
     if known["nnodes"].exists_at(at) and known["headless"].exists_at(at):
         master = ("--master-addr", LEADER)
         size = ("--nnodes", str(nodes), "--node-rank")
-        return Span(nodes=nodes, leader=(*size, "0", *master), worker=(*size, RANK, *master, "--headless"))
-    return Span(nodes=nodes, leader=("--distributed-executor-backend", "ray"), ray_port=_FACTS["ray_port"])
+        return NodeSpan(nodes=nodes, leader=(*size, "0", *master), worker=(*size, RANK, *master, "--headless"))
+    return NodeSpan(nodes=nodes, leader=("--distributed-executor-backend", "ray"), ray_port=_FACTS["ray_port"])
 
 
 def _router() -> Router:
@@ -173,7 +173,7 @@ def _notes(pools: Sequence[Pool], at: Version, latent: bool | None) -> tuple[str
     return tuple(notes)
 
 
-def _configuration(model: str, plan: Plan, group: Group) -> str:
+def _configuration(model: str, plan: Plan, group: EngineGroup) -> str:
     """For ``vllm serve --config vllm.yaml``. Mappings are JSON texts and negations ``no-`` keys: all versions read these."""
     content: dict[str, Any] = {"model": model}
     for flag, value in settings(plan):

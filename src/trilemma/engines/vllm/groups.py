@@ -18,7 +18,7 @@ from trilemma.quantities import Numbers, ceil_div
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
+class CacheGroup:
     """Layers that share one block table; ``pages`` says what a block holds for each of them."""
 
     pages: Pages
@@ -33,7 +33,7 @@ class Grouping:
     ``tuple_bytes`` is a fixed cost per block instead (DeepSeek-V4's padded layer tuples).
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[CacheGroup, ...]
     summed: bool
     tuple_bytes: float | None = None
 
@@ -80,14 +80,14 @@ def group_pages(
         return _compressed(kinds, packed=packed)
     kinds = _fit_states(kinds, state_alignment, least_block)
     if _same_slots(kinds):
-        return Grouping(groups=tuple(Group(pages=kind, layers=kind.layers) for kind in kinds), summed=True)
+        return Grouping(groups=tuple(CacheGroup(pages=kind, layers=kind.layers) for kind in kinds), summed=True)
     kinds = _equal_pages(kinds)
     counts = [len(kind.layers) for kind in kinds]
     size = max(counts) if max(counts) < min(counts) * ratio else min(counts)
     groups = []
     for kind in kinds:
         number = ceil_div(len(kind.layers), size)
-        groups += [Group(pages=kind, layers=kind.layers[first::number]) for first in range(number)]
+        groups += [CacheGroup(pages=kind, layers=kind.layers[first::number]) for first in range(number)]
     return Grouping(groups=tuple(groups), summed=False)
 
 
@@ -152,12 +152,12 @@ def _compressed(kinds: Sequence[Pages], *, packed: bool) -> Grouping:
     depth = max((len(kind.layers) for kind in full), default=1)
     size = _least_padding([depth, *(len(kind.layers) for kind in windows)], least=depth)
     merged = tuple(sorted(index for kind in full for index in kind.layers))
-    groups = [Group(pages=kind, layers=kind.layers) for kind in full]
+    groups = [CacheGroup(pages=kind, layers=kind.layers) for kind in full]
     tuples = depth
     for kind in windows:
         number = ceil_div(len(kind.layers), size)
         tuples = max(tuples, ceil_div(len(kind.layers), number))
-        groups += [Group(pages=kind, layers=kind.layers[first::number]) for first in range(number)]
+        groups += [CacheGroup(pages=kind, layers=kind.layers[first::number]) for first in range(number)]
     sizes = {part for kind in full for part in kind.parts}
     full_bytes = sum(len(kind.layers) * sum(kind.parts) for kind in full)
     windows_bytes = max((len(g.layers) * sum(g.pages.parts) for g in groups if g.pages.rule != "full"), default=0.0)

@@ -20,7 +20,7 @@ from trilemma.models.attention import Mixer
 from trilemma.models.cache_law import CacheLaw
 from trilemma.quantities import Numbers, ceil_div, round_up
 
-Rule = Literal["full", "window", "chunk", "state"]
+PageRule = Literal["full", "window", "chunk", "state"]
 
 #: DeepSeek-V4: pages are padded to multiples of these bytes; a page of the window holds these tokens.
 _V4_ALIGNMENT, _V4_WINDOW_BLOCK = 576, 64
@@ -36,7 +36,7 @@ class Pages:
     one is kept at each block besides. ``parts`` are the page sizes of the caches of one compressed layer.
     """
 
-    rule: Rule
+    rule: PageRule
     layers: tuple[int, ...]
     block: Any
     page_bytes: Any
@@ -107,7 +107,7 @@ def layer_pages(layers: Iterable[Layer], *, tp: Numbers, rules: PageRules) -> li
     return _merged(found)
 
 
-def _rule(mixer: Mixer, rules: PageRules) -> tuple[Rule, int]:
+def _rule(mixer: Mixer, rules: PageRules) -> tuple[PageRule, int]:
     """How the tokens of a layer are kept, and how many where they are bounded."""
     match mixer.look_back:
         case ("window", span) if rules.windows_kept:
@@ -137,7 +137,7 @@ def _compressed(laws: Iterable[CacheLaw], layers: tuple[int, ...], rules: PageRu
     return found
 
 
-def _page(rule: Rule, layers: tuple[int, ...], block: int, parts: list[float], span: int) -> Pages:
+def _page(rule: PageRule, layers: tuple[int, ...], block: int, parts: list[float], span: int) -> Pages:
     return Pages(rule=rule, layers=layers, block=block, page_bytes=sum(parts), span=span, parts=tuple(parts))
 
 

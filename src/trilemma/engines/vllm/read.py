@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trilemma.commands.command_line import Settings
+from trilemma.commands.command_line import FlagSettings
 from trilemma.engines.base import EngineCommand
 from trilemma.engines.in_force import put_in_force, uncounted
 from trilemma.engines.launch import check_visible, named_model, share_of_card, take_apart
@@ -63,7 +63,7 @@ def _version_of(image: str | None) -> str | None:
     return match.group(1) if match else None
 
 
-def _layout(settings: Settings) -> Layout:
+def _layout(settings: FlagSettings) -> Layout:
     degrees = {
         setting.flag.field.removeprefix("layout."): setting.value
         for setting in settings.by_name.values()
@@ -75,7 +75,7 @@ def _layout(settings: Settings) -> Layout:
     return Layout(**degrees, ep=group if spread else 1)
 
 
-def _extra(settings: Settings, layout: Layout, version: str | None) -> dict[str, Any]:
+def _extra(settings: FlagSettings, layout: Layout, version: str | None) -> dict[str, Any]:
     """Options without a field. A flag that the version has not is left out, as its caution says."""
     at = table().at(version)
     extra: dict[str, Any] = {}
@@ -103,7 +103,7 @@ def _check_objects(extra: Mapping[str, Any]) -> None:
             )
 
 
-def _options(settings: Settings, extra: dict[str, Any]) -> ServeOptions:
+def _options(settings: FlagSettings, extra: dict[str, Any]) -> ServeOptions:
     given: dict[str, Any] = {}
     for setting in settings.by_name.values():
         owner, _, name = setting.flag.field.partition(".")
@@ -135,7 +135,7 @@ def _options(settings: Settings, extra: dict[str, Any]) -> ServeOptions:
     )
 
 
-def _fraction(settings: Settings) -> float | None:
+def _fraction(settings: FlagSettings) -> float | None:
     for name in ("gpu-memory-utilization", "device-memory-utilization"):
         setting = settings.by_name.get(name)
         if setting is not None:

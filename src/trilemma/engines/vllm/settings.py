@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 
 from trilemma.commands import command_line
-from trilemma.commands.command_line import Settings
+from trilemma.commands.command_line import FlagSettings
 from trilemma.engines.vllm.flags import table
 
 _LEVEL = "--optimization-level"
 
 
-def read_settings(words: Sequence[str]) -> Settings:
+def read_settings(words: Sequence[str]) -> FlagSettings:
     """Settings of the words after the program's name; a ``--config`` file is read first, so flags on the line win.
 
     Raises `InputError` for a value that the flag cannot take, a missing value, or an unreadable file.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trilemma.commands.command_line import Settings
+from trilemma.commands.command_line import FlagSettings
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.plans import Draft
 
@@ -18,7 +18,7 @@ _MOST_TOKENS = 4096
 _SUFFIX_DEPTH_KEY = "suffix_decoding_max_tree_depth"
 
 
-def read_draft(settings: Settings) -> tuple[Draft | None, dict[str, Any], list[Caution]]:
+def read_draft(settings: FlagSettings) -> tuple[Draft | None, dict[str, Any], list[Caution]]:
     """The draft, the keys that it does not hold, and what was assumed. Raises `InputError`."""
     config = _configuration(settings)
     if not config:
@@ -56,7 +56,7 @@ def draft_configuration(draft: Draft, rest: Mapping[str, Any]) -> dict[str, Any]
     return {**config, "num_speculative_tokens": draft.tokens, **rest}
 
 
-def _configuration(settings: Settings) -> dict[str, Any]:
+def _configuration(settings: FlagSettings) -> dict[str, Any]:
     whole = settings.value("speculative-config")
     if whole is not None and not isinstance(whole, Mapping):
         if str(whole) in ("", "None"):

@@ -9,9 +9,9 @@ import numpy as np
 
 from trilemma.engines.loading import absorbed_copies
 from trilemma.engines.rank_memory import Widths, buffer_bytes, context_bytes, fabric_of, graph_bytes
-from trilemma.engines.stages import Span, Stage
-from trilemma.engines.table import Plans
-from trilemma.engines.vllm.defaults import InForce
+from trilemma.engines.stages import LayerSpan, PipelineStage
+from trilemma.engines.table import BroadcastPlans
+from trilemma.engines.vllm.defaults import VllmInForce
 from trilemma.engines.vllm.facts import VllmFacts
 from trilemma.engines.vllm.groups import Grouping
 from trilemma.engines.vllm.overheads import activation_peak, captured
@@ -23,7 +23,7 @@ from trilemma.plans import ServeOptions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VllmStage(Stage):
+class VllmStage(PipelineStage):
     """``graphs_inside``: whether CUDA graphs count as part of the budget; ``block_bytes`` of one block of the pool;
     ``adapter_half`` the half-width of the adapters' slots."""
 
@@ -34,12 +34,13 @@ class VllmStage(Stage):
 
 
 def stage_of(
-    name: str, model: Model, table: WeightTable, accelerator: Accelerator, plans: Plans, force: InForce, options: ServeOptions,
+    name: str, model: Model, table: WeightTable, accelerator: Accelerator, plans: BroadcastPlans,
+    force: VllmInForce, options: ServeOptions,
     facts: VllmFacts, grouping: Grouping | None, slots: SlotBytes | None,
 ) -> VllmStage:  # fmt: skip
     """The lines of one pipeline stage, cache apart."""
     extra = len(model.mtp_layers) if force.drafts_by_layers else 0
-    span = Span.of(name, model, plans, drafting_layers=extra)
+    span = LayerSpan.of(name, model, plans, drafting_layers=extra)
     weights = rank_weights(
         table, start=span.start, stop=span.stop, first=span.first, last=span.last, tp=plans.tp, ep=plans.ep,
         expert_tp=plans.tp * plans.dp, vocab_padding=facts.vocab_padding,
@@ -91,7 +92,7 @@ def stage_of(
     )  # fmt: skip
 
 
-def _states(model: Model, span: Span, plans: Plans, force: InForce) -> Any:
+def _states(model: Model, span: LayerSpan, plans: BroadcastPlans, force: VllmInForce) -> Any:
     """FP32 states of all sequences that may run at once, for every recurrent layer of the stage (see the fact's source)."""
     mixers = [layer.mixer for layer in (*model.layers, *model.mtp_layers)]
     laws = [
@@ -109,7 +110,7 @@ def weight_table(model: Model, facts: VllmFacts) -> WeightTable:
     return WeightTable.of(model, extra=extra, expert_padding=facts.expert_padding)
 
 
-def _rope_bytes(model: Model, force: InForce, facts: VllmFacts) -> float:
+def _rope_bytes(model: Model, force: VllmInForce, facts: VllmFacts) -> float:
     """Tables of sines and cosines, one for each kind of rotated heads, shared by all layers of a rank.
 
     ``positions · rotated width`` elements (vllm/model_executor/layers/rotary_embedding, cos_sin_cache); a linearly scaled

@@ -10,7 +10,7 @@ import numpy as np
 
 from trilemma.errors import InputError
 from trilemma.hardware import find
-from trilemma.measured.judgement import Comparison, Judgement
+from trilemma.measured.judgement import FigureComparison, Judgement
 from trilemma.measured.kernels.columns import Columns
 from trilemma.measured.kernels.models import model_of
 from trilemma.measured.kernels.tables import KernelRows, KernelTables, rows_of
@@ -107,8 +107,8 @@ def _judge_part(part: KernelRows, rows: Sequence[Row]) -> dict[int, Judgement]:
     }
 
 
-def _comparison(kernel: str, predicted: float, measured: float, rung: Rung) -> Comparison:
-    return Comparison(
+def _comparison(kernel: str, predicted: float, measured: float, rung: Rung) -> FigureComparison:
+    return FigureComparison(
         metric=f"{kernel}_us",
         predicted=predicted,
         measured=measured,

@@ -14,7 +14,7 @@ from trilemma.quantities import Array
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class ReportLine:
     """One line: errors are means of ``|predicted/measured − 1|`` of a group; ``bar`` None where nothing is asked."""
 
     name: str
@@ -31,13 +31,13 @@ class Line:
         return self.bar is None or (self.median <= self.bar and self.worst <= 2 * self.bar)
 
 
-def lines(judged: Iterable[tuple[KernelRows, Array]]) -> list[Line]:
+def lines(judged: Iterable[tuple[KernelRows, Array]]) -> list[ReportLine]:
     """Lines of the report from (rows, predicted over measured) pairs."""
     pairs = list(judged)
     return [line for rule in table_rules()["line"] if (line := _line(rule, pairs)) is not None]
 
 
-def _line(rule: dict[str, Any], pairs: Sequence[tuple[KernelRows, Array]]) -> Line | None:
+def _line(rule: dict[str, Any], pairs: Sequence[tuple[KernelRows, Array]]) -> ReportLine | None:
     groups: dict[str, list[Array]] = {}
     for rows, ratio in pairs:
         if rows.kernel in rule["kernels"] and rows.dtype in rule.get("dtypes", [rows.dtype]):
@@ -50,7 +50,7 @@ def _line(rule: dict[str, Any], pairs: Sequence[tuple[KernelRows, Array]]) -> Li
         return None
     means = {name: float(np.concatenate(parts).mean()) for name, parts in groups.items()}
     worst = max(means, key=lambda name: means[name])
-    return Line(
+    return ReportLine(
         name=rule["name"],
         groups=len(means),
         rows=sum(len(part) for parts in groups.values() for part in parts),

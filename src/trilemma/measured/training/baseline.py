@@ -12,7 +12,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class BaselineRun:
     """One measured configuration: ``keys`` from narrow to wide, FLOPs per token, tokens per second and GPU."""
 
     config: str
@@ -21,7 +21,7 @@ class Entry:
     tokens_per_s_per_gpu: float
 
 
-def baseline(entries: Sequence[Entry]) -> Mapping[str, float]:
+def baseline(entries: Sequence[BaselineRun]) -> Mapping[str, float]:
     """Tokens per second and GPU of each configuration from the geometric mean efficiency of others under the narrowest key
     that any other has; a configuration that stands alone under every key has none."""
     sums: dict[tuple[str, ...], list[float]] = {}
@@ -39,5 +39,5 @@ def baseline(entries: Sequence[Entry]) -> Mapping[str, float]:
     return found
 
 
-def _log(entry: Entry) -> float:
+def _log(entry: BaselineRun) -> float:
     return float(np.log(entry.flops_per_token * entry.tokens_per_s_per_gpu))

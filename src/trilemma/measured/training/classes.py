@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from trilemma.measured.tables import Row
-from trilemma.measured.training.question import TrainingQuestion
+from trilemma.measured.training.question import MeasuredTraining
 from trilemma.timing.training_ladder import generation_of
 from trilemma.timing.training_operators import training_work
 
 
-def kind_of(question: TrainingQuestion) -> str:
+def kind_of(question: MeasuredTraining) -> str:
     return "moe" if training_work(question.model, mtp=False).is_mixture else "dense"
 
 
-def classes_of(row: Row, question: TrainingQuestion) -> dict[str, str]:
+def classes_of(row: Row, question: MeasuredTraining) -> dict[str, str]:
     """Class → value. ``kind_beside_llm_foundry`` leaves llm-foundry out, ``peft`` parts adapters from full training."""
     kind, framework = kind_of(question), question.framework.name
     classes = {
@@ -35,7 +35,7 @@ def classes_of(row: Row, question: TrainingQuestion) -> dict[str, str]:
     return classes
 
 
-def resolved_cell(row: Row, question: TrainingQuestion, column: str) -> str:
+def resolved_cell(row: Row, question: MeasuredTraining, column: str) -> str:
     """A cell as it compares: models, GPUs and frameworks after resolution, so that two spellings of one thing are one."""
     match column:
         case "gpu":
@@ -48,7 +48,7 @@ def resolved_cell(row: Row, question: TrainingQuestion, column: str) -> str:
             return row.text(column)
 
 
-def order_group(row: Row, question: TrainingQuestion) -> str:
+def order_group(row: Row, question: MeasuredTraining) -> str:
     """Rows whose order counts agree in source, model, GPU, count, precision and sequence."""
     layers = len(question.model.layers)
     cells = (row.text("source_title"), question.model.name, str(layers), question.cluster.accelerator.id)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trilemma.measured.tables import Row, UnusableRow
-from trilemma.measured.training.question import TrainingQuestion
+from trilemma.measured.training.question import MeasuredTraining
 from trilemma.timing.flops_conventions import model_flops_per_token
 from trilemma.timing.roofline import peak_flops
 from trilemma.timing.training_operators import training_work
@@ -54,7 +54,7 @@ def _rank(row: Row, metric: str) -> int:
     return 3 if row.text("value_kind") == _ROUNDED else _TIMES.index(metric)
 
 
-def measured_speed(row: Row, question: TrainingQuestion) -> MeasuredSpeed:
+def measured_speed(row: Row, question: MeasuredTraining) -> MeasuredSpeed:
     """The speed that ``row`` states. Raises `UnusableRow` where its unit cannot be turned into tokens per second."""
     metric = row.text("measured_metric")
     value = row.number("value", low=1e-9, high=1e15)
@@ -76,7 +76,7 @@ def measured_speed(row: Row, question: TrainingQuestion) -> MeasuredSpeed:
     raise UnusableRow(f"measured_metric {metric!r} is not judged")
 
 
-def flops_per_token(row: Row, question: TrainingQuestion) -> float:
+def flops_per_token(row: Row, question: MeasuredTraining) -> float:
     """Model FLOPs of a token as the row's source counts them. Raises `UnusableRow` where it does not say how."""
     text = row.text("flops_convention")
     convention = convention_of(text)

@@ -19,7 +19,7 @@ from trilemma.measured.robust_fit import robust_fit
 from trilemma.models.architecture import Model
 from trilemma.plans.training import Schedule, TrainingPlan
 from trilemma.quantities import Array
-from trilemma.timing.training_coefficients import Framework, Setting, rate_terms
+from trilemma.timing.training_coefficients import FrameworkTiming, TrainingSetting, rate_terms
 from trilemma.timing.training_collectives import Fabric
 from trilemma.timing.training_loads import Loads, training_loads
 from trilemma.timing.training_operators import training_work
@@ -38,7 +38,7 @@ class Sample:
     cluster: Cluster
     plan: TrainingPlan
     workload: TrainingWorkload
-    framework: Framework
+    framework: FrameworkTiming
     era: str
     measured_s: float
     source: str
@@ -130,10 +130,10 @@ def _log_step(batch: _Batch, logs: Array) -> Array:
     return np.asarray(np.log(sum(lines.values())))
 
 
-def _prepare(sample: Sample) -> tuple[Loads, dict[str, tuple[float, tuple[str, ...]]], Setting]:
+def _prepare(sample: Sample) -> tuple[Loads, dict[str, tuple[float, tuple[str, ...]]], TrainingSetting]:
     work = training_work(sample.model, mtp=sample.plan.mtp)
     fabric = Fabric.of(sample.cluster)
-    setting = Setting.of(
+    setting = TrainingSetting.of(
         sample.plan, sample.cluster, mixture=work.is_mixture, framework=sample.framework, era=sample.era
     )
     loads = training_loads(work, sample.plan, sample.workload, fabric, overlap_expert=sample.framework.overlap_expert)

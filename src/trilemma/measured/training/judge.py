@@ -9,9 +9,9 @@ from typing import Any
 
 from trilemma.errors import InputError, with_flags
 from trilemma.estimate.training import estimate_training
-from trilemma.measured.judgement import Comparison, Judgement, Start
+from trilemma.measured.judgement import FigureComparison, Judgement, StartVerdict
 from trilemma.measured.tables import Row, UnusableRow
-from trilemma.measured.training.baseline import Entry, baseline
+from trilemma.measured.training.baseline import BaselineRun, baseline
 from trilemma.measured.training.classes import classes_of, config_of, kind_of, order_group, resolved_cell
 from trilemma.measured.training.figures import (
     MEMORY,
@@ -19,7 +19,7 @@ from trilemma.measured.training.figures import (
     measured_speed,
     scored_rows,
 )
-from trilemma.measured.training.question import TrainingQuestion, read_training_question
+from trilemma.measured.training.question import MeasuredTraining, read_training_question
 from trilemma.measured.training.refit import UNSTATED, refit
 from trilemma.measured.training.room import with_room
 from trilemma.memory.training import training_memory
@@ -42,7 +42,7 @@ METRICS = (
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Read:
     row: Row
-    question: TrainingQuestion
+    question: MeasuredTraining
     speed: MeasuredSpeed | None = None
 
 
@@ -83,11 +83,11 @@ def _read(row: Row, chosen: set[str], models_dir: str | Path | None) -> _Read | 
         return with_flags(error)
 
 
-def _entry(question: TrainingQuestion, speed: MeasuredSpeed) -> Entry:
+def _entry(question: MeasuredTraining, speed: MeasuredSpeed) -> BaselineRun:
     work = training_work(question.model, mtp=question.plan.mtp)
     card, framework = question.cluster.accelerator.id, question.framework.name
     precision = speed.row.text("precision")
-    return Entry(
+    return BaselineRun(
         config=config_of(speed.row),
         keys=((card, framework, precision, speed.row.text("model")), (card, framework, precision), (card,)),
         flops_per_token=model_flops_per_token(
@@ -118,7 +118,7 @@ def _judged(row: Row, one: _Read | str, held_out_s: float | None, looked_up: Any
     )
 
 
-def _speed(one: _Read, held_out_s: float | None, looked_up: Mapping[str, float]) -> list[Comparison]:
+def _speed(one: _Read, held_out_s: float | None, looked_up: Mapping[str, float]) -> list[FigureComparison]:
     """Figures of one run. Held-out predictions claim no interval: widths are not refitted with them."""
     question, speed = one.question, one.speed
     assert speed is not None
@@ -132,15 +132,20 @@ def _speed(one: _Read, held_out_s: float | None, looked_up: Mapping[str, float])
         step_s, low, high = held_out_s, None, None
     measured = speed.tokens_per_s_per_gpu
     fastest, slowest = (None, None) if low is None or high is None else (tokens / low, tokens / high)
-    found = [Comparison(metric="speed", predicted=tokens / step_s, measured=measured, low=slowest, high=fastest)]
+    found = [FigureComparison(metric="speed", predicted=tokens / step_s, measured=measured, low=slowest, high=fastest)]
     if config_of(one.row) in looked_up:
-        found.append(Comparison(metric="baseline_speed", predicted=looked_up[config_of(one.row)], measured=measured))
+        found.append(
+            FigureComparison(metric="baseline_speed", predicted=looked_up[config_of(one.row)], measured=measured)
+        )
     if speed.metric == "iteration_s":
-        return [*found, Comparison(metric="iteration_s", predicted=step_s, measured=speed.value, low=low, high=high)]
+        return [
+            *found,
+            FigureComparison(metric="iteration_s", predicted=step_s, measured=speed.value, low=low, high=high),
+        ]
     unit = speed.value / measured
     return [
         *found,
-        Comparison(
+        FigureComparison(
             metric=speed.metric,
             predicted=tokens / step_s * unit,
             measured=speed.value,
@@ -150,7 +155,7 @@ def _speed(one: _Read, held_out_s: float | None, looked_up: Mapping[str, float])
     ]
 
 
-def _step_s(question: TrainingQuestion) -> Any:
+def _step_s(question: MeasuredTraining) -> Any:
     return training_step(
         question.model,
         question.cluster,
@@ -161,7 +166,7 @@ def _step_s(question: TrainingQuestion) -> Any:
     ).step_s
 
 
-def _ran(question: TrainingQuestion) -> Start:
+def _ran(question: MeasuredTraining) -> StartVerdict:
     """The verdict on a run that has a measured peak, and so did fit."""
     answer = estimate_training(
         Question(
@@ -169,7 +174,7 @@ def _ran(question: TrainingQuestion) -> Start:
         )
     )  # fmt: skip
     sure, fits = answer.verdict.probability, answer.verdict.stage == "ok"
-    return Start(
+    return StartVerdict(
         predicted=fits,
         started=True,
         stage=answer.verdict.stage,
@@ -182,7 +187,7 @@ def _ran(question: TrainingQuestion) -> Start:
 _MEMORY_KINDS = {"allocated": "allocated", "active": "allocated", "reserved": "reserved", "": "allocated"}
 
 
-def _memory(row: Row, question: TrainingQuestion) -> list[Comparison]:
+def _memory(row: Row, question: MeasuredTraining) -> list[FigureComparison]:
     measured = row.number("value", low=1e-3, high=1e5)
     if measured is None:
         raise UnusableRow("states no value")
@@ -196,5 +201,5 @@ def _memory(row: Row, question: TrainingQuestion) -> list[Comparison]:
         "low": interval.low / GIB,
         "high": interval.high / GIB,
     }
-    named = [Comparison(metric=MEMORY, **figures)]
-    return [*named, Comparison(metric=f"{kind}_gib", **figures)] if stated in ("allocated", "reserved") else named
+    named = [FigureComparison(metric=MEMORY, **figures)]
+    return [*named, FigureComparison(metric=f"{kind}_gib", **figures)] if stated in ("allocated", "reserved") else named

@@ -31,7 +31,7 @@ from trilemma.plans.frameworks import every, names
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import recipe
 from trilemma.plans.training import Matmul, Recompute, Schedule, TrainingPlan, TrainingRecipe
-from trilemma.timing.training_coefficients import Framework, era_of, find_framework
+from trilemma.timing.training_coefficients import FrameworkTiming, era_of, find_framework
 from trilemma.versions import DEFAULT_FRAMEWORK
 from trilemma.workloads import TrainingWorkload
 
@@ -40,19 +40,19 @@ NATURAL_IMBALANCE = 1.2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingQuestion:
+class MeasuredTraining:
     """What a row asks. ``era`` of the software, "" where unknown."""
 
     model: Model
     cluster: Cluster
     plan: TrainingPlan
     workload: TrainingWorkload
-    framework: Framework
+    framework: FrameworkTiming
     era: str
     assumed: tuple[str, ...]
 
 
-def read_training_question(row: Row, models_dir: str | Path | None = None) -> TrainingQuestion:
+def read_training_question(row: Row, models_dir: str | Path | None = None) -> MeasuredTraining:
     """The question of one row. Raises `UnusableRow` with the reason where it lacks what a prediction needs."""
     assumed: list[str] = []
     notes = row.text("notes").lower()
@@ -84,7 +84,7 @@ def read_training_question(row: Row, models_dir: str | Path | None = None) -> Tr
         mtp=mtp,
         **_sharding(row, framework),
     )
-    return TrainingQuestion(
+    return MeasuredTraining(
         model=model,
         cluster=cluster,
         plan=plan,
@@ -204,14 +204,16 @@ def _from_columns(columns: Mapping[str, int]) -> dict[str, Any]:
     return config
 
 
-def _framework(row: Row, assumed: list[str]) -> Framework:
+def _framework(row: Row, assumed: list[str]) -> FrameworkTiming:
     name, version = row.text("framework"), row.text("version")
     if not name:
         raise UnusableRow("names no framework")
     found = find_framework(f"{name} {version}")
     if found is None:
         assumed.append(f"framework {shorten(name)!r} is not known; as fast as frameworks are on average")
-        return Framework(name="other", implementation=names()["fsdp"] if "fsdp" in name.lower() else DEFAULT_FRAMEWORK)
+        return FrameworkTiming(
+            name="other", implementation=names()["fsdp"] if "fsdp" in name.lower() else DEFAULT_FRAMEWORK
+        )
     return found
 
 
@@ -303,7 +305,7 @@ def network_bytes_per_s(text: str, gpus_per_node: int) -> float | None:
     return None
 
 
-def _recipe(row: Row, framework: Framework, assumed: list[str]) -> tuple[TrainingRecipe, Matmul]:
+def _recipe(row: Row, framework: FrameworkTiming, assumed: list[str]) -> tuple[TrainingRecipe, Matmul]:
     text = row.text("precision").lower()
     if not text:
         assumed.append("precision BF16: not stated")
@@ -324,7 +326,7 @@ def _recipe(row: Row, framework: Framework, assumed: list[str]) -> tuple[Trainin
     return recipe("bf16-bf16-grads" if framework.name == "megatron-bridge" else traits.usual_recipe), matmul
 
 
-def _sharding(row: Row, framework: Framework) -> dict[str, Any]:
+def _sharding(row: Row, framework: FrameworkTiming) -> dict[str, Any]:
     text = row.text("fsdp_or_zero").lower()
     if "shard_grad" in text or "kept after" in text or "zero-2" in text:
         return {"zero": 2}
@@ -338,7 +340,7 @@ def _sharding(row: Row, framework: Framework) -> dict[str, Any]:
     return {"zero": 0}
 
 
-def _sequence_parallel(row: Row, framework: Framework, layout: Layout) -> bool:
+def _sequence_parallel(row: Row, framework: FrameworkTiming, layout: Layout) -> bool:
     text = row.text("sequence_parallel").lower()
     if text.startswith(("yes", "no")):
         return text.startswith("yes")

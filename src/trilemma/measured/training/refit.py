@@ -10,7 +10,7 @@ import numpy as np
 from trilemma.measured.training.classes import resolved_cell
 from trilemma.measured.training.figures import MeasuredSpeed
 from trilemma.measured.training.fit import Design, Sample
-from trilemma.measured.training.question import TrainingQuestion
+from trilemma.measured.training.question import MeasuredTraining
 
 #: Weight of a row whose layout is incomplete or derived (tier B); contradictory ones (tier C) are not fitted.
 _WEIGHTS = {"": 1.0, "A": 1.0, "B": 0.3}
@@ -20,7 +20,7 @@ _WEIGHTS = {"": 1.0, "A": 1.0, "B": 0.3}
 UNSTATED = "unstated"
 
 
-def sample_of(question: TrainingQuestion, speed: MeasuredSpeed) -> Sample:
+def sample_of(question: MeasuredTraining, speed: MeasuredSpeed) -> Sample:
     tokens = question.workload.seq * question.workload.global_batch / int(question.plan.layout.gpus)
     return Sample(
         model=question.model,
@@ -36,7 +36,7 @@ def sample_of(question: TrainingQuestion, speed: MeasuredSpeed) -> Sample:
 
 
 def refit(
-    scored: Mapping[int, tuple[TrainingQuestion, MeasuredSpeed]], columns: Sequence[str]
+    scored: Mapping[int, tuple[MeasuredTraining, MeasuredSpeed]], columns: Sequence[str]
 ) -> tuple[dict[int, float], dict[str, Any]]:
     """(seconds a step by row index, the ``holdout`` part of the document): every row by a fit that never saw its group."""
     indices = list(scored)

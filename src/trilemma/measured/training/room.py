@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from trilemma.measured.tables import Row
 from trilemma.measured.training.figures import MEMORY
-from trilemma.measured.training.question import TrainingQuestion
+from trilemma.measured.training.question import MeasuredTraining
 from trilemma.memory.training import training_memory
 from trilemma.plans.frameworks import every
 from trilemma.plans.training import Recompute
 
 
-def with_room(row: Row, question: TrainingQuestion) -> TrainingQuestion:
+def with_room(row: Row, question: MeasuredTraining) -> MeasuredTraining:
     """The question with every layer recomputed where the row does not say, nothing recomputed does not fit the card, and
     full recompute needs less; a measured peak proves that the run fitted. Who recomputes by parts may have found room
     otherwise: of those only rows of memory are read so."""

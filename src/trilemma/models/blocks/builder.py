@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from trilemma.errors import InputError
 from trilemma.formats.formats import Format
-from trilemma.models.architecture import Part, Shard, Tensor
+from trilemma.models.architecture import ModelPart, Shard, Tensor
 
 #: (tensor name, role) → how the checkpoint stores it.
 FormatOf: TypeAlias = Callable[[str, str], Format]
@@ -29,11 +29,11 @@ class Builder:
         self.tensors: list[Tensor] = []
         self.dtype = dtype
         self._format_of = format_of
-        self.part: Part = "layers"
+        self.part: ModelPart = "layers"
         self.layer: int | None = None
         self.prefix = ""
 
-    def enter(self, part: Part, prefix: str = "", layer: int | None = None) -> None:
+    def enter(self, part: ModelPart, prefix: str = "", layer: int | None = None) -> None:
         """Add what follows to ``part``, with names that begin with ``prefix``."""
         self.part, self.prefix, self.layer = part, prefix, layer
 

@@ -13,7 +13,7 @@ from typing import cast
 from trilemma.models.blocks.decoder import Decoder
 from trilemma.models.fields import Fields
 
-Reader = Callable[[Fields], Decoder]
+FamilyReader = Callable[[Fields], Decoder]
 
 _MODULES: dict[str, dict[str, str]] = {
     "llama": {
@@ -159,10 +159,10 @@ def known() -> tuple[str, ...]:
     return tuple(_READERS)
 
 
-def find(model_type: str) -> Reader | None:
+def find(model_type: str) -> FamilyReader | None:
     """The reader of ``model_type``, or None."""
     entry = _READERS.get(model_type)
     if entry is None:
         return None
     module, function = entry
-    return cast(Reader, getattr(importlib.import_module(f"trilemma.models.families.{module}"), function))
+    return cast(FamilyReader, getattr(importlib.import_module(f"trilemma.models.families.{module}"), function))

@@ -10,10 +10,10 @@ from trilemma.models.architecture import Quantization
 from trilemma.models.quantized import fields, storage
 from trilemma.models.quantized.patterns import read_patterns
 
-Fields = Mapping[str, Any]
+QuantizationFields = Mapping[str, Any]
 
 
-def read_gptq(config: Fields) -> Quantization:
+def read_gptq(config: QuantizationFields) -> Quantization:
     """GPTQ (AutoGPTQ, GPTQModel): packed weights, FP16 scales and packed zero points, kept even when ``sym``.
 
     ``dynamic`` maps regular expressions to overrides: ``-:pattern`` leaves modules alone, ``+:pattern`` changes bits.
@@ -44,7 +44,7 @@ def _gptq_format(n_bits: float | None, group: int) -> Format:
     return storage.grouped_int(n_bits, group, zero_point_bits=n_bits)
 
 
-def read_awq(config: Fields) -> Quantization:
+def read_awq(config: QuantizationFields) -> Quantization:
     """AutoAWQ (gemm, gemv): packed weights and zero points, FP16 scales; ``zero_point`` false has none."""
     n_bits = fields.bits(config, "bits") or fields.bits(config, "w_bit", 4) or 4
     group = fields.group_size(config, "group_size" if config.get("group_size") is not None else "q_group_size", 128)
@@ -56,7 +56,7 @@ def read_awq(config: Fields) -> Quantization:
     )
 
 
-def read_fp8(config: Fields) -> Quantization:
+def read_fp8(config: QuantizationFields) -> Quantization:
     """FP8 of Transformers and DeepSeek: per tensor, or ``weight_block_size`` with FP32 ``weight_scale_inv``.
 
     ``scale_fmt: ue8m0`` alone only rounds the scales: DeepSeek-V3.1 and V3.2 still store them in FP32.
@@ -73,7 +73,7 @@ def read_fp8(config: Fields) -> Quantization:
     )
 
 
-def read_fbgemm_fp8(config: Fields) -> Quantization:
+def read_fbgemm_fp8(config: QuantizationFields) -> Quantization:
     """FBGEMM FP8 (Llama-3.1-405B-FP8): one FP32 scale per output channel, FP8 activations per token."""
     return Quantization(
         method="fbgemm_fp8",
@@ -83,7 +83,7 @@ def read_fbgemm_fp8(config: Fields) -> Quantization:
     )
 
 
-def read_bitsandbytes(config: Fields) -> Quantization:
+def read_bitsandbytes(config: QuantizationFields) -> Quantization:
     """bitsandbytes: LLM.int8() with an FP32 scale per row, or 4-bit NF4/FP4 blocks of 64, perhaps doubly quantised."""
     if config.get("load_in_8bit") is True or config.get("_load_in_8bit") is True:
         stored = storage.int8_channel()
@@ -97,7 +97,7 @@ def read_bitsandbytes(config: Fields) -> Quantization:
     )
 
 
-def read_mxfp4(config: Fields) -> Quantization:
+def read_mxfp4(config: QuantizationFields) -> Quantization:
     """MXFP4 of gpt-oss: the experts' matrices alone; biases, attention, router, embedding and head stay as they are."""
     return Quantization(
         method="mxfp4",
@@ -108,7 +108,7 @@ def read_mxfp4(config: Fields) -> Quantization:
     )
 
 
-def read_auto_round(config: Fields) -> Quantization:
+def read_auto_round(config: QuantizationFields) -> Quantization:
     """Intel AutoRound: GPTQ or AWQ packing of ``bits`` per ``group_size``; ``extra_config`` overrides single layers."""
     n_bits = fields.bits(config, "bits", 4) or 4
     group = fields.group_size(config, "group_size", 128)
@@ -145,7 +145,7 @@ def _auto_round_pattern(module: str) -> str:
     return f"re:{module}" if any(sign in module for sign in ("*", "\\", "(", "[")) else module
 
 
-def read_hqq(config: Fields) -> Quantization:
+def read_hqq(config: QuantizationFields) -> Quantization:
     """HQQ: integers per group with a 16-bit scale and a 16-bit zero point."""
     parameters = fields.mapping(fields.mapping(config, "quant_config"), "weight_quant_params")
     n_bits = fields.bits(parameters, "nbits") or fields.bits(config, "nbits", 4) or 4
@@ -157,7 +157,7 @@ def read_hqq(config: Fields) -> Quantization:
     )
 
 
-def read_torchao(config: Fields) -> Quantization:
+def read_torchao(config: QuantizationFields) -> Quantization:
     """torchao: the scheme's class or short name in ``quant_type``, with its arguments."""
     stated = config.get("quant_type")
     arguments: Mapping[str, Any] = fields.mapping(config, "quant_type_kwargs")
@@ -185,7 +185,7 @@ def read_torchao(config: Fields) -> Quantization:
     )
 
 
-def read_exl(config: Fields) -> Quantization:
+def read_exl(config: QuantizationFields) -> Quantization:
     """ExLlama 2 and 3: average bits per weight where the file states them; the layer mix is not in the configuration."""
     method = fields.text(config, "quant_method") or "exl3"
     n_bits = fields.bits(config, "bits")
@@ -196,7 +196,7 @@ def read_exl(config: Fields) -> Quantization:
     return Quantization(method=method, weight_format=stored, layer_formats=listed, notes=notes)
 
 
-def read_int8_weights(config: Fields) -> Quantization:
+def read_int8_weights(config: QuantizationFields) -> Quantization:
     """Plain INT8 weights per output channel (EETQ, experts_int8, quanto int8)."""
     return Quantization(
         method=fields.text(config, "quant_method") or "int8",
@@ -205,12 +205,12 @@ def read_int8_weights(config: Fields) -> Quantization:
     )
 
 
-def _plain_kv(config: Fields) -> str | None:
+def _plain_kv(config: QuantizationFields) -> str | None:
     return fields.text(config, "kv_cache_quant_algo") or None
 
 
 #: Method name (lower case) to reader. compressed-tensors, modelopt and quark have modules of their own.
-READERS: Mapping[str, Callable[[Fields], Quantization]] = {
+READERS: Mapping[str, Callable[[QuantizationFields], Quantization]] = {
     "gptq": read_gptq,
     "gptq_marlin": read_gptq,
     "gptqmodel": read_gptq,

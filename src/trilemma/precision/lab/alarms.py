@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from trilemma.data.digest import DATA
-from trilemma.precision.lab.records import Probe, Run
+from trilemma.precision.lab.records import LabRun, Probe
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,13 +65,13 @@ def alarms(probe: Probe, thresholds: Thresholds) -> list[Alarm]:
     return list(_raised(probe, thresholds))
 
 
-def alarms_of(run: Run, thresholds: Thresholds) -> list[list[Alarm]]:
+def alarms_of(run: LabRun, thresholds: Thresholds) -> list[list[Alarm]]:
     """Alarms of every look of a run. Updates that are rounded stochastically are right on average, however few weights move."""
     left_out = _FROZEN if run.recipe.stochastic_storage else ""
     return [[alarm for alarm in alarms(probe, thresholds) if alarm.signal != left_out] for probe in run.probes]
 
 
-def first_alarm(run: Run, thresholds: Thresholds) -> Alarm | None:
+def first_alarm(run: LabRun, thresholds: Thresholds) -> Alarm | None:
     """The earliest alarm that is still raised when the signals are next taken, or after which the run ended."""
     looks = alarms_of(run, thresholds)
     for at, raised in enumerate(looks):

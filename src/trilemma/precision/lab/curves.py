@@ -11,7 +11,7 @@ import numpy as np
 from trilemma.errors import InputError
 from trilemma.precision.lab.experiment import LabResult
 from trilemma.precision.lab.recipes import REFERENCE
-from trilemma.precision.lab.records import Regime, Run
+from trilemma.precision.lab.records import LabRun, Regime
 from trilemma.precision.lab.verdict import RegimeVerdict
 
 _SMOOTHING_STEPS = 5
@@ -70,7 +70,7 @@ def _style(name: str, at: int) -> dict[str, Any]:
     return {"color": colormaps["tab10"](at % 10), "linewidth": 1.4, "linestyle": dashes}
 
 
-def _draw_loss(axes: Any, runs: list[Run], verdict: RegimeVerdict, style: dict[str, Any]) -> None:
+def _draw_loss(axes: Any, runs: list[LabRun], verdict: RegimeVerdict, style: dict[str, Any]) -> None:
     name = runs[0].recipe.name
     one = verdict.of(name)
     if one.stops:
@@ -91,7 +91,7 @@ def _draw_loss(axes: Any, runs: list[Run], verdict: RegimeVerdict, style: dict[s
     )
 
 
-def _draw_signal(axes: Any, runs: list[Run], style: dict[str, Any], value: Any) -> None:
+def _draw_signal(axes: Any, runs: list[LabRun], style: dict[str, Any], value: Any) -> None:
     steps = sorted({probe.step for run in runs for probe in run.probes})
     points = []
     for step in steps:

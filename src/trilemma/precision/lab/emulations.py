@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import torch
 
 from trilemma.precision.lab.casts import largest_value
-from trilemma.precision.lab.recipes import Recipe
+from trilemma.precision.lab.recipes import LabRecipe
 from trilemma.precision.lab.scaling import AmaxHistory, keep_in_blocks, keep_per_tensor, largest_magnitude
 from trilemma.precision.signals import TensorSignals, tensor_signals
 
@@ -96,7 +96,7 @@ def mx_scale_bias(gradient: Tensor, *, name: str = "fp8_e4m3") -> tuple[ScaleBia
     found = []
     rules: tuple[Literal["floor", "rceil"], ...] = ("floor", "rceil")
     for rule in rules:
-        recipe = Recipe(name=rule, says="", forward=name, backward=name, scaling="mx", power_rule=rule)
+        recipe = LabRecipe(name=rule, says="", forward=name, backward=name, scaling="mx", power_rule=rule)
         kept = keep_in_blocks(gradient, name, recipe, weight=False)
         share = float((kept.values.double() * gradient.double()).sum() / gradient.double().square().sum())
         found.append(ScaleBias(rule=rule, kept=share, signals=tensor_signals(gradient, kept.values, limit=kept.limit)))

@@ -8,7 +8,7 @@ from typing import Any
 
 from trilemma.precision.lab.matrix import Progress, run_matrix
 from trilemma.precision.lab.presets import Experiment
-from trilemma.precision.lab.records import Run
+from trilemma.precision.lab.records import LabRun
 from trilemma.precision.lab.verdict import Mitigation, RegimeVerdict, judge, warning_rank
 from trilemma.precision.signals import finite_or_none
 
@@ -20,7 +20,7 @@ class LabResult:
     """``warning_correlation``: Spearman's rank correlation of early warning and final gap over ``warning_runs`` runs."""
 
     experiment: Experiment
-    runs: tuple[Run, ...]
+    runs: tuple[LabRun, ...]
     verdicts: tuple[RegimeVerdict, ...]
     warning_correlation: float
     warning_runs: int
@@ -57,7 +57,7 @@ def run_experiment(
     )
 
 
-def summarise(experiment: Experiment, runs: Sequence[Run], *, text_source: str) -> LabResult:
+def summarise(experiment: Experiment, runs: Sequence[LabRun], *, text_source: str) -> LabResult:
     """Verdicts over ``runs`` of ``experiment``."""
     correlation, count = warning_rank(runs)
     return LabResult(

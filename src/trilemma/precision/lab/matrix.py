@@ -11,22 +11,22 @@ from importlib import metadata
 
 from trilemma.errors import InputError, TrilemmaError
 from trilemma.precision.lab.corpus import Corpus, generated_corpus, read_corpus
-from trilemma.precision.lab.presets import Job
-from trilemma.precision.lab.records import Run
+from trilemma.precision.lab.presets import LabJob
+from trilemma.precision.lab.records import LabRun
 
 _OLDEST_TORCH = (2, 6)
 
-Progress = Callable[[int, int, Run], None]
+Progress = Callable[[int, int, LabRun], None]
 
 
 def run_matrix(
-    jobs: Sequence[Job],
+    jobs: Sequence[LabJob],
     *,
     workers: int | None = None,
     text: str | None = None,
     device: str = "cpu",
     progress: Progress | None = None,
-) -> list[Run]:
+) -> list[LabRun]:
     """Every job's run, in the order of ``jobs``.
 
     ``workers``: processes (default: one per usable core, eight at most); 1 runs here. ``text``: a file to train on instead
@@ -41,7 +41,7 @@ def run_matrix(
     if count <= 1:
         return _run_here(jobs, text, device, report)
     context = multiprocessing.get_context("spawn")
-    runs: dict[int, Run] = {}
+    runs: dict[int, LabRun] = {}
     with ProcessPoolExecutor(count, mp_context=context, initializer=_prepare) as pool:
         # Recipes with many casts take longest; begun first, they leave no worker alone at the end.
         order = sorted(range(len(jobs)), key=lambda at: not jobs[at].recipe.directional)
@@ -80,17 +80,17 @@ def check_torch(device: str) -> None:
             raise InputError("device 'cuda' is not there; use --device cpu")
 
 
-def _silent(_done: int, _total: int, _run: Run) -> None:
+def _silent(_done: int, _total: int, _run: LabRun) -> None:
     pass
 
 
-def _run_here(jobs: Sequence[Job], text: str | None, device: str, report: Progress) -> list[Run]:
+def _run_here(jobs: Sequence[LabJob], text: str | None, device: str, report: Progress) -> list[LabRun]:
     import torch
 
     threads = torch.get_num_threads()
     _prepare()
     try:
-        runs: list[Run] = []
+        runs: list[LabRun] = []
         for job in jobs:
             runs.append(_run_one(job, text, device))
             report(len(runs), len(jobs), runs[-1])
@@ -106,7 +106,7 @@ def _prepare() -> None:
     torch.set_num_threads(1)
 
 
-def _run_one(job: Job, text: str | None, device: str) -> Run:
+def _run_one(job: LabJob, text: str | None, device: str) -> LabRun:
     from trilemma.precision.lab.train import train
 
     corpus: Corpus = generated_corpus() if text is None else read_corpus(text)

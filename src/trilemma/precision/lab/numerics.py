@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 
 from trilemma.precision.lab.casts import cast, largest_value
-from trilemma.precision.lab.recipes import Recipe
+from trilemma.precision.lab.recipes import LabRecipe
 from trilemma.precision.lab.scaling import (
     AmaxHistory,
     Kept,
@@ -29,7 +29,7 @@ class Numerics:
     ``tensors`` and ``fill`` hold what the last watched step showed, as `records.Probe` describes.
     """
 
-    def __init__(self, recipe: Recipe, *, seed: int, device: str = "cpu") -> None:
+    def __init__(self, recipe: LabRecipe, *, seed: int, device: str = "cpu") -> None:
         self.recipe = recipe
         self.step = 0
         self.shadow = False

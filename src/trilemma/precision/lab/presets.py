@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trilemma.errors import InputError, UnknownName
-from trilemma.precision.lab.recipes import RECIPES, REFERENCE, Recipe, recipe_named
+from trilemma.precision.lab.recipes import RECIPES, REFERENCE, LabRecipe, recipe_named
 from trilemma.precision.lab.records import Regime
 
 #: Runs of one call at most: a guard against typing mistakes.
@@ -14,10 +14,10 @@ _MOST_RUNS = 2000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
+class LabJob:
     """One run to do."""
 
-    recipe: Recipe
+    recipe: LabRecipe
     regime: Regime
     seed: int
 
@@ -42,11 +42,11 @@ class Experiment:
         if len(self.jobs()) > _MOST_RUNS:
             raise InputError(f"{len(self.jobs()):,} runs are more than {_MOST_RUNS:,}; give fewer recipes or seeds")
 
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[LabJob, ...]:
         """Every run, the reference first."""
         names = dict.fromkeys((REFERENCE, *self.recipes))
         return tuple(
-            Job(recipe=RECIPES[name], regime=regime, seed=seed)
+            LabJob(recipe=RECIPES[name], regime=regime, seed=seed)
             for regime in self.regimes
             for name in names
             for seed in self.seeds

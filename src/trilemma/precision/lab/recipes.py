@@ -29,7 +29,7 @@ _SETTINGS_OF = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recipe:
+class LabRecipe:
     """How the matrix products of every linear layer are computed and how its weights are kept.
 
     ``forward``: format of activations and weights; ``backward``: of the gradients that flow back into the two products of
@@ -87,7 +87,7 @@ class Recipe:
         """Whether scales run along the summed axis, so that each product of the backward pass casts its operands anew."""
         return self.scaling in _DIRECTIONAL
 
-    def differs_from(self, other: Recipe) -> dict[str, tuple[Any, Any]]:
+    def differs_from(self, other: LabRecipe) -> dict[str, tuple[Any, Any]]:
         """Settings that ``other`` has otherwise: name → (here, there). Those of a scaling that not both use are left out."""
         ignored = {"name", "says"}
         for scaling, settings in _SETTINGS_OF.items():
@@ -100,11 +100,11 @@ class Recipe:
         }
 
 
-def _e4m3(name: str, says: str, **settings: Any) -> Recipe:
-    return Recipe(**{"name": name, "says": says, "forward": "fp8_e4m3", "backward": "fp8_e4m3"} | settings)
+def _e4m3(name: str, says: str, **settings: Any) -> LabRecipe:
+    return LabRecipe(**{"name": name, "says": says, "forward": "fp8_e4m3", "backward": "fp8_e4m3"} | settings)
 
 
-def _hybrid(name: str, says: str, **settings: Any) -> Recipe:
+def _hybrid(name: str, says: str, **settings: Any) -> LabRecipe:
     return _e4m3(name, says, **{"backward": "fp8_e5m2"} | settings)
 
 
@@ -114,8 +114,8 @@ _DELAYED_NAN = replace(_DELAYED, name="delayed-nan", says="delayed, casts that o
 _CURRENT = _hybrid("current", "one scale a tensor from its own largest magnitude", scaling="current")
 
 _ALL = (
-    Recipe(name="bf16", says="BF16 products, FP32 master weights: the reference"),
-    Recipe(
+    LabRecipe(name="bf16", says="BF16 products, FP32 master weights: the reference"),
+    LabRecipe(
         name="fp16",
         says="FP16 products, dynamic loss scaling from 65536",
         forward="fp16",
@@ -123,7 +123,7 @@ _ALL = (
         loss_scale=65536.0,
         dynamic_loss_scale=True,
     ),
-    Recipe(name="fp16-unscaled", says="FP16 products, no loss scaling", forward="fp16", backward="fp16"),
+    LabRecipe(name="fp16-unscaled", says="FP16 products, no loss scaling", forward="fp16", backward="fp16"),
     _NAIVE,
     replace(_NAIVE, name="naive-nan", says="naive, casts that overflow to NaN", overflow="nan"),
     _hybrid("naive-hybrid", "E4M3 forward, E5M2 backward, no scales"),
@@ -184,8 +184,8 @@ _ALL = (
         storage="fp8_e4m3",
         stochastic_storage=True,
     ),
-    Recipe(name="bf16-pure", says="BF16 weights and moments, no master weights", storage="bf16", moments="bf16"),
-    Recipe(
+    LabRecipe(name="bf16-pure", says="BF16 weights and moments, no master weights", storage="bf16", moments="bf16"),
+    LabRecipe(
         name="bf16-pure-stochastic",
         says="BF16 weights rounded stochastically, BF16 moments",
         storage="bf16",
@@ -194,11 +194,11 @@ _ALL = (
     ),
 )
 
-RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
+RECIPES: dict[str, LabRecipe] = {recipe.name: recipe for recipe in _ALL}
 REFERENCE = "bf16"
 
 
-def recipe_named(name: str) -> Recipe:
+def recipe_named(name: str) -> LabRecipe:
     """A recipe of the catalogue. Raises `UnknownName`."""
     if name not in RECIPES:
         raise UnknownName("recipe", name, RECIPES, hint="see trilemma precision train-lab --list")

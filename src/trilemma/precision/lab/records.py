@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trilemma.errors import InputError
-from trilemma.precision.lab.recipes import Recipe
+from trilemma.precision.lab.recipes import LabRecipe
 from trilemma.precision.signals import GradientSignals, TensorSignals, finite_or_none
 
 #: Steps whose mean is the final loss.
@@ -113,7 +113,7 @@ class Probe:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
+class LabRun:
     """One training: ``losses`` of every step, ``stopped_at`` the step whose loss or gradient was not finite.
 
     ``held_out_loss`` is that of the final weights in BF16 on text that was never trained on (NaN where stopped).
@@ -121,7 +121,7 @@ class Run:
     dynamic loss scaling left out.
     """
 
-    recipe: Recipe
+    recipe: LabRecipe
     regime: Regime
     seed: int
     losses: tuple[float, ...]

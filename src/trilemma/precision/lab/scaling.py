@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from trilemma.precision.lab.casts import cast, largest_value
-from trilemma.precision.lab.recipes import Overflow, Recipe
+from trilemma.precision.lab.recipes import LabRecipe, Overflow
 
 Tensor: TypeAlias = torch.Tensor
 
@@ -82,7 +82,7 @@ def largest_magnitude(values: Tensor) -> float:
 
 
 def keep_in_blocks(
-    values: Tensor, name: str, recipe: Recipe, *, weight: bool, generator: torch.Generator | None = None
+    values: Tensor, name: str, recipe: LabRecipe, *, weight: bool, generator: torch.Generator | None = None
 ) -> Kept:
     """``values`` (rows, columns) under scales of blocks; those of one row run along the columns, the summed axis."""
     height, width = values.shape

@@ -12,8 +12,8 @@ import torch
 from trilemma.precision.lab.corpus import Corpus
 from trilemma.precision.lab.model import TinyTransformer, low_precision_share, make_outliers, spared_layers
 from trilemma.precision.lab.numerics import Numerics, store
-from trilemma.precision.lab.recipes import Recipe
-from trilemma.precision.lab.records import Probe, Regime, Run
+from trilemma.precision.lab.recipes import LabRecipe
+from trilemma.precision.lab.records import LabRun, Probe, Regime
 from trilemma.precision.signals import frozen_update_percent, gradient_signals
 
 Tensor: TypeAlias = torch.Tensor
@@ -21,7 +21,7 @@ Tensor: TypeAlias = torch.Tensor
 _HELD_OUT_BATCHES = 8
 
 
-def train(recipe: Recipe, regime: Regime, *, seed: int, corpus: Corpus, device: str = "cpu") -> Run:
+def train(recipe: LabRecipe, regime: Regime, *, seed: int, corpus: Corpus, device: str = "cpu") -> LabRun:
     """Train the tiny transformer under ``recipe``; the same seed gives every recipe the same start and the same batches.
 
     A step whose loss or gradient is not finite ends the run, unless dynamic loss scaling skips it.
@@ -29,7 +29,7 @@ def train(recipe: Recipe, regime: Regime, *, seed: int, corpus: Corpus, device: 
     trial = _Trial(recipe, regime, seed=seed, corpus=corpus, device=device)
     start = time.process_time()
     stopped_at = next((step for step in range(regime.steps) if not trial.advance(step)), None)
-    return Run(
+    return LabRun(
         recipe=recipe,
         regime=regime,
         seed=seed,
@@ -44,7 +44,7 @@ def train(recipe: Recipe, regime: Regime, *, seed: int, corpus: Corpus, device: 
 
 
 class _Trial:
-    def __init__(self, recipe: Recipe, regime: Regime, *, seed: int, corpus: Corpus, device: str) -> None:
+    def __init__(self, recipe: LabRecipe, regime: Regime, *, seed: int, corpus: Corpus, device: str) -> None:
         self.recipe, self.regime, self.device = recipe, regime, device
         torch.manual_seed(seed)
         self.numerics = Numerics(recipe, seed=seed, device=device)

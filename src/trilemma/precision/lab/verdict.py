@@ -11,13 +11,13 @@ import numpy as np
 
 from trilemma.errors import InputError
 from trilemma.precision.lab.alarms import Alarm, Thresholds, first_alarm
-from trilemma.precision.lab.recipes import REFERENCE, Recipe
-from trilemma.precision.lab.records import Regime, Run
+from trilemma.precision.lab.recipes import REFERENCE, LabRecipe
+from trilemma.precision.lab.records import LabRun, Regime
 from trilemma.precision.lab.warning import early_warning, final_gaps, outlived_warning, spearman
 from trilemma.precision.signals import finite_or_none
 
 #: stopped: NaN or infinity. blown up: ends above where it began. worse: above the reference by more than seed noise.
-Outcome = Literal["reference", "as good", "better", "worse", "blown up", "stopped"]
+RecipeOutcome = Literal["reference", "as good", "better", "worse", "blown up", "stopped"]
 FAILED = ("stopped", "blown up", "worse")
 
 #: A gap below this is not called a failure even where seeds agree on it: curves are read to two digits.
@@ -38,8 +38,8 @@ class RecipeVerdict:
     ``stops``: seed → step. ``alarm``: the earliest alarm of any seed.
     """
 
-    recipe: Recipe
-    outcome: Outcome
+    recipe: LabRecipe
+    outcome: RecipeOutcome
     final_loss: float
     gap: float
     noise: float | None
@@ -98,7 +98,7 @@ class RegimeVerdict:
         return next(verdict for verdict in self.recipes if verdict.recipe.name == name)
 
 
-def judge(runs: Sequence[Run], *, thresholds: Thresholds | None = None) -> list[RegimeVerdict]:
+def judge(runs: Sequence[LabRun], *, thresholds: Thresholds | None = None) -> list[RegimeVerdict]:
     """Verdicts by regime, in the order in which the regimes come. Raises `InputError` where a regime lacks its reference."""
     found = []
     for regime in dict.fromkeys(run.regime for run in runs):
@@ -107,7 +107,7 @@ def judge(runs: Sequence[Run], *, thresholds: Thresholds | None = None) -> list[
     return found
 
 
-def warning_rank(runs: Sequence[Run]) -> tuple[float, int]:
+def warning_rank(runs: Sequence[LabRun]) -> tuple[float, int]:
     """Rank correlation of early warning and final gap, and over how many runs.
 
     References are left out, and so are runs that stopped within the early steps: there was nothing left to warn of.
@@ -119,11 +119,11 @@ def warning_rank(runs: Sequence[Run]) -> tuple[float, int]:
     return spearman([early_warning(run) for run in others], final_gaps(others, references)), len(others)
 
 
-def _judge_regime(regime: Regime, runs: Sequence[Run], thresholds: Thresholds) -> RegimeVerdict:
+def _judge_regime(regime: Regime, runs: Sequence[LabRun], thresholds: Thresholds) -> RegimeVerdict:
     references = {run.seed: run for run in runs if run.recipe.name == REFERENCE}
     if not references or any(run.seed not in references for run in runs):
         raise InputError(f"a regime lacks runs of {REFERENCE}, which gaps are measured against; add it for every seed")
-    by_recipe: dict[Recipe, list[Run]] = {}
+    by_recipe: dict[LabRecipe, list[LabRun]] = {}
     for run in runs:
         by_recipe.setdefault(run.recipe, []).append(run)
     gaps = {
@@ -176,10 +176,10 @@ def _clearly_better(one: RecipeVerdict, bad: RecipeVerdict) -> bool:
 
 
 def _judge_recipe(
-    recipe: Recipe,
-    runs: Sequence[Run],
+    recipe: LabRecipe,
+    runs: Sequence[LabRun],
     gaps: Sequence[float],
-    references: dict[int, Run],
+    references: dict[int, LabRun],
     spread: tuple[float, int] | None,
     thresholds: Thresholds,
 ) -> RecipeVerdict:
@@ -190,7 +190,7 @@ def _judge_recipe(
     raised = [alarm for run in runs if (alarm := first_alarm(run, thresholds)) is not None]
     start = float(np.mean([run.losses[0] for run in references.values()]))
     bar = max(_LEAST_GAP, noise or 0.0)
-    outcome: Outcome
+    outcome: RecipeOutcome
     if recipe.name == REFERENCE:
         outcome = "reference"
     elif stops:
@@ -221,7 +221,7 @@ def _judge_recipe(
     )
 
 
-def _since(runs: Sequence[Run], references: dict[int, Run], bar: float) -> int:
+def _since(runs: Sequence[LabRun], references: dict[int, LabRun], bar: float) -> int:
     """First step from which the smoothed mean gap stays above ``bar``."""
     gaps = np.mean([np.subtract(run.losses, references[run.seed].losses) for run in runs], axis=0)
     window = min(_SMOOTHING_STEPS, len(gaps))

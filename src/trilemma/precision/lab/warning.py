@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trilemma.precision.lab.records import Probe, Run
+from trilemma.precision.lab.records import LabRun, Probe
 
 #: Steps from the start that the warning looks at.
 EARLY_STEPS = 3
 
 
-def early_warning(run: Run) -> float:
+def early_warning(run: LabRun) -> float:
     """How much of the first updates low precision takes away, 0 (nothing) … 1 (all): the median of the first three steps.
 
     A step keeps cosine × min(norm ratio, 1 / norm ratio) of the BF16 gradient, times the share of stored weights that
@@ -27,12 +27,12 @@ def early_warning(run: Run) -> float:
     return float(np.median([1 - _kept(probe, run) for probe in early]))
 
 
-def outlived_warning(run: Run) -> bool:
+def outlived_warning(run: LabRun) -> bool:
     """Whether the run was still going after the steps that the warning looks at."""
     return run.stopped_at is None or run.stopped_at >= EARLY_STEPS
 
 
-def _kept(probe: Probe, run: Run) -> float:
+def _kept(probe: Probe, run: LabRun) -> float:
     gradient = probe.gradient
     kept = max(0.0, gradient.cosine) * min(gradient.norm_ratio, 1 / gradient.norm_ratio)
     if not math.isfinite(kept):
@@ -52,7 +52,7 @@ def spearman(one: Sequence[float], other: Sequence[float]) -> float:
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
-def final_gaps(runs: Sequence[Run], references: Sequence[Run]) -> list[float]:
+def final_gaps(runs: Sequence[LabRun], references: Sequence[LabRun]) -> list[float]:
     """Final loss above that of the reference of the same regime and seed; infinity where a run stopped."""
     known = {(run.regime, run.seed): run.final_loss for run in references}
     gaps = [run.final_loss - known[run.regime, run.seed] for run in runs]

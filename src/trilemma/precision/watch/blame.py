@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from trilemma.precision.watch.findings import Finding, Kind, rewrite
+from trilemma.precision.watch.findings import Kind, WatchFinding, rewrite
 from trilemma.precision.watch.finite import is_bad
 from trilemma.precision.watch.first_bad import FirstBad, first_bad_operator
 
 
 def blame_pass(
     model: torch.nn.Module, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, step: int
-) -> Finding:
+) -> WatchFinding:
     """What broke a pass (``call`` of ``args`` and ``kwargs``): a parameter, or the first operator that made it so."""
     for name, parameter in model.named_parameters():
         if is_bad(parameter):
@@ -44,7 +44,7 @@ def blame_pass(
     )  # fmt: skip
 
 
-def blame_gradient(parameters: Mapping[str, torch.nn.Parameter], *, step: int) -> Finding | None:
+def blame_gradient(parameters: Mapping[str, torch.nn.Parameter], *, step: int) -> WatchFinding | None:
     """The parameter nearest to the loss whose gradient is not finite: backward reached it first."""
     bad = [name for name, parameter in parameters.items() if parameter.grad is not None and is_bad(parameter.grad)]
     if not bad:
@@ -64,8 +64,8 @@ def _run_again(
     return first_bad_operator(model, args, kwargs, call=call)
 
 
-def _finding(kind: Kind, where: str, step: int, says: str, remedy: str) -> Finding:
+def _finding(kind: Kind, where: str, step: int, says: str, remedy: str) -> WatchFinding:
     module, _, tensor = where.rpartition(".")
-    return Finding(
+    return WatchFinding(
         kind=kind, module=module, tensor=tensor, step=step, value=math.nan, bound=math.nan, says=says, remedy=remedy
     )  # fmt: skip

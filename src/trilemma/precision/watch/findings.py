@@ -37,7 +37,7 @@ REWRITES = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class WatchFinding:
     """One alarm. ``module`` is the path in the model, ``tensor`` its input x, weight w or output gradient g.
 
     ``value`` is what was seen, ``bound`` what raises the alarm (both in percent, except for numbers that are not finite).
@@ -68,8 +68,8 @@ class Finding:
         return f"step {self.step}: {self.says}; {self.remedy}"
 
 
-def overflow(module: str, role: str, signals: TensorSignals, recipe: str, bound: float, step: int) -> Finding:
-    return Finding(
+def overflow(module: str, role: str, signals: TensorSignals, recipe: str, bound: float, step: int) -> WatchFinding:
+    return WatchFinding(
         kind="overflow", module=module, tensor=role, step=step, value=signals.overflows_percent, bound=bound,
         says=f"{signals.overflows_percent:.2g} % of {_ROLES[role]} of {module} overflow under {recipe}"
         f" (largest {signals.amax:.3g})",
@@ -77,8 +77,8 @@ def overflow(module: str, role: str, signals: TensorSignals, recipe: str, bound:
     )  # fmt: skip
 
 
-def underflow(module: str, role: str, signals: TensorSignals, recipe: str, bound: float, step: int) -> Finding:
-    return Finding(
+def underflow(module: str, role: str, signals: TensorSignals, recipe: str, bound: float, step: int) -> WatchFinding:
+    return WatchFinding(
         kind="underflow", module=module, tensor=role, step=step, value=signals.underflows_percent, bound=bound,
         says=f"{signals.underflows_percent:.0f} % of {_ROLES[role]} of {module} vanish under {recipe}"
         f" (largest {signals.amax:.3g})",
@@ -86,9 +86,9 @@ def underflow(module: str, role: str, signals: TensorSignals, recipe: str, bound
     )  # fmt: skip
 
 
-def dead_update(parameter: str, dtype: object, percent: float, bound: float, step: int) -> Finding:
+def dead_update(parameter: str, dtype: object, percent: float, bound: float, step: int) -> WatchFinding:
     module, _, tensor = parameter.rpartition(".")
-    return Finding(
+    return WatchFinding(
         kind="dead_update", module=module, tensor=tensor, step=step, value=percent, bound=bound,
         says=f"{percent:.0f} % of {parameter} ({dtype}) did not move in a step though their gradients are not zero",
         remedy="keep FP32 master weights, round updates stochastically, or raise the learning rate: the update is below half"

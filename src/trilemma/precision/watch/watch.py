@@ -18,12 +18,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from trilemma.errors import InputError, shorten
 from trilemma.precision.lab.alarms import Thresholds
 from trilemma.precision.lab.numerics import Numerics
-from trilemma.precision.lab.recipes import Recipe, recipe_named
+from trilemma.precision.lab.recipes import LabRecipe, recipe_named
 from trilemma.precision.lab.scaling import largest_magnitude
 from trilemma.precision.signals import TensorSignals
 from trilemma.precision.watch.blame import blame_gradient, blame_pass
 from trilemma.precision.watch.eager import run_eagerly
-from trilemma.precision.watch.findings import Finding, dead_update, overflow, underflow
+from trilemma.precision.watch.findings import WatchFinding, dead_update, overflow, underflow
 from trilemma.precision.watch.finite import all_finite, is_bad, stored_here, tensors_in
 from trilemma.precision.watch.updates import FrozenUpdates
 
@@ -56,13 +56,13 @@ class Watch:
     ``history`` holds the signals of the last sampled passes: pass → (module, role) → `TensorSignals`.
     """
 
-    def __init__(self, model: torch.nn.Module, recipe: Recipe, *, every: int = 10) -> None:
+    def __init__(self, model: torch.nn.Module, recipe: LabRecipe, *, every: int = 10) -> None:
         if not 1 <= every <= 10**6:
             raise InputError(f"every {every} is out of range; give a whole number of at least 1")
         self.model = model
         self.recipe = recipe
         self.every = every
-        self.findings: list[Finding] = []
+        self.findings: list[WatchFinding] = []
         self.history: dict[int, dict[tuple[str, str], TensorSignals]] = {}
         self.passes = 0
         self.steps = 0
@@ -130,7 +130,7 @@ class Watch:
             "findings": [finding.to_json() for finding in self.findings],
         }
 
-    def __iter__(self) -> Iterator[Finding]:
+    def __iter__(self) -> Iterator[WatchFinding]:
         return iter(self.findings)
 
     # -- passes ---------------------------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ class Watch:
     def _owns(self, optimizer: torch.optim.Optimizer) -> bool:
         return any(id(parameter) in self._ours for group in optimizer.param_groups for parameter in group["params"])
 
-    def _add(self, finding: Finding) -> None:
+    def _add(self, finding: WatchFinding) -> None:
         key = (finding.kind, finding.module, finding.tensor)
         if key not in self._found:
             self._found.add(key)

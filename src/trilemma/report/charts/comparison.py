@@ -25,7 +25,7 @@ from trilemma.report.charts.theme import (
 )
 from trilemma.report.comparison import cards_words, missing_words, plan_words, shown_plans
 from trilemma.report.plans import load_words
-from trilemma.search.compare import Candidate, Comparison
+from trilemma.search.compare import Candidate, CardComparison
 
 _KINDS = {"as published": BLUE, "best precision": ORANGE}
 _WIDTH = 230
@@ -59,7 +59,7 @@ _FIGURES: tuple[tuple[str, str, Callable[[Estimate], Interval | None]], ...] = (
 )
 
 
-def comparison_chart(comparison: Comparison, *, model: str) -> Spec:
+def comparison_chart(comparison: CardComparison, *, model: str) -> Spec:
     """A row for each plan of each GPU, a panel for each figure; what does not fit is named above."""
     rows = [row for candidate in comparison.candidates for row in _rows(candidate)]
     words = [load_words(comparison.workload), *comparison.assumed, "whiskers: 90 % intervals; prices: public range"]
@@ -80,7 +80,7 @@ def _panel(
     figure: tuple[str, str, Callable[[Estimate], Interval | None]],
     *,
     at: int,
-    targets: Comparison,
+    targets: CardComparison,
 ) -> Spec:
     title, unit, of = figure
     values = [value for row in rows if (value := _value(row, of(row["estimate"]))) is not None]

@@ -36,7 +36,7 @@ class Rung:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class KernelPart:
     """Which part of a kernel is asked about: width of heads, layers with a window or without, an implementation by name."""
 
     head_dim: int | None = None
@@ -61,7 +61,7 @@ class _Entry:
     head_dim: int | None
     windowed: bool | None
 
-    def is_for(self, part: Part) -> bool:
+    def is_for(self, part: KernelPart) -> bool:
         return (
             (self.head_dim is None or self.head_dim == part.head_dim)
             and (self.windowed is None or self.windowed == part.windowed)
@@ -96,7 +96,7 @@ def kernel_coefficients(
     """
     parameters_of(kernel)
     wanted = table_engine(engine)
-    part = Part(head_dim=head_dim, windowed=windowed, source=source)
+    part = KernelPart(head_dim=head_dim, windowed=windowed, source=source)
     for rung, entry in _climb(accelerator, wanted, kernel, dtype, part):
         found = on_card(accelerator, kernel=kernel, engine=entry.engine, dtype=dtype, values=entry.values)
         return found, _rung(rung, entry)
@@ -117,14 +117,16 @@ def measured_cards() -> tuple[str, ...]:
     return tuple(_ladder()["cards"])
 
 
-def _climb(accelerator: Accelerator, engine: str, kernel: str, dtype: str, part: Part) -> Iterator[tuple[str, _Entry]]:
+def _climb(
+    accelerator: Accelerator, engine: str, kernel: str, dtype: str, part: KernelPart
+) -> Iterator[tuple[str, _Entry]]:
     for at, name in enumerate((dtype, *kernel_format(dtype).stand_ins)):
         for rung, entry in _same_format(accelerator, engine, kernel, name, part):
             yield (rung if at == 0 else OTHER_FORMAT), entry
 
 
 def _same_format(
-    accelerator: Accelerator, engine: str, kernel: str, dtype: str, part: Part
+    accelerator: Accelerator, engine: str, kernel: str, dtype: str, part: KernelPart
 ) -> Iterator[tuple[str, _Entry]]:
     here = _entries(accelerator.id, kernel, dtype, part)
     yield from ((MEASURED, entry) for entry in here if entry.engine == engine)
@@ -173,7 +175,7 @@ def _spread(rung: str, kernel: str) -> tuple[float, float]:
     return low, high
 
 
-def _entries(card: str, kernel: str, dtype: str, part: Part) -> list[_Entry]:
+def _entries(card: str, kernel: str, dtype: str, part: KernelPart) -> list[_Entry]:
     """The fits of one card that are for ``part``, finest first."""
     if card not in _ladder()["cards"]:
         return []

@@ -12,7 +12,7 @@ from trilemma.estimate.serving_load import admission_of
 from trilemma.formats import catalogue
 from trilemma.hardware.cluster import Cluster
 from trilemma.measured.serving.deployment.bench_files import Point
-from trilemma.measured.serving.speed.fit import Bench
+from trilemma.measured.serving.speed.fit import SpeedFigures
 from trilemma.models.architecture import Model
 from trilemma.plans import Layout, Plan
 from trilemma.timing.admission import Admission
@@ -29,7 +29,7 @@ _SLACK = 0.9
 TTFT_TRUST = 2.0
 
 
-def bench_of(points: Sequence[Point], *, model: Model, cluster: Cluster, plan: Plan) -> Bench:
+def bench_of(points: Sequence[Point], *, model: Model, cluster: Cluster, plan: Plan) -> SpeedFigures:
     """Every figure of ``points``: time per output token and time to first token, in seconds.
 
     Raises `InputError` for a figure that the cards cannot reach at their datasheet's best.
@@ -54,7 +54,7 @@ def bench_of(points: Sequence[Point], *, model: Model, cluster: Cluster, plan: P
     degrees = {name: np.full(len(rows), int(getattr(layout, name))) for name in ("tp", "pp", "dp", "ep")}
     name = plan.engine.name
     admitted = [admission_of(start, name, isl=int(point.isl), osl=int(point.osl)) for point, _, _ in rows]
-    return Bench(
+    return SpeedFigures(
         work=work,
         machine=Machine.of(cluster),
         engine=engines.canonical(plan.engine.name),

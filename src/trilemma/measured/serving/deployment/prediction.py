@@ -73,14 +73,16 @@ class Prediction:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bench:
+class LoadBenchmark:
     """The benchmark of one load: its command as words, and the file that it leaves in its folder."""
 
     words: tuple[str, ...]
     results: str
 
 
-def bench_for(engine: str, *, model: str, isl: int, osl: int, concurrency: int, rate: float | None = None) -> Bench:
+def bench_for(
+    engine: str, *, model: str, isl: int, osl: int, concurrency: int, rate: float | None = None
+) -> LoadBenchmark:
     """How an engine is measured under one load: so many requests at once, or, with ``rate``, arriving at so many a second
     whatever the answers do. ``model`` is the name that it is asked by."""
     own = traits_of(engine).benchmark
@@ -90,7 +92,7 @@ def bench_for(engine: str, *, model: str, isl: int, osl: int, concurrency: int, 
     load = f"{at_once} {concurrency}" if rate is None else f"--request-rate {rate:g}"
     numbers = {"isl": isl, "osl": osl, "prompts": concurrency * _ROUNDS, "port": port}
     words = [word.format(model=model, **numbers) for word in bench.command.replace("{load}", load).split()]
-    return Bench(words=tuple(words), results=bench.results)
+    return LoadBenchmark(words=tuple(words), results=bench.results)
 
 
 def prediction_document(estimate: Mapping[str, Any], *, served_as: str) -> dict[str, Any] | None:

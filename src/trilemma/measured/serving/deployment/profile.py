@@ -22,7 +22,7 @@ from trilemma.errors import InputError, shorten
 from trilemma.hardware.catalogue import find
 from trilemma.intervals import student_t_95
 from trilemma.measured.serving.deployment.bench_files import Point
-from trilemma.measured.serving.speed.fit import Bench, fit, predict
+from trilemma.measured.serving.speed.fit import SpeedFigures, fit, predict
 from trilemma.quantities import Array
 from trilemma.timing.serving_terms import LEVELS, OwnSpread, Priors, ServingTerms, keys_of, served_as
 
@@ -98,7 +98,7 @@ class Calibration:
     errors: Mapping[str, tuple[float, float]]
 
 
-def profile_offsets(bench: Bench, terms: ServingTerms) -> dict[str, float]:
+def profile_offsets(bench: SpeedFigures, terms: ServingTerms) -> dict[str, float]:
     """What the figures of ``bench`` add to ``terms`` for its deployment."""
     start = terms.factors(bench.engine, bench.machine.accelerator, bench.precision)
     based = replace(bench, machine=_scaled(bench, start))
@@ -113,13 +113,13 @@ def profile_offsets(bench: Bench, terms: ServingTerms) -> dict[str, float]:
     return {term: float(np.clip(total, -_MOST_OFFSET, _MOST_OFFSET)) for term, total in sums.items()}
 
 
-def _scaled(bench: Bench, factors: Mapping[str, float]) -> Any:
+def _scaled(bench: SpeedFigures, factors: Mapping[str, float]) -> Any:
     from trilemma.timing.coefficients import scaled
 
     return bench.machine.with_coefficients(scaled(bench.machine.coefficients, factors))
 
 
-def predicted(bench: Bench, terms: ServingTerms, offsets: Mapping[str, float]) -> Array:
+def predicted(bench: SpeedFigures, terms: ServingTerms, offsets: Mapping[str, float]) -> Array:
     """What ``terms`` and ``offsets`` on top say of the figures of ``bench``."""
     factors = dict(terms.factors(bench.engine, bench.machine.accelerator, bench.precision))
     for term, offset in offsets.items():
@@ -127,7 +127,7 @@ def predicted(bench: Bench, terms: ServingTerms, offsets: Mapping[str, float]) -
     return np.asarray(predict(bench, factors), dtype=float)
 
 
-def calibrate(bench: Bench, terms: ServingTerms, *, name: str, points: Sequence[Point]) -> Calibration:
+def calibrate(bench: SpeedFigures, terms: ServingTerms, *, name: str, points: Sequence[Point]) -> Calibration:
     """The profile of ``bench``, judged on points left out in turn (all figures of one load together)."""
     check_name(name)
     loads = sorted(
@@ -167,7 +167,7 @@ def calibrate(bench: Bench, terms: ServingTerms, *, name: str, points: Sequence[
     return Calibration(profile=profile, better=profile.after < profile.before, errors=figures)
 
 
-def own_spread(bench: Bench, said: Array) -> OwnSpread:
+def own_spread(bench: SpeedFigures, said: Array) -> OwnSpread:
     """Error bars from what points left out were off by: 90 % of a further point of this deployment, errors being log-normal
     about none. Few points widen them as Student's t does; a figure of a single point has none."""
     bounds = {}
@@ -186,7 +186,7 @@ def own_spread(bench: Bench, said: Array) -> OwnSpread:
     )  # fmt: skip
 
 
-def _errors(bench: Bench, said: Array) -> Array:
+def _errors(bench: SpeedFigures, said: Array) -> Array:
     return np.asarray(np.abs(said / bench.measured - 1.0), dtype=float)
 
 

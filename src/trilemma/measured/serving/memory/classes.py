@@ -6,12 +6,12 @@ from functools import lru_cache
 
 from trilemma.engines.base import StartUp
 from trilemma.errors import InputError
-from trilemma.measured.serving.memory.question import Question
+from trilemma.measured.serving.memory.question import StartQuestion
 from trilemma.measured.tables import Row
 from trilemma.models.kinds import family_kind
 
 
-def resolved_cell(row: Row, question: Question, column: str) -> str:
+def resolved_cell(row: Row, question: StartQuestion, column: str) -> str:
     """A cell as it compares: models, GPUs and engines after resolution, so that two spellings of one thing are one value."""
     match column:
         case "gpu":
@@ -35,7 +35,7 @@ def _catalogue_name(name: str) -> str:
     return f"{entry} {scheme.name}" if scheme is not None else entry
 
 
-def classes_of(row: Row, question: Question, start: StartUp) -> dict[str, str]:
+def classes_of(row: Row, question: StartQuestion, start: StartUp) -> dict[str, str]:
     """Class → value for one row."""
     return {
         "kind": family_kind(question.model),
@@ -54,7 +54,7 @@ def classes_of(row: Row, question: Question, start: StartUp) -> dict[str, str]:
     }
 
 
-def config_of(question: Question) -> str:
+def config_of(question: StartQuestion) -> str:
     """One text per question, equal for rows that ask the same."""
     return repr(
         (

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from trilemma import engines
 from trilemma.engines.base import KvPool, StartUp
 from trilemma.estimate.measured import lines_bytes
-from trilemma.measured.judgement import Comparison
-from trilemma.measured.serving.memory.question import Question
+from trilemma.measured.judgement import FigureComparison
+from trilemma.measured.serving.memory.question import StartQuestion
 from trilemma.measured.serving.memory.start import given_pool, replace_weights
 from trilemma.measured.tables import Row, UnusableRow
 from trilemma.quantities import GIB
@@ -38,11 +38,11 @@ _NEEDS = re.compile(r"needs ([0-9.]{1,12}) GiB")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
+class JudgedRow:
     """A row beside its prediction. ``own_weights`` is False where the row's printed weights stand in for ours."""
 
     row: Row
-    question: Question
+    question: StartQuestion
     start: StartUp
     own_weights: bool
     left_out: list[str]
@@ -57,7 +57,7 @@ class Case:
 
     def compare(
         self, metric: str, column: str, bounds: tuple[float, float, float], *, scale: float | None = None
-    ) -> list[Comparison]:
+    ) -> list[FigureComparison]:
         """``metric`` from the cell ``column`` and (value, low, high); empty where the cell gives no relative error."""
         measured = self.measured(column)
         if measured is None:
@@ -68,7 +68,7 @@ class Case:
         value, low, high = bounds
         half = rounding(self.row.text(column))
         return [
-            Comparison(
+            FigureComparison(
                 metric=metric,
                 predicted=value,
                 low=min(low, value) - half,
@@ -84,23 +84,23 @@ def rounding(text: str) -> float:
     return 0.5 * 10.0 ** -min(len(text.partition(".")[2]), 12)
 
 
-def figures(case: Case) -> list[Comparison]:
+def figures(case: JudgedRow) -> list[FigureComparison]:
     """Every figure of the row that can be compared."""
     return [*_lines(case), *_pool(case), *_need(case), *_given_weights(case), *_given_bytes(case)]
 
 
-def given_bytes_only(case: Case) -> list[Comparison]:
+def given_bytes_only(case: JudgedRow) -> list[FigureComparison]:
     """What can be judged without any weights: the later stages given the printed pool."""
     return [*_need(case), *_given_bytes(case)]
 
 
-def _allocated_at_once(case: Case) -> bool:
+def _allocated_at_once(case: JudgedRow) -> bool:
     """Whether the engine prints what its whole context takes rather than what is left for a cache."""
     return engines.traits_of(case.question.engine).allocates_context
 
 
-def _lines(case: Case) -> list[Comparison]:
-    found: list[Comparison] = []
+def _lines(case: JudgedRow) -> list[FigureComparison]:
+    found: list[FigureComparison] = []
     if _allocated_at_once(case) and not case.question.context_stated:
         case.left_out.append("activation_peak_gib: depends on the context, which the row does not state")
     for metric, names in PRINTED_LINES.items():
@@ -121,12 +121,12 @@ def _in_gib(bounds: tuple[float, float, float]) -> tuple[float, float, float]:
     return bounds[0] / GIB, bounds[1] / GIB, bounds[2] / GIB
 
 
-def _has_pool(case: Case) -> bool:
+def _has_pool(case: JudgedRow) -> bool:
     measured = case.measured("kv_cache_gib_per_gpu")
     return measured is not None and measured >= LEAST_POOL_SHARE * float(case.start.capacity_bytes) / GIB
 
 
-def _pool(case: Case) -> list[Comparison]:
+def _pool(case: JudgedRow) -> list[FigureComparison]:
     """The pool and what is printed of it, from our own budget."""
     bounds = _pool_bounds(case.start.pool)
     if _allocated_at_once(case):
@@ -145,7 +145,9 @@ def _pool(case: Case) -> list[Comparison]:
     return found + _printed(case, "kv_cache_tokens", "max_concurrency_x", bounds)
 
 
-def _printed(case: Case, tokens: str, concurrency: str, bounds: tuple[float, float, float]) -> list[Comparison]:
+def _printed(
+    case: JudgedRow, tokens: str, concurrency: str, bounds: tuple[float, float, float]
+) -> list[FigureComparison]:
     """The metrics ``tokens`` and ``concurrency`` of the pools that ``bounds`` (value, low, high) bytes per GPU make."""
     wanted = [
         (metric, column, attribute)
@@ -159,14 +161,14 @@ def _printed(case: Case, tokens: str, concurrency: str, bounds: tuple[float, flo
     if not wanted:
         return []
     pools = [given_pool(case.question, case.start.pool, n_bytes) for n_bytes in bounds]
-    found: list[Comparison] = []
+    found: list[FigureComparison] = []
     for metric, column, attribute in wanted:
         value, low, high = (float(getattr(pool, attribute)) for pool in pools)
         found += case.compare(metric, column, (value, low, high))
     return found
 
 
-def _independent_of_context(case: Case, column: str) -> bool:
+def _independent_of_context(case: JudgedRow, column: str) -> bool:
     """Whether a figure means something without the length it was printed for: tokens of uniform models only."""
     if column == "kv_cache_tokens" and not case.question.model.is_hybrid:
         return True
@@ -174,20 +176,20 @@ def _independent_of_context(case: Case, column: str) -> bool:
     return False
 
 
-def _need(case: Case) -> list[Comparison]:
+def _need(case: JudgedRow) -> list[FigureComparison]:
     """The bytes that one request of full length needs, from the refusal that names them."""
     found = _NEEDS.search(case.row.text("oom_message_facts")[:1000])
     if found is None or not case.question.context_stated:
         return []
     value, half = float(case.start.pool.need_bytes) / GIB, rounding(found.group(1))
     return [
-        Comparison(
+        FigureComparison(
             metric="kv_need_gib", predicted=value, low=value - half, high=value + half, measured=float(found.group(1))
         )
     ]
 
 
-def _given_weights(case: Case) -> list[Comparison]:
+def _given_weights(case: JudgedRow) -> list[FigureComparison]:
     """The pool with the printed weights in place of ours."""
     weights = case.measured("weights_gib_per_gpu", low=0.01)
     if weights is None or _allocated_at_once(case) or not _has_pool(case):
@@ -196,14 +198,14 @@ def _given_weights(case: Case) -> list[Comparison]:
     return case.compare("kv_cache_gib_given_weights", "kv_cache_gib_per_gpu", _in_gib(_pool_bounds(told)))
 
 
-def _other_rank_less(case: Case) -> float:
+def _other_rank_less(case: JudgedRow) -> float:
     """By how much the tightest rank may be below the one that printed: chance, and logits on the last stage alone."""
     layout = case.question.layout
     logits = lines_bytes(case.start, ("logits",))[0] if layout.pp > 1 else 0.0
     return logits + (BETWEEN_RANKS_BYTES if layout.tp * layout.pp > 1 else 0.0)
 
 
-def _given_bytes(case: Case) -> list[Comparison]:
+def _given_bytes(case: JudgedRow) -> list[FigureComparison]:
     """Tokens and concurrency of the printed pool."""
     pool = case.measured("kv_cache_gib_per_gpu")
     if pool is None or pool <= 0 or _allocated_at_once(case):

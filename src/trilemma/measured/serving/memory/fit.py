@@ -19,14 +19,14 @@ from trilemma.errors import InputError
 from trilemma.estimate.measured import lines_bytes
 from trilemma.measured.serving.memory.classes import resolved_cell
 from trilemma.measured.serving.memory.figures import PRINTED_LINES
-from trilemma.measured.serving.memory.question import Question
+from trilemma.measured.serving.memory.question import StartQuestion
 from trilemma.measured.serving.memory.start import start_of
 from trilemma.measured.tables import Row, UnusableRow
 from trilemma.quantities import GIB, Array
 
 #: (table, place of the row in it, name of the number)
-Path: TypeAlias = tuple[str, int, str]
-Coefficients: TypeAlias = dict[str, list[dict[str, Any]]]
+TermPath: TypeAlias = tuple[str, int, str]
+FittedRows: TypeAlias = dict[str, list[dict[str, Any]]]
 
 #: The engine whose coefficients are fitted.
 FITTED_FILE = "vllm.toml"
@@ -66,22 +66,22 @@ class _Figures:
     measured: Array
     predicted: Array
     half: Array
-    terms: tuple[Path, ...]
+    terms: tuple[TermPath, ...]
     slopes: Array
 
 
 def refit(
-    rows: Sequence[Row], questions: Sequence[Question | str], columns: Sequence[str]
-) -> tuple[dict[int, Coefficients], dict[str, Any]]:
+    rows: Sequence[Row], questions: Sequence[StartQuestion | str], columns: Sequence[str]
+) -> tuple[dict[int, FittedRows], dict[str, Any]]:
     """(coefficients by row index, the ``holdout`` part of the document). Rows of one group share their coefficients."""
     figures = _figures(rows, questions)
     groups = {
         index: tuple(resolved_cell(row, question, column) for column in columns)
         for index, (row, question) in enumerate(zip(rows, questions, strict=True))
-        if isinstance(question, Question)
+        if isinstance(question, StartQuestion)
     }
     of_figure = [groups[index] for index in figures.row]
-    fits: dict[tuple[str, ...], Coefficients] = {}
+    fits: dict[tuple[str, ...], FittedRows] = {}
     blind: dict[str, int] = {}
     for group in dict.fromkeys(groups.values()):
         keep = np.array([other != group for other in of_figure], dtype=bool)
@@ -97,12 +97,12 @@ def refit(
     return {index: fits[group] for index, group in groups.items()}, document
 
 
-def _figures(rows: Sequence[Row], questions: Sequence[Question | str]) -> _Figures:
+def _figures(rows: Sequence[Row], questions: Sequence[StartQuestion | str]) -> _Figures:
     own = _own()
     usable = {
         index: question
         for index, question in enumerate(questions)
-        if isinstance(question, Question) and question.engine == "vllm"
+        if isinstance(question, StartQuestion) and question.engine == "vllm"
     }
     base = _predict(usable, own)
     found = [
@@ -133,7 +133,7 @@ def _figures(rows: Sequence[Row], questions: Sequence[Question | str]) -> _Figur
     )
 
 
-def _kind(question: Question, line: str) -> str:
+def _kind(question: StartQuestion, line: str) -> str:
     if line != _WEIGHTS:
         return line
     if question.model.multimodal:
@@ -141,7 +141,7 @@ def _kind(question: Question, line: str) -> str:
     return "exact weights" if question.quantization == "none" else "quantised weights"
 
 
-def _measured(row: Row, question: Question, line: str) -> float | None:
+def _measured(row: Row, question: StartQuestion, line: str) -> float | None:
     if line == _WEIGHTS and question.weights_unstated:
         return None
     try:
@@ -151,7 +151,7 @@ def _measured(row: Row, question: Question, line: str) -> float | None:
 
 
 def _predict(
-    questions: Mapping[int, Question], coefficients: Coefficients
+    questions: Mapping[int, StartQuestion], coefficients: FittedRows
 ) -> dict[int, dict[str, tuple[float, float, float]]]:
     """(value, low, high) GiB of every printed line, by row."""
     found: dict[int, dict[str, tuple[float, float, float]]] = {}
@@ -168,11 +168,11 @@ def _gib(bounds: tuple[float, float, float]) -> tuple[float, float, float]:
     return bounds[0] / GIB, bounds[1] / GIB, bounds[2] / GIB
 
 
-def _own() -> Coefficients:
+def _own() -> FittedRows:
     return {table: list(rows) for table, rows in shipped(FITTED_FILE).items()}
 
 
-def _named(path: Path) -> str:
+def _named(path: TermPath) -> str:
     """A term in words: ``graphs.fixed_gib``, with the version of its row where others state the number too."""
     table, place, name = path
     rows = shipped(FITTED_FILE)[table]
@@ -180,7 +180,7 @@ def _named(path: Path) -> str:
     return f"{table}.{name}{since}"
 
 
-def _terms(coefficients: Coefficients) -> list[Path]:
+def _terms(coefficients: FittedRows) -> list[TermPath]:
     """Paths of every fitted number."""
     return [
         (table, place, name)
@@ -195,7 +195,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _changed(coefficients: Coefficients, changes: Mapping[Path, float]) -> Coefficients:
+def _changed(coefficients: FittedRows, changes: Mapping[TermPath, float]) -> FittedRows:
     """A copy with the numbers at some paths changed by a share of themselves."""
     copied = copy.deepcopy(coefficients)
     for (table, place, name), change in changes.items():
@@ -203,7 +203,7 @@ def _changed(coefficients: Coefficients, changes: Mapping[Path, float]) -> Coeff
     return copied
 
 
-def _fit(figures: _Figures, keep: Any) -> tuple[Coefficients, list[Path]]:
+def _fit(figures: _Figures, keep: Any) -> tuple[FittedRows, list[TermPath]]:
     """Coefficients from the figures in ``keep``, and the terms about which these say nothing."""
     fitted = keep & (figures.line != _WEIGHTS)
     informed = _informed(figures, fitted)
@@ -250,7 +250,7 @@ def _source_weights(figures: _Figures, keep: Any) -> Array:
     return np.asarray(1 / np.sqrt(counts[inverse]), dtype=float)
 
 
-def _borrow(coefficients: Coefficients, path: Path, *, informed: set[Path]) -> None:
+def _borrow(coefficients: FittedRows, path: TermPath, *, informed: set[TermPath]) -> None:
     """Give a term that no kept figure informs the value of the nearest version that is informed; without one it stays."""
     table, place, name = path
     rows = coefficients[table]
@@ -259,7 +259,7 @@ def _borrow(coefficients: Coefficients, path: Path, *, informed: set[Path]) -> N
         rows[place][name] = rows[min(known, key=lambda other: abs(other - place))][name]
 
 
-def _set_widths(coefficients: Coefficients, figures: _Figures, keep: Any, predicted: Array) -> None:
+def _set_widths(coefficients: FittedRows, figures: _Figures, keep: Any, predicted: Array) -> None:
     """Scale the interval widths of each line so that 90 % of the kept figures, weighted by source, lie inside."""
     for kind, words in _WIDTHS.items():
         chosen = keep & (figures.kind == kind)

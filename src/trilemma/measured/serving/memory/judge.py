@@ -12,11 +12,11 @@ from trilemma.engines.base import Stage, StartUp
 from trilemma.errors import InputError, with_flags
 from trilemma.estimate.doubt import doubted, of_model, of_served_class
 from trilemma.estimate.estimate import Verdict
-from trilemma.measured.judgement import Judgement, Start
+from trilemma.measured.judgement import Judgement, StartVerdict
 from trilemma.measured.serving.memory.classes import classes_of, config_of, resolved_cell
-from trilemma.measured.serving.memory.figures import METRICS, Case, figures, given_bytes_only
+from trilemma.measured.serving.memory.figures import METRICS, JudgedRow, figures, given_bytes_only
 from trilemma.measured.serving.memory.fit import FITTED_FILE, refit
-from trilemma.measured.serving.memory.question import Question, read_question
+from trilemma.measured.serving.memory.question import StartQuestion, read_question
 from trilemma.measured.serving.memory.start import replace_weights, stage_of, start_of
 from trilemma.measured.tables import Row, UnusableRow
 from trilemma.quantities import GIB
@@ -40,7 +40,7 @@ def judge(
 
     With ``holdout`` every row is judged by coefficients refitted without the rows that share its values in these columns.
     """
-    questions: list[Question | str] = []
+    questions: list[StartQuestion | str] = []
     for row in rows:
         try:
             questions.append(read_question(row, models_dir))
@@ -50,7 +50,7 @@ def judge(
     rows_of, document = refit(rows, questions, holdout) if holdout else ({}, {})
     judgements = []
     for index, (row, question) in enumerate(zip(rows, questions, strict=True)):
-        if index in rows_of and isinstance(question, Question):
+        if index in rows_of and isinstance(question, StartQuestion):
             question = replace(question, changed={FITTED_FILE: rows_of[index]})
         judgements.append(_judged(row, question, printed))
         if progress is not None:
@@ -58,12 +58,12 @@ def judge(
     return judgements, document
 
 
-def _judged(row: Row, question: Question | str, printed: dict[Any, list[float]]) -> Judgement:
+def _judged(row: Row, question: StartQuestion | str, printed: dict[Any, list[float]]) -> Judgement:
     if isinstance(question, str):
         return Judgement(row_id=row.id, cells=row.cells, skipped=question)
     assumed = list(question.assumed)
     try:
-        case = Case(
+        case = JudgedRow(
             row=row, question=question, start=start_of(question), own_weights=not question.weights_unstated, left_out=[]
         )
         verdict = None
@@ -97,11 +97,11 @@ def _judged(row: Row, question: Question | str, printed: dict[Any, list[float]])
     )
 
 
-def _printed_weights(rows: Sequence[Row], questions: Sequence[Question | str]) -> dict[Any, list[float]]:
+def _printed_weights(rows: Sequence[Row], questions: Sequence[StartQuestion | str]) -> dict[Any, list[float]]:
     """Printed weights by checkpoint, layout and draft as stated: what a row that does not print its own is given."""
     found: dict[Any, list[float]] = {}
     for row, question in zip(rows, questions, strict=True):
-        if isinstance(question, Question) and question.weights_unstated:
+        if isinstance(question, StartQuestion) and question.weights_unstated:
             try:
                 weights = row.number("weights_gib_per_gpu", low=0.01, high=65536)
             except UnusableRow:
@@ -111,12 +111,14 @@ def _printed_weights(rows: Sequence[Row], questions: Sequence[Question | str]) -
     return found
 
 
-def _checkpoint(row: Row, question: Question) -> tuple[Any, ...]:
+def _checkpoint(row: Row, question: StartQuestion) -> tuple[Any, ...]:
     layout = question.layout
     return (row.text("model"), layout.tp, layout.pp, layout.ep, row.text("spec_decode").lower())
 
 
-def _stated_weights(row: Row, question: Question, printed: dict[Any, list[float]], assumed: list[str]) -> float | None:
+def _stated_weights(
+    row: Row, question: StartQuestion, printed: dict[Any, list[float]], assumed: list[str]
+) -> float | None:
     """GiB of weights as this row prints them, else the median of what others of the same checkpoint and layout print."""
     weights = row.number("weights_gib_per_gpu", low=0.01, high=65536)
     if weights is not None:
@@ -130,7 +132,7 @@ def _stated_weights(row: Row, question: Question, printed: dict[Any, list[float]
     return weights
 
 
-def _beside_doubt(question: Question, start: StartUp, stage: str, counted_ok: float) -> float:
+def _beside_doubt(question: StartQuestion, start: StartUp, stage: str, counted_ok: float) -> float:
     """The probability of "ok" that is left beside what was assumed and never measured, as an estimate tells it."""
     told = (
         *start.cautions,
@@ -143,7 +145,7 @@ def _beside_doubt(question: Question, start: StartUp, stage: str, counted_ok: fl
     return sure if fits else 1 - sure
 
 
-def _verdict(case: Case, weights_gib: float | None, assumed: list[str]) -> Start | None:
+def _verdict(case: JudgedRow, weights_gib: float | None, assumed: list[str]) -> StartVerdict | None:
     outcome = case.row.text("outcome").lower()
     if outcome not in STARTED:
         if outcome:
@@ -159,7 +161,7 @@ def _verdict(case: Case, weights_gib: float | None, assumed: list[str]) -> Start
         start = replace_weights(start, question, weights_gib * GIB)
     stage, counted_ok = stage_of(start)
     probability_ok = _beside_doubt(question, start, stage, counted_ok)
-    return Start(
+    return StartVerdict(
         predicted=stage == "ok",
         started=STARTED[outcome],
         stage=stage,

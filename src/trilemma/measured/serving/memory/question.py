@@ -26,7 +26,7 @@ from trilemma.versions import DEFAULT_ENGINE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class StartQuestion:
     """What is asked of the engine. Without ``version`` the release of ``date`` answers, without both the newest, widened.
 
     Rows ``changed`` take the place of coefficients shipped: those of a refit.
@@ -53,7 +53,7 @@ class Question:
         return is_unstated(self.quantization)
 
 
-def read_question(row: Row, models_dir: str | Path | None) -> Question:
+def read_question(row: Row, models_dir: str | Path | None) -> StartQuestion:
     """The question of one row. Raises `UnusableRow` with the reason where the row lacks what a prediction needs."""
     assumed: list[str] = []
     engine = _engine(row)
@@ -74,7 +74,7 @@ def read_question(row: Row, models_dir: str | Path | None) -> Question:
         layout, options = _attention_replicas(row, layout, options, model, switch=switch, flags=flags, assumed=assumed)
         if engines.traits_of(engine).limit_of_all_replicas and options.max_seqs is not None:
             options = replace(options, max_seqs=max(int(options.max_seqs) // int(layout.dp), 1))
-    return Question(
+    return StartQuestion(
         model=model,
         accelerator=accelerator,
         layout=layout,

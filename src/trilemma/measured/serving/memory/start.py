@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from trilemma.engines.base import KvPool, StartUp
 from trilemma.estimate.measured import given_lines, sized_pool
-from trilemma.measured.serving.memory.question import Question
+from trilemma.measured.serving.memory.question import StartQuestion
 
 
-def start_of(question: Question, *, kv_cache_bytes: int | None = None) -> StartUp:
+def start_of(question: StartQuestion, *, kv_cache_bytes: int | None = None) -> StartUp:
     """What the engine does with the card; ``kv_cache_bytes`` fixes the pool instead of sizing it. Raises `InputError`."""
     from trilemma import engines
 
@@ -29,12 +29,12 @@ def start_of(question: Question, *, kv_cache_bytes: int | None = None) -> StartU
     )
 
 
-def given_pool(question: Question, pool: KvPool, n_bytes: float) -> KvPool:
+def given_pool(question: StartQuestion, pool: KvPool, n_bytes: float) -> KvPool:
     """The pool that ``n_bytes`` per GPU make; without any bytes there are no blocks."""
     return sized_pool(pool, n_bytes, lambda size: start_of(question, kv_cache_bytes=size).pool)
 
 
-def replace_weights(start: StartUp, question: Question, weights_bytes: float) -> StartUp:
+def replace_weights(start: StartUp, question: StartQuestion, weights_bytes: float) -> StartUp:
     """``start`` with the weights that the engine printed; what we said too much is given back to the pool."""
     return given_lines(
         start,

@@ -15,7 +15,7 @@ from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
-from trilemma.measured.serving.speed.fit import Bench
+from trilemma.measured.serving.speed.fit import SpeedFigures
 from trilemma.measured.serving.speed.question import SpeedQuestion
 from trilemma.models.architecture import Model
 from trilemma.plans import Layout, ServeOptions
@@ -55,7 +55,7 @@ def kv_format_of(model: Model) -> Format:
     return catalogue.get("fp8_e4m3" if bits is not None and bits <= 8 else "bf16")
 
 
-def benches_of(questions: Sequence[SpeedQuestion | str]) -> list[Bench]:
+def benches_of(questions: Sequence[SpeedQuestion | str]) -> list[SpeedFigures]:
     """Every usable question in a bench; ``Bench.at`` holds its index."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for at, question in enumerate(questions):
@@ -65,7 +65,7 @@ def benches_of(questions: Sequence[SpeedQuestion | str]) -> list[Bench]:
     return [_bench([(at, questions[at]) for at in members]) for members in groups.values()]  # type: ignore[misc]
 
 
-def _bench(members: Sequence[tuple[int, SpeedQuestion]]) -> Bench:
+def _bench(members: Sequence[tuple[int, SpeedQuestion]]) -> SpeedFigures:
     questions = [question for _, question in members]
     first = questions[0]
     layout = Layout(
@@ -74,7 +74,7 @@ def _bench(members: Sequence[tuple[int, SpeedQuestion]]) -> Bench:
     work, kv_format = model_work(first.model, first.accelerator), kv_format_of(first.model)
     gpus = int(max(np.max(layout.gpus), first.accelerator.gpus_per_node))
     machine = Machine.of(Cluster.of(first.accelerator, gpus))
-    return Bench(
+    return SpeedFigures(
         work=work,
         machine=machine,
         engine=first.engine,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from trilemma.measured.serving.speed.fit import Bench
+from trilemma.measured.serving.speed.fit import SpeedFigures
 from trilemma.measured.serving.speed.question import SpeedQuestion
 from trilemma.timing.serving_terms import LEVELS, ServingTerms, keys_of
 
@@ -37,7 +37,7 @@ class Seen:
 
 
 def distances(
-    benches: Sequence[Bench],
+    benches: Sequence[SpeedFigures],
     questions: Sequence[SpeedQuestion | str],
     seen: Seen,
     groups: Sequence[Hashable] | None = None,
@@ -58,7 +58,10 @@ def distances(
 
 
 def _others(
-    benches: Sequence[Bench], questions: Sequence[SpeedQuestion | str], groups: Sequence[Hashable], left_out: Hashable
+    benches: Sequence[SpeedFigures],
+    questions: Sequence[SpeedQuestion | str],
+    groups: Sequence[Hashable],
+    left_out: Hashable,
 ) -> Seen:
     keys: list[set[str]] = [set() for _ in LEVELS]
     models: set[tuple[str, str]] = set()

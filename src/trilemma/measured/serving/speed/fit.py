@@ -37,7 +37,7 @@ _NONE = 1e-5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bench:
+class SpeedFigures:
     """Figures of one model on one kind of card under one engine; arrays have one entry per figure.
 
     ``quantity`` is tpot or ttft in seconds, output, decode or prefill in tokens per second over the whole plan; ``queued``
@@ -67,18 +67,18 @@ class Bench:
         """Its key at each of `LEVELS`."""
         return keys_of(self.engine, self.machine.accelerator, self.precision)
 
-    def take(self, chosen: Any) -> Bench:
+    def take(self, chosen: Any) -> SpeedFigures:
         """The figures at ``chosen`` (indices or a mask)."""
         degrees = {name: np.asarray(getattr(self.layout, name))[chosen] for name in ("tp", "pp", "dp", "ep")}
         arrays = ("isl", "osl", "concurrency", "rate", "queued", "quantity", "measured", "at", "trust")
-        return Bench(
+        return SpeedFigures(
             work=self.work, machine=self.machine, engine=self.engine, precision=self.precision,
             kv_format=self.kv_format, layout=Layout(**degrees),
             admission=self.admission.take(chosen), **{name: getattr(self, name)[chosen] for name in arrays},
         )  # fmt: skip
 
 
-def predict(bench: Bench, factors: Mapping[str, Any]) -> Any:
+def predict(bench: SpeedFigures, factors: Mapping[str, Any]) -> Any:
     """What each figure of ``bench`` should be, under multipliers that broadcast against its figures."""
     machine = bench.machine.with_coefficients(scaled(bench.machine.coefficients, factors))
     out = np.zeros(np.broadcast_shapes(bench.measured.shape, *(np.shape(factor) for factor in factors.values())))
@@ -92,7 +92,7 @@ def predict(bench: Bench, factors: Mapping[str, Any]) -> Any:
     return out
 
 
-def _of_load(bench: Bench, machine: Machine) -> Any:
+def _of_load(bench: SpeedFigures, machine: Machine) -> Any:
     dp = np.asarray(bench.layout.dp)
     offered = np.where(bench.queued, (bench.admission.holds + 1) * dp, bench.concurrency)
     arriving = np.isfinite(bench.rate)
@@ -110,14 +110,14 @@ def _of_load(bench: Bench, machine: Machine) -> Any:
     return np.where(bench.quantity == "tpot", speed.tpot_s, rest)
 
 
-def _decode_rate(bench: Bench, machine: Machine) -> Any:
+def _decode_rate(bench: SpeedFigures, machine: Machine) -> Any:
     running = np.maximum(bench.concurrency / np.asarray(bench.layout.dp), 1.0)
     context = bench.isl + bench.osl / 2
     step = decode_step(bench.work, machine, bench.layout, batch=running, context=context, kv_format=bench.kv_format)
     return bench.concurrency / step.total_s
 
 
-def _prefill_rate(bench: Bench, machine: Machine) -> Any:
+def _prefill_rate(bench: SpeedFigures, machine: Machine) -> Any:
     prompts = bench.concurrency / np.asarray(bench.layout.dp)
     through = prefill_pass(
         bench.work, machine, bench.layout, tokens=bench.isl, cached=0, prompts=prompts, kv_format=bench.kv_format
@@ -126,7 +126,7 @@ def _prefill_rate(bench: Bench, machine: Machine) -> Any:
 
 
 def fit(
-    benches: Sequence[Bench], priors: Priors, *, start: ServingTerms | None = None, most_rounds: int = 25
+    benches: Sequence[SpeedFigures], priors: Priors, *, start: ServingTerms | None = None, most_rounds: int = 25
 ) -> ServingTerms:
     """Offsets of every level that explain ``benches`` best (Levenberg-Marquardt on the penalised errors)."""
     problem = _Problem(benches, priors)
@@ -155,7 +155,7 @@ def fit(
 class _Problem:
     """The least-squares problem: which offsets act on which bench, and the errors they leave."""
 
-    def __init__(self, benches: Sequence[Bench], priors: Priors) -> None:
+    def __init__(self, benches: Sequence[SpeedFigures], priors: Priors) -> None:
         self.benches = benches
         self.terms = priors.terms
         self.keys = [sorted({bench.keys[level] for bench in benches}) for level in range(len(LEVELS))]
@@ -235,7 +235,7 @@ class _Problem:
         return {term: table[:, at : at + 1] for at, term in enumerate(self.terms)}
 
 
-def _weighted(predicted: Any, bench: Bench) -> Any:
+def _weighted(predicted: Any, bench: SpeedFigures) -> Any:
     """Errors over what is expected of their kind, large ones drawn in."""
     expected = np.array([_EXPECTED[quantity] for quantity in bench.quantity])
     errors = np.log(np.maximum(predicted, 1e-12) / bench.measured)

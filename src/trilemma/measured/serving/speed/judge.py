@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from trilemma.errors import InputError, with_flags
-from trilemma.measured.judgement import Comparison, Judgement
+from trilemma.measured.judgement import FigureComparison, Judgement
 from trilemma.measured.serving.speed.baseline import interpolated
 from trilemma.measured.serving.speed.benches import benches_of, in_own_unit
 from trilemma.measured.serving.speed.distance import Seen, distances
-from trilemma.measured.serving.speed.fit import Bench
+from trilemma.measured.serving.speed.fit import SpeedFigures
 from trilemma.measured.serving.speed.question import METRICS as _OWN
 from trilemma.measured.serving.speed.question import SpeedQuestion, read_speed_question
 from trilemma.measured.serving.speed.refit import family_of, predictions, residuals_of, without
@@ -99,7 +99,7 @@ def _resolved(row: Row, question: SpeedQuestion, column: str) -> str:
             return row.text(column)
 
 
-def _bounds(benches: Sequence[Bench], questions: Sequence[SpeedQuestion | str], terms: ServingTerms) -> Array:
+def _bounds(benches: Sequence[SpeedFigures], questions: Sequence[SpeedQuestion | str], terms: ServingTerms) -> Array:
     """(rows, 2) factors of the predictions within which nine of ten figures lie; nan where no class has any."""
     found = np.full((len(questions), 2), np.nan)
     for bench in benches:
@@ -120,7 +120,7 @@ def _bounds(benches: Sequence[Bench], questions: Sequence[SpeedQuestion | str], 
 
 
 def _bounds_without(
-    benches: Sequence[Bench], questions: Sequence[SpeedQuestion | str], predicted: Array, groups: Sequence[Any]
+    benches: Sequence[SpeedFigures], questions: Sequence[SpeedQuestion | str], predicted: Array, groups: Sequence[Any]
 ) -> Array:
     """`_bounds` of rows that were left out, from what the other groups were off by when each was left out in turn."""
     found = np.full((len(questions), 2), np.nan)
@@ -142,10 +142,14 @@ def _judged(
         return Judgement(row_id=row.id, cells=row.cells, skipped="no other row is left to fit")
     ours = in_own_unit(question, float(predicted))
     low, high = (None, None) if np.isnan(bounds[0]) else (ours * float(bounds[0]), ours * float(bounds[1]))
-    comparisons = [Comparison(metric=question.metric, predicted=ours, measured=question.measured, low=low, high=high)]
+    comparisons = [
+        FigureComparison(metric=question.metric, predicted=ours, measured=question.measured, low=low, high=high)
+    ]
     if np.isfinite(looked_up):
         names = ((f"{question.metric}_interpolated", float(looked_up)), (f"{question.metric}_where_interpolated", ours))
-        comparisons += [Comparison(metric=name, predicted=value, measured=question.measured) for name, value in names]
+        comparisons += [
+            FigureComparison(metric=name, predicted=value, measured=question.measured) for name, value in names
+        ]
     layout = question.layout
     lengths = f"{row.text('isl')}/{row.text('osl')}"
     return Judgement(

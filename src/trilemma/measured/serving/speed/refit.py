@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from trilemma.errors import InputError, with_flags
 from trilemma.measured.serving.speed.benches import benches_of
-from trilemma.measured.serving.speed.fit import Bench, fit, predict
+from trilemma.measured.serving.speed.fit import SpeedFigures, fit, predict
 from trilemma.measured.serving.speed.question import SpeedQuestion, read_speed_question
 from trilemma.measured.serving.speed.spread import Residual, spreads_of
 from trilemma.measured.tables import Row, UnusableRow
@@ -29,7 +29,7 @@ def family_of(model: Model) -> str:
     return "mixture" if any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers) else "dense"
 
 
-def predictions(benches: Sequence[Bench], terms: ServingTerms, rows: int) -> Array:
+def predictions(benches: Sequence[SpeedFigures], terms: ServingTerms, rows: int) -> Array:
     """(rows,) predictions in seconds or tokens per second; nan where no bench holds the row."""
     found = np.full(rows, np.nan)
     for bench in benches:
@@ -38,7 +38,7 @@ def predictions(benches: Sequence[Bench], terms: ServingTerms, rows: int) -> Arr
 
 
 def without(
-    benches: Sequence[Bench],
+    benches: Sequence[SpeedFigures],
     groups: Sequence[Hashable],
     *,
     progress: Callable[[int], None] | None = None,
@@ -72,7 +72,7 @@ def _is(names: Sequence[Hashable], group: Hashable) -> NDArray[np.bool_]:
 
 
 def residuals_of(
-    benches: Sequence[Bench],
+    benches: Sequence[SpeedFigures],
     questions: Sequence[SpeedQuestion | str],
     predicted: Array,
     *,
@@ -112,7 +112,7 @@ def fit_rows(
 
 
 def fit_table(
-    benches: Sequence[Bench],
+    benches: Sequence[SpeedFigures],
     questions: Sequence[SpeedQuestion | str],
     *,
     source: str,
