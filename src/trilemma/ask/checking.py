@@ -69,6 +69,7 @@ def checked(words: Sequence[str], gpu: Any, options: SimpleNamespace) -> Answer:
         free_bytes=None if options.free_gib is None else options.free_gib * GIB,
         terms=terms_of(options.profile),
     )
+    cautions = (*cautions, *_remote_code(command, model))
     answer = with_remedies(check_command(command, question, log=options.log), gpus=named)
     return Answer.of(with_cautions(answer, (*elsewhere, *expected, *cautions)))
 
@@ -119,6 +120,20 @@ def model_of_command(command: EngineCommand, models: str | None) -> tuple[Model,
         return model, ()
     message = f"{shorten(command.model)} is not on this machine; taken by its name as {model.name}"
     return model, (Caution(code="model-elsewhere", message=message),)
+
+
+def _remote_code(command: EngineCommand, model: Model) -> tuple[Caution, ...]:
+    """That the model's repository brings code of its own, where the command does not allow it."""
+    from trilemma.models.remote_code import needs_remote_code
+
+    flag = engines.get(command.plan.engine.name).flags().flags.get("trust-remote-code")
+    allowed = command.facts.get("server", {}).get("trust-remote-code")
+    if flag is None or allowed or not (needs_remote_code(command.model) or needs_remote_code(model.name)):
+        return ()
+    message = (
+        f"{shorten(command.model)} brings code of its own: without --trust-remote-code the engine stops before it loads"
+    )
+    return (Caution(code="needs-remote-code", message=message),)
 
 
 def on_cards(gpu: Any, command: EngineCommand) -> EngineCommand:

@@ -11,6 +11,7 @@ from trilemma.commands.flag_words import words_of
 from trilemma.commands.flags import Flag, FlagTable
 from trilemma.engines import canonical
 from trilemma.errors import InputError, shorten
+from trilemma.models.remote_code import needs_remote_code
 from trilemma.plans import Plan, Pool
 from trilemma.versions import Version, version_text
 
@@ -39,6 +40,11 @@ def stated(value: Any, name: str) -> int | None:
 def degrees(plan: Plan) -> dict[str, int]:
     """Ranks of each kind in the plan's layout."""
     return {name: single(getattr(plan.pool.layout, name), name) for name in ("tp", "pp", "dp", "ep", "cp", "dcp")}
+
+
+def trusted(model: str, known: FlagTable) -> list[tuple[Flag, Any]]:
+    """The flag by which the engine may run the code of the model's repository, where it brings some."""
+    return [(known.flags["trust-remote-code"], True)] if needs_remote_code(model) else []
 
 
 def settings_of(pairs: Mapping[str, Any], known: FlagTable, version: str | None) -> list[tuple[Flag, Any]]:

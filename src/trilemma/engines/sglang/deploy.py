@@ -25,6 +25,7 @@ from trilemma.engines.deployment.routers import http_router
 from trilemma.engines.sglang.flags import table
 from trilemma.engines.sglang.read import VARIABLES
 from trilemma.engines.sglang.write import settings, write
+from trilemma.engines.writing import trusted
 from trilemma.errors import InputError
 from trilemma.plans import Plan, Pool
 from trilemma.versions import Version, padded, parse_version
@@ -157,6 +158,6 @@ def _router() -> Router:
 def _configuration(model: str, plan: Plan, told: dict[str, str]) -> str:
     """For ``python3 -m sglang.launch_server --config sglang.yaml``: flags with hyphens, switches as true."""
     content: dict[str, Any] = {"model-path": model}
-    for flag, value in settings(plan):
+    for flag, value in (*settings(plan), *trusted(model, table())):
         content[flag.name] = list(value) if isinstance(value, tuple) else value
     return str(yaml.safe_dump({**content, **told}, sort_keys=False, allow_unicode=True, width=1000))

@@ -9,7 +9,7 @@ from trilemma.commands.flags import Flag
 from trilemma.engines.launch import check_model_word
 from trilemma.engines.sglang.flags import table
 from trilemma.engines.sglang.read import METHODS, VARIABLES
-from trilemma.engines.writing import degrees, served_pool, settings_of, stated, words
+from trilemma.engines.writing import degrees, served_pool, settings_of, stated, trusted, words
 from trilemma.errors import InputError, shorten
 from trilemma.plans import Plan, Pool, ServeOptions
 from trilemma.quantities import GIB
@@ -22,7 +22,8 @@ def write(*, model: str, plan: Plan) -> list[str]:
     `trilemma.engines.sglang.read.read` gives the same plan back for what the command line can say. Raises `InputError`
     for a plan that SGLang cannot run, a table of plans, or an option that the plan's version has no flag for.
     """
-    return ["python3", "-m", "sglang.launch_server", "--model-path", check_model_word(model), *words(settings(plan))]
+    flags = [*settings(plan), *trusted(model, table())]
+    return ["python3", "-m", "sglang.launch_server", "--model-path", check_model_word(model), *words(flags)]
 
 
 def settings(plan: Plan) -> list[tuple[Flag, Any]]:

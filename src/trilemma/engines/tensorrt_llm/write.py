@@ -6,7 +6,7 @@ from typing import Any
 
 from trilemma.engines.launch import check_model_word
 from trilemma.engines.tensorrt_llm.flags import table
-from trilemma.engines.writing import degrees, served_pool, settings_of, single, stated, words
+from trilemma.engines.writing import degrees, served_pool, settings_of, single, stated, trusted, words
 from trilemma.errors import InputError, shorten
 from trilemma.plans import Plan
 
@@ -20,13 +20,13 @@ def write(*, model: str, plan: Plan) -> list[str]:
     ``--extra_llm_api_options trtllm.yaml`` stands in it where `yaml_options` has any.
     Raises `InputError` for a plan that TensorRT-LLM cannot run or a table of plans.
     """
-    return ["trtllm-serve", check_model_word(model), *arguments(plan)]
+    return ["trtllm-serve", check_model_word(model), *arguments(plan, model)]
 
 
-def arguments(plan: Plan) -> list[str]:
+def arguments(plan: Plan, model: str) -> list[str]:
     """The flags alone, as words; click spells them with underscores. Raises `InputError` as `write` does."""
     found: list[str] = []
-    for one in settings_of(_pairs(plan), table(), plan.engine.version):
+    for one in (*settings_of(_pairs(plan), table(), plan.engine.version), *trusted(model, table())):
         flag, *values = words([one])
         found += [flag.replace("-", "_").replace("__", "--", 1), *values]
     return [*found, *(("--extra_llm_api_options", YAML) if yaml_options(plan) else ())]

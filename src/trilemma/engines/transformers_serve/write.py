@@ -6,7 +6,7 @@ from typing import Any
 
 from trilemma.engines.launch import check_model_word
 from trilemma.engines.transformers_serve.flags import table
-from trilemma.engines.writing import degrees, served_pool, settings_of, stated, words
+from trilemma.engines.writing import degrees, served_pool, settings_of, stated, trusted, words
 from trilemma.errors import InputError
 from trilemma.plans import Plan
 
@@ -28,4 +28,4 @@ def write(*, model: str, plan: Plan) -> list[str]:
         "cb-block-size": options.block_size,
     }
     settings = settings_of({**pairs, **options.extra}, table(), plan.engine.version)
-    return ["transformers", "serve", check_model_word(model), *words(settings)]
+    return ["transformers", "serve", check_model_word(model), *words([*settings, *trusted(model, table())])]

@@ -27,6 +27,7 @@ from trilemma.engines.deployment.fleet import (
 from trilemma.engines.deployment.routers import http_router
 from trilemma.engines.vllm.flags import table
 from trilemma.engines.vllm.write import settings, write
+from trilemma.engines.writing import trusted
 from trilemma.errors import InputError
 from trilemma.plans import Plan, Pool
 from trilemma.versions import Version, padded, parse_version
@@ -176,7 +177,7 @@ def _notes(pools: Sequence[Pool], at: Version, latent: bool | None) -> tuple[str
 def _configuration(model: str, plan: Plan, group: EngineGroup) -> str:
     """For ``vllm serve --config vllm.yaml``. Mappings are JSON texts and negations ``no-`` keys: all versions read these."""
     content: dict[str, Any] = {"model": model}
-    for flag, value in settings(plan):
+    for flag, value in (*settings(plan), *trusted(model, table())):
         if flag.kind in ("toggle", "switch"):
             content[flag.name if value else f"no-{flag.name}"] = True
         elif isinstance(value, Mapping) or (isinstance(value, (list, tuple)) and flag.kind == "json"):

@@ -10,7 +10,7 @@ from trilemma.engines.launch import check_model_word
 from trilemma.engines.vllm.capture_sizes import capture_settings
 from trilemma.engines.vllm.flags import table
 from trilemma.engines.vllm.speculation import draft_configuration
-from trilemma.engines.writing import degrees, no_flag, served_pool, settings_of, stated, words
+from trilemma.engines.writing import degrees, no_flag, served_pool, settings_of, stated, trusted, words
 from trilemma.errors import InputError
 from trilemma.plans import Plan, Pool, ServeOptions
 from trilemma.quantities import GIB
@@ -26,7 +26,7 @@ def write(*, model: str, plan: Plan) -> list[str]:
     the engine version, a pool's role and a draft's assumed acceptance). Raises `InputError` for a plan that vLLM cannot
     run, a table of plans, or an option that the plan's version has no flag for.
     """
-    return ["vllm", "serve", check_model_word(model), *words(settings(plan))]
+    return ["vllm", "serve", check_model_word(model), *words([*settings(plan), *trusted(model, table())])]
 
 
 def settings(plan: Plan) -> list[tuple[Flag, Any]]:
