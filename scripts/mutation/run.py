@@ -5,8 +5,9 @@
     scripts/mutation/run.py show                   killed and survived by room, and the survivors
 
 Everything lies in a folder (``--folder``, else ``.mutation``). A mutant is a fork whose import of one module is answered with
-the slip in it; its tests run shortest first until one fails, or until their time is used up. ``equivalent.txt`` beside this
-file lists mutants that change nothing, with the reason; they count neither way.
+the slip in it; its tests run until one fails, those of its own room first, then the pinned answers, then the others, each
+shortest first, or until their time is used up. ``equivalent.txt`` beside this file lists mutants that change nothing, with the
+reason; they count neither way.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ ROOMS = ("memory", "timing", "engines", "report")
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 #: Tests of one mutant at most; node ids beyond it slow the collection down more than they find.
 _MOST_TESTS = 400
+#: Room → folders of its tests, where they are several.
+_NEAR = {"engines": ("tests/engines/", "tests/deployment/")}
 
 
 def record(folder: Path, tests: Sequence[str], jobs: str) -> int:
@@ -52,7 +55,7 @@ def record(folder: Path, tests: Sequence[str], jobs: str) -> int:
 
 
 class Tests:
-    """Which tests run which line: (file, line) → node ids, shortest and narrowest first."""
+    """Which tests run which line: (file, line) → node ids."""
 
     def __init__(self, folder: Path) -> None:
         from coverage import CoverageData
@@ -100,18 +103,23 @@ def _at_import(mutant: Mutant) -> bool:
     return bool(text) and not text[0].isspace() and not text.startswith(("def ", "async ", "class "))
 
 
-def chosen(tests: list[tuple[float, str]], budget_s: float, seed: str) -> list[str]:
-    """As many tests as the time allows: the shortest half of the time, then any of the others."""
+def chosen(tests: list[tuple[float, str]], budget_s: float, path: str) -> list[str]:
+    """As many tests as the time allows, nearest first: of its own room, pinned answers, others; short ones before."""
+    room = path.split("/")[2]
+
+    def distance(test: str) -> int:
+        return (
+            0
+            if test.startswith(_NEAR.get(room, (f"tests/{room}/",)))
+            else 1
+            if test.startswith("tests/answers/")
+            else 2
+        )
+
     picked, used = [], 0.0
-    for seconds, one in tests:
-        if used + seconds > budget_s / 2 or len(picked) >= _MOST_TESTS // 2:
-            break
-        picked.append(one)
-        used += seconds + 0.005
-    others = tests[len(picked) :]
-    random.Random(seed).shuffle(others)
-    for seconds, one in others:
-        if used + seconds <= budget_s and len(picked) < _MOST_TESTS:
+    for seconds, one in sorted(tests, key=lambda test: (distance(test[1]), *test)):
+        # A room's own quick tests leave time for what is farther.
+        if used + seconds <= (budget_s if distance(one) else budget_s / 3) and len(picked) < _MOST_TESTS:
             picked.append(one)
             used += seconds + 0.005
     return picked
@@ -188,7 +196,7 @@ def run(folder: Path, *, count: int, seed: int, budget_s: float, again: bool) ->
         if before is not None and not (again and before["outcome"] in ("survived", "unclear", "not run")):
             continue
         every = tests.of(mutant)
-        picked = chosen(every, budget_s, mutant.name)
+        picked = chosen(every, budget_s, mutant.path)
         began = time.monotonic()
         found = outcome(mutant, picked, 4 * budget_s + 60) if picked else "not run"
         if found == "unclear" and outcome(None, picked, 4 * budget_s + 60) == "survived":
@@ -247,7 +255,7 @@ def main() -> int:
     parser.add_argument("--jobs", default="2", help="record: processes")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--budget-s", type=float, default=20.0, help="seconds of tests for one mutant")
+    parser.add_argument("--budget-s", type=float, default=60.0, help="seconds of tests for one mutant")
     parser.add_argument("--again", action="store_true", help="run survivors once more")
     arguments = parser.parse_intermixed_args()
     if arguments.do == "record":

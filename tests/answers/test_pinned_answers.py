@@ -34,8 +34,9 @@ def differs(before: str, now: str) -> str | None:
 
 
 def _is_near(old: str, new: str) -> bool:
-    digits = len(old.partition(".")[2].partition("e")[0])
-    return abs(_value(old) - _value(new)) <= 1.01 * 10.0**-digits if digits else _value(old) == _value(new)
+    digits, _, power = old.partition(".")[2].partition("e")
+    last = 10.0 ** (int(power or 0) - len(digits))
+    return abs(_value(old) - _value(new)) <= 1.01 * last if digits else _value(old) == _value(new)
 
 
 def _value(text: str) -> float:
@@ -64,6 +65,9 @@ def test_an_answer_is_what_it_was(number: int, tmp_path: Path, monkeypatch: pyte
 def test_a_figure_that_moves_is_told_and_a_last_digit_is_not() -> None:
     assert differs("TPOT 7.84 ms █▏", "TPOT 7.85 ms █") is None
     assert differs("TPOT 7.84 ms", "TPOT 7.86 ms") is not None
+    assert differs("6.79071e-08 s", "6.79072e-08 s") is None
+    assert differs("6.79071e-08 s", "6.79091e-08 s") is not None
+    assert differs("1.60605e+10 bytes", "1.60606e+10 bytes") is None
     assert differs("1,024 tokens", "1,025 tokens") is not None
     assert differs("FITS", "DOES NOT FIT") is not None
     assert differs("one", "one\ntwo") is not None
