@@ -7,12 +7,12 @@ so that it moves where a reader does and nowhere else.
 from __future__ import annotations
 
 import json
-import random
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from trilemma import engines
 from trilemma.engines.trainer import trainer
@@ -179,9 +179,10 @@ def _alone_and_together(
             given = [f"{name}{word}"] if name.endswith("=") else [name, word] if word else [name]
             if readings.add(given):
                 taken.append(given)
-    chance = random.Random(seed)
-    for _ in range(together if taken else 0):
-        readings.add([word for _ in range(3) for word in chance.choice(taken)])
+    for number in range(together if taken else 0):
+        # The same three whatever other keys come and go.
+        drawn = [min(taken, key=lambda words: crc32(f"{seed} {number} {at} {words}".encode())) for at in range(3)]
+        readings.add([word for words in drawn for word in words])
 
 
 def trainer_readings(framework: str) -> str:
