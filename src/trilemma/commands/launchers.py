@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from trilemma.commands.option_words import whole
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w{0,127})=(.*)", re.DOTALL)
+_PYTHON = re.compile(r"python[\d.]*")
 _NODES = ("--nnodes", "--num_nodes", "--num-nodes", "--num_machines", "-N", "--nodes")
 _PER_NODE = (
     "--nproc_per_node", "--nproc-per-node", "--num_gpus", "--num-gpus", "--gpus-per-node", "--ntasks-per-node", "--gres",
@@ -98,6 +99,14 @@ def split_launch(words: Sequence[str], *, programs: Sequence[str] = ()) -> Launc
         script=script,
         words=tuple(own),
     )
+
+
+def of_module(words: Sequence[str], at: int) -> list[str]:
+    """``words`` from ``at`` on; a module (``-m NAME``) with the interpreter before it, without its own options (``-u``)."""
+    if not at or words[at] != "-m":
+        return list(words[at:])
+    before = [word for word in words[:at] if _PYTHON.fullmatch(PurePosixPath(word).name)]
+    return [*(before[-1:] or words[at - 1 : at]), *words[at:]]
 
 
 def _script(rest: Sequence[str], programs: Sequence[str]) -> tuple[int, str, list[str]]:

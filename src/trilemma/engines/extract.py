@@ -13,7 +13,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
-from trilemma.commands import containers
+from trilemma.commands import containers, launchers
 from trilemma.commands.shell_arrays import expand_arrays
 from trilemma.commands.shell_words import MOST_CHARACTERS, MOST_WORDS, split_commands
 from trilemma.engines import readable
@@ -172,10 +172,8 @@ def _program(words: list[str], environment: tuple[str, ...]) -> tuple[str, list[
             if program.starts(words, at):
                 if program.launched:  # a trainer may stand behind what starts it: the whole command tells
                     return owner_of(words) or program.engine, [*environment, *_substituted(words, environment)]
-                start = at - 1 if words[at] == "-m" and at else at
-                inner = [word for word in words[:start] if _ASSIGNMENT.fullmatch(word)]
-                every = (*environment, *inner)
-                return program.engine, [*every, *_substituted(words[start:], every)]
+                every = (*environment, *(word for word in words[:at] if _ASSIGNMENT.fullmatch(word)))
+                return program.engine, [*every, *_substituted(launchers.of_module(words, at), every)]
     owner = owner_of(words)
     return None if owner is None else (owner, [*environment, *_substituted(words, environment)])
 
