@@ -118,6 +118,11 @@ def tokens_per_s(answer: tl.Estimate) -> float | None:
     return None if speed is None or speed.output_tokens_per_s is None else speed.output_tokens_per_s.value
 
 
+def replicas(answer: tl.Estimate) -> int:
+    pool = answer.question.plan.pool
+    return int(pool.replicas) * int(pool.layout.dp)
+
+
 def weights(answer: tl.Estimate) -> float:
     return float(answer.memory.ledger["weights"].bytes)
 
@@ -163,7 +168,8 @@ def probabilities_are_odds(question: Asked, answer: tl.Estimate, ask: Answers) -
 
 @relation
 def littles_law(question: Asked, answer: tl.Estimate, ask: Answers) -> str | None:
-    """Requests in flight are the rate at which they end times the time each takes."""
+    """Requests in flight are the rate at which they end times the time each takes; where few more are asked than run, what a
+    free slot saves is not in both yet, and they may part by a tenth."""
     rate, speed = tokens_per_s(answer), answer.speed
     if rate is None or speed is None or speed.request_s is None:
         return None
@@ -195,8 +201,8 @@ def longer_contexts_need_no_fewer_bytes(question: Asked, answer: tl.Estimate, as
     are full take nothing more."""
     twice = ask(question.but(context=2 * (answer.context or 1), max_batched_tokens=answer_batch(answer)))
     here = ask(question.but(context=answer.context, max_batched_tokens=answer_batch(answer)))
-    if twice is None or here is None:
-        return None
+    if twice is None or here is None or here.uses_host != twice.uses_host or twice.uses_host:
+        return None  # layers that make room on the card take their cache with them
     one, two = need_bytes(here), need_bytes(twice)
     if two < one * (1 - 1e-3):
         return f"{one:.6g} bytes for a request of {here.context}, {two:.6g} of {twice.context}"
@@ -228,16 +234,20 @@ def _doubled(question: Asked, ask: Answers) -> tl.Estimate | None:
 
 @relation
 def more_gpus_never_more_weights_on_each(question: Asked, answer: tl.Estimate, ask: Answers) -> str | None:
+    """Where nothing lies on the host: an engine that spills takes what more cards have room for."""
     more = _doubled(question, ask)
-    if more is None or weights(more) <= weights(answer) * (1 + 1e-9):
+    if more is None or answer.uses_host or weights(more) <= weights(answer) * (1 + 1e-9):
         return None
     return f"{weights(answer) / 2**30:.3f} GiB on each of {question.gpus}, {weights(more) / 2**30:.3f} on twice as many"
 
 
 @relation
 def more_gpus_never_fewer_cache_tokens(question: Asked, answer: tl.Estimate, ask: Answers) -> str | None:
+    """While heads are left to share: ranks beyond the KV heads hold copies, and buffers of more ranks cost memory."""
     more = _doubled(question, ask)
     if more is None or not (answer.cache and more.cache) or not answer.fits:
+        return None
+    if more.cache.bytes_per_token > answer.cache.bytes_per_token:
         return None
     one, two = answer.cache.tokens.value, more.cache.tokens.value
     return f"{one:,.0f} tokens on {question.gpus}, {two:,.0f} on twice as many" if two < one * (1 - 1e-6) else None
@@ -247,16 +257,20 @@ def more_gpus_never_fewer_cache_tokens(question: Asked, answer: tl.Estimate, ask
 def more_gpus_never_turn_yes_into_no(question: Asked, answer: tl.Estimate, ask: Answers) -> str | None:
     if not answer.fits:
         return None
+    """But by an engine's own choice of its share of the card (SGLang's grows with fewer batched tokens and more ranks)."""
     more = _doubled(question, ask)
+    if more is not None and more.start_up.get("memory_fraction") != answer.start_up.get("memory_fraction"):
+        return None
     return None if more is None or more.fits else f"fits on {question.gpus}, {more.verdict.stage} on twice as many"
 
 
 @relation
 def fewer_bits_never_heavier(question: Asked, answer: tl.Estimate, ask: Answers) -> str | None:
+    """Of a whole checkpoint; a rank may hold more of what a scheme leaves wide."""
     if question.options.get("engine") == "llama.cpp":
         return None
     found = [ask(question.but(precision=name)) for name in ("nvfp4", "fp8", "bf16")]
-    sizes = [weights(one) for one in found if one is not None]
+    sizes = [float(sum(tensor.bytes for tensor in one.question.model.tensors)) for one in found if one is not None]
     return (
         None if sizes == sorted(sizes) else f"NVFP4, FP8, BF16: {', '.join(f'{one / 2**30:.3f}' for one in sizes)} GiB"
     )

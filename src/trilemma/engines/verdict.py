@@ -28,7 +28,8 @@ def stage_probabilities(start: StartUp) -> dict[Stage, Any]:
     In order: the weights do not fit, or the budget is refused because others hold the card (``oom_load``); no memory is
     left for the cache (``oom_profile``); it holds no request of full context, or too few recurrent states
     (``kv_too_small``); graphs do not fit even into the room of the activation peak, which is empty while they are captured
-    (``oom_capture``); peak and graphs together do not fit (``oom_runtime``, in every second case: peaks are rare).
+    (``oom_capture``); peak and graphs together do not fit (``oom_runtime``, in every second case: peaks are rare; where the
+    lines sum to more than the card it is no less likely than not).
     """
     sigma = np.maximum(np.asarray(start.spread_bytes, dtype=float), 1.0) / NINETY
     free = start.capacity_bytes if start.free_bytes is None else np.minimum(start.capacity_bytes, start.free_bytes)
@@ -40,6 +41,10 @@ def stage_probabilities(start: StartUp) -> dict[Stage, Any]:
     headroom = np.asarray(outside_headroom_bytes(start), dtype=float)
     capture = _above(-headroom - _peak_bytes(start), _outside_sigma(start))
     runtime = (_above(-headroom, _outside_sigma(start)) - capture) / 2
+    over = (
+        np.asarray(start.ledger.total()) > start.capacity_bytes
+    )  # what is held together is more than the card: no yes
+    runtime = np.where(over, np.maximum(runtime, 0.5 - capture), runtime)
     after_load = 1 - load
     after_pool = after_load * (1 - np.maximum(too_small, none_left))
     found = {
@@ -60,7 +65,8 @@ def likeliest(start: StartUp) -> tuple[Any, Any]:
     names = np.asarray(list(odds))
     values = np.stack([np.atleast_1d(np.asarray(value, dtype=float)) for value in odds.values()])
     worst = 1 + np.argmax(values[1:], axis=0)
-    pick = np.where(values[0] >= 0.5, 0, worst)
+    over = np.asarray(start.ledger.total()) > start.capacity_bytes
+    pick = np.where((values[0] >= 0.5) & ~over, 0, worst)
     stages, chances = names[pick], np.where(pick == 0, values[0], 1 - values[0])
     if np.ndim(start.pool.available_bytes):
         return stages, chances

@@ -16,7 +16,7 @@ from trilemma.timing.forward_pass import decode_step, prefill_pass
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.pass_time import RESOURCES, PassTime
-from trilemma.timing.queueing import percentiles_s, token_gap_percentiles_s, waiting_s
+from trilemma.timing.queueing import beyond_s, percentiles_s, token_gap_percentiles_s, waiting_s
 from trilemma.timing.serving_cycle import Cycle, ReplicaLoad, cycle_of, load_of
 from trilemma.timing.speculation import Speculation
 
@@ -139,8 +139,11 @@ def _speed(
     **told: Any,
 ) -> ServingSpeed:
     """The figures of one load from its cycle; ``told`` are those that stay as they are."""
+    # What a request waits for while no slot is free is part of that wait: in all it takes one turn of those in flight.
+    within_s = np.where(load.saturated, cycle.first_s + cycle.decode_s - cycle.cycle_s, 0.0)
     waited_s, least_waited_s, most_waited_s = (
-        waiting_s(load.offered, running, cycle.cycle_s) for running in (load.running, *load.running_range)
+        beyond_s(waiting_s(load.offered, running, cycle.cycle_s), within_s)
+        for running in (load.running, *load.running_range)
     )
     ttft_s = cycle.first_s + waited_s
     ttft_p50_s, ttft_p99_s = percentiles_s(cycle.first_s - cycle.bunched_s, cycle.bunched_s + waited_s)

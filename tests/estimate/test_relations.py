@@ -1,0 +1,62 @@
+"""Relations between answers, held to random questions: a small form of ``scripts/relations.py``."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import trilemma as tl
+
+
+@pytest.fixture(scope="module")
+def relations() -> ModuleType:
+    path = Path(__file__).parents[2] / "scripts" / "relations.py"
+    spec = importlib.util.spec_from_file_location("relations", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["relations"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_relations_hold_for_random_questions(relations: ModuleType) -> None:
+    found = relations.run(150, seed=7)
+    assert sum(tried for tried, _ in found.values()) > 200
+    assert {name: broken for name, (_, broken) in found.items() if broken} == {}
+
+
+def test_lines_of_trainings_sum_to_the_byte() -> None:
+    for model, gpus, options in (
+        ("llama-3.1-8b", 8, {}), ("qwen3-30b-a3b", 64, {"tp": 4, "ep": 8}), ("llama-3.1-70b", 64, {"tp": 8, "pp": 2}),
+    ):  # fmt: skip
+        memory = tl.fit(model, f"h100-sxm:{gpus}", seq=4096, global_batch=128, **options).to_dict()["memory"]
+        assert sum(line["bytes"] for line in memory["items"]) == memory["total_bytes"]
+        assert memory["total_low_bytes"] <= memory["total_bytes"] <= memory["total_high_bytes"]
+
+
+def test_no_yes_beside_more_than_the_card_has() -> None:
+    """Lines that sum to 22.11 of 22.07 GiB: peaks and graphs may never meet, and yet it is no yes."""
+    found = tl.fit(
+        "deepseek-r1-distill-qwen-14b", "a10:8", isl=32000, osl=1024, concurrency=4, engine="sglang", tp=2, pp=4,
+        memory_fraction=0.95,
+    )  # fmt: skip
+    assert found.memory.total.value > found.memory.capacity_bytes
+    assert not found.fits
+    assert found.verdict.probability >= 0.5
+
+
+def test_bytes_of_a_token_fall_where_windows_are_full() -> None:
+    """gpt-oss on llama.cpp: beyond 640 tokens (a window of 128 and a batch of 512) its 18 windowed layers take no more, so a
+    token costs less, and one request of full length still more in all."""
+    short, long = (
+        tl.fit("gpt-oss-120b", "rtx-5090:4", engine="llama.cpp", isl=500, osl=128, concurrency=16, context=context)
+        for context in (628, 1256)
+    )
+    assert short.cache is not None
+    assert long.cache is not None
+    assert long.cache.bytes_per_token < short.cache.bytes_per_token
+    needs = [answer.start_up["needed_for_one_request_gib"] for answer in (short, long)]
+    assert needs[1] >= needs[0]
