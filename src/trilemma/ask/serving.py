@@ -53,11 +53,13 @@ def judged(question: Question[Serving, Plan]) -> Answer:
 def search(model: Any, gpu: Any, options: SimpleNamespace, *, workload: Serving | None) -> ServingPlans:
     """The best plans of all layouts, precisions and loads; the number of GPUs is searched too where ``gpu`` counts none."""
     from trilemma.ask.searched import ServingPlans
+    from trilemma.estimate.pooling import check_generates
     from trilemma.search import Constraints, search_serving
 
     if not 1 <= options.top <= _MOST_SHOWN:
         raise InputError(f"`top` {options.top} is out of range; give 1 to {_MOST_SHOWN}")
     named = model_of(model, options.models)
+    check_generates(named)
     free = not counts(gpu) and not options.nodes
     cluster = cluster_of(gpu, options)
     if free:
@@ -99,13 +101,16 @@ def side_by_side(
 ) -> CardsCompared:
     """Each of ``gpus`` with its best plan for one load."""
     from trilemma.ask.compared import CardsCompared
+    from trilemma.estimate.pooling import check_generates
     from trilemma.search.compare import compare
 
     if len(gpus) > _MOST_CARDS:
         raise InputError(f"{len(gpus)} `gpu` are too many to compare; give at most {_MOST_CARDS}")
+    named = model_of(model, options.models)
+    check_generates(named)
     return CardsCompared.of(
         compare(
-            model_of(model, options.models),
+            named,
             [cluster_of(gpu, options) for gpu in gpus],
             workload or workload_of(options),
             precision=options.precision,

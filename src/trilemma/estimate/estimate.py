@@ -119,8 +119,7 @@ class SpeedEstimate:
     ``operators`` are the lines of a token's time in full, ``ttft_lines`` the parts of the time to the first, in seconds.
     ``comm_fraction`` and ``bubble_fraction`` are exposed parts of a training step; ``hfu`` counts recompute too.
     ``itl_s`` is the gap between two tokens (same mean as ``tpot_s``), ``request_s`` the time from sending to the last token.
-    ``documents_per_s`` and ``input_tokens_per_s`` are of models that answer with a vector or a score and generate nothing.
-    ``most_requests_per_s`` is the largest rate of arrivals that the plan carries, where a rate was asked for.
+    ``most_requests_per_s`` is the largest rate carried, where one was asked for; ``documents_per_s``: nothing is generated.
     """
 
     ttft_s: Latency | None = field(default=None, metadata=column("ttft_ms", scale=1e3))

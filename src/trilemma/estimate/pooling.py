@@ -9,7 +9,7 @@ import numpy as np
 
 from trilemma import engines
 from trilemma.engines.base import StartUp
-from trilemma.errors import Caution
+from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Bottleneck, Latency, Resource, SpeedEstimate
 from trilemma.estimate.number_formats import as_computed
 from trilemma.estimate.serving_load import ASSUMED_ISL
@@ -37,7 +37,20 @@ def generates_nothing(model: Model, plan: Plan) -> bool:
     extra = plan.pools[-1].options.extra
     if any(extra.get(flag) in values for flag, values in asked.items() if flag in extra):
         return True
+    return named_so(model)
+
+
+def named_so(model: Model) -> bool:
+    """Whether the model's name says that it answers with vectors or scores."""
     return bool(_WORDS & set(_WORD.split(model.name[:_MOST].rpartition("/")[2].lower())))
+
+
+def check_generates(model: Model) -> None:
+    """Raise `InputError` for a model that generates nothing, where plans are ranked by the tokens that they generate."""
+    if named_so(model):
+        raise InputError(
+            f"{model.name} answers with vectors or scores and generates nothing to rank plans by; `fit` tells documents a second"
+        )
 
 
 def pooling_speed(start: StartUp, question: ServingQuestion) -> Speed:
