@@ -108,11 +108,19 @@ def side_by_side(
         raise InputError(f"{len(gpus)} `gpu` are too many to compare; give at most {_MOST_CARDS}")
     named = model_of(model, options.models)
     check_generates(named)
+    free = [not counts(gpu) and not options.nodes for gpu in gpus]
+    clusters = [
+        _node_of(gpu, cluster, options) if searched else cluster
+        for gpu, searched, cluster in (
+            (one, any_, cluster_of(one, options)) for one, any_ in zip(gpus, free, strict=True)
+        )
+    ]
     return CardsCompared.of(
         compare(
             named,
-            [cluster_of(gpu, options) for gpu in gpus],
+            clusters,
             workload or workload_of(options),
+            free=free,
             precision=options.precision,
             kv_dtype=options.kv_dtype,
             engine=engine_of(options.engine),

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trilemma.data.digest import DATA
 from trilemma.data.files import read_table
-from trilemma.errors import InputError
 
 if TYPE_CHECKING:
     from trilemma.hardware.accelerator import Accelerator
@@ -117,6 +116,8 @@ def aliases() -> Mapping[str, str]:
 
 
 def check_vendor(traits: EngineTraits, accelerator: Accelerator) -> None:
-    """Raise `InputError` where the engine does not run on cards of this maker."""
+    """Raise `InputError` where no rules of the engine on cards of this maker are known."""
     if traits.vendors is not None and accelerator.vendor not in traits.vendors:
-        raise InputError(f"{traits.name} does not run on {accelerator.name}; use a card of {', '.join(traits.vendors)}")
+        from trilemma.engines.cards import unknown_there
+
+        raise unknown_there(traits.name, accelerator, traits.vendors)

@@ -19,7 +19,7 @@ from trilemma.search.found import Found
 COMPARISON_SCHEMA = "trilemma/comparison@1"
 _CARD = ("GPU", "usable GiB", "TB/s", "matrix formats in hardware", "$/GPU-hour", "price of")
 _RUN = (
-    "GPUs", "weights", "KV", "plan", "tok/s/GPU", "tok/s/user", "TTFT", "TPOT", "$/M tok", "J/tok", "memory per GPU",
+    "GPUs", "weights", "KV", "plan", "tok/s/GPU", "tok/s/user", "TTFT", "TPOT", "$/M tok", "J/tok", "$/h", "kW", "memory per GPU",
     "bound by",
 )  # fmt: skip
 
@@ -31,7 +31,7 @@ def render_comparison(comparison: CardComparison, *, model: str, width: int = 12
     parts += [f"assumed: {words}" for words in comparison.assumed]
     parts += ["", *render_table(_CARD, [_card(card) for card in cards.values()], align="lrrlrl").splitlines()]
     rows = [row for candidate in comparison.candidates for row in _rows(candidate)]
-    parts += ["", *render_table(_RUN, rows, align="llllrrrrrrll").splitlines(), *_ranges_said(comparison)]
+    parts += ["", *render_table(_RUN, rows, align="llllrrrrrrrrll").splitlines(), *_ranges_said(comparison)]
     parts += ["", *_notes(comparison, width)]
     return "\n".join(line.rstrip() for line in parts)
 
@@ -118,7 +118,12 @@ def missing_words(candidate: Candidate) -> str | None:
     if candidate.published is not None:
         return None
     enough = f"fits as published from {counted(candidate.least_gpus, 'GPU')}" if candidate.least_gpus else ""
-    why = (candidate.refused or "does not fit") if candidate.best is None else "does not fit as published"
+    carried = f"{counted(candidate.least_gpus, 'GPU')} carry it" if candidate.least_gpus else ""
+    if candidate.refused:
+        return candidate.refused
+    if candidate.best is None and candidate.starts:
+        return ", ".join(one for one in ("fits, but does not carry the load", carried) if one)
+    why = "does not fit" if candidate.best is None else "does not start or does not carry the load as published"
     return f"{why}, {enough}" if enough else why
 
 
@@ -140,24 +145,23 @@ def _rows(candidate: Candidate) -> Iterator[list[str]]:
     """Each plan in a row, and the 90 % ranges of its figures in the row below."""
     name, missing = cards_words(candidate), missing_words(candidate)
     if missing is not None:
-        yield [name, "–", "–", missing, *["–"] * 7, "capacity"]
+        yield [name, "–", "–", missing, *["–"] * 9, "load" if candidate.starts else "capacity"]
     for _, found, meets in shown_plans(candidate):
-        yield _run(name, found, meets)
+        yield _run(f"{found.gpus} x {candidate.cluster.accelerator.name}", found, meets, candidate)
         yield _ranges(found)
 
 
-def _run(name: str, found: Found, meets: bool) -> list[str]:
+def _run(name: str, found: Found, meets: bool, candidate: Candidate) -> list[str]:
     answer, speed = found.estimate, found.estimate.speed
     plan = f"{answer.summary}, {show_count(found.requests)} at once"
     head = [
         name,
         weights_words(found),
         found.kv_format,
-        plan + ("" if meets else " (misses)"),
+        plan + ("" if meets else " (misses the targets)") + (f", {candidate.engine}" if candidate.instead_of else ""),
     ]
     if speed is None or speed.tokens_per_s_per_gpu is None or speed.tpot_s is None or speed.ttft_s is None:
-        return [*head, *["–"] * 6, memory_bar(answer), "capacity"]
-    joules = answer.joules_per_token
+        return [*head, *["–"] * 8, memory_bar(answer), "capacity"]
     return [
         *head,
         show_count(speed.tokens_per_s_per_gpu.value),
@@ -165,7 +169,9 @@ def _run(name: str, found: Found, meets: bool) -> list[str]:
         seconds(speed.ttft_s),
         seconds(speed.tpot_s),
         money(answer.usd_per_million_tokens),
-        "–" if joules is None else f"{joules:,.2f}",
+        "–" if answer.joules_per_token is None else f"{answer.joules_per_token:,.2f}",
+        money(answer.usd_per_hour),
+        "–" if answer.watts is None else f"{answer.watts / 1e3:,.1f}",
         memory_bar(answer),
         answer.bottleneck.resource.replace("_", " ") if answer.bottleneck else "",
     ]
@@ -203,9 +209,14 @@ def _ranges_said(comparison: CardComparison) -> Iterator[str]:
 
 def _notes(comparison: CardComparison, width: int) -> Iterator[str]:
     """What the figures rest on: price sources, energy, and the cautions of the plans, each once with the rows it is of."""
-    notes = ["energy counts every GPU at its board power limit, so it is an upper bound"]
+    notes = ["kW counts every GPU at its board power limit, hosts and cooling apart"]
     cards = {one.cluster.accelerator.id: one.cluster.accelerator for one in comparison.candidates}.values()
     notes += [price_words(card) + (f": {card.price_source}" if card.price_source else "") for card in cards]
+    notes += [
+        f"{cards_words(one)}: no rules of {one.instead_of} on it are known here, judged on {one.engine}"
+        for one in comparison.candidates
+        if one.instead_of
+    ]
     for message, rows in _cautions(comparison).items():
         notes.append(f"{rows}: {message}" if rows else message)
     for note in notes:

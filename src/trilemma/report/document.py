@@ -15,6 +15,7 @@ import numpy as np
 
 from trilemma.columns import column, document_of, rounded
 from trilemma.estimate.estimate import Estimate
+from trilemma.report.plans import assumed_words
 
 if TYPE_CHECKING:
     from trilemma.search.result import SearchResult
@@ -39,7 +40,8 @@ class PlansDocument:
     """``trilemma/plans@1``: ``pareto`` are indices into ``plans``, ``rejected`` counts plans by why they lost.
 
     Where the number of GPUs was searched, ``least_gpus`` carry the load (the first plan), and ``cheapest`` names the plan
-    that makes the most tokens for each GPU. ``nearest`` stands for a search without any plan.
+    that makes the most tokens for each GPU. ``assumed`` lists what was filled in,
+    ``blocked`` which targets no plan holds. ``nearest`` stands for a search without any plan.
     """
 
     schema: Literal["trilemma/plans@1"] = "trilemma/plans@1"
@@ -50,6 +52,8 @@ class PlansDocument:
     fitting: int
     seconds: float = field(metadata=column(exact=True))
     rejected: tuple[Rejected, ...] = field(metadata=column(keep="empty"))
+    assumed: tuple[str, ...] = ()
+    blocked: tuple[str, ...] = ()
     least_gpus: Mapping[str, Any] | None = field(default=None, metadata=column(exact=True))
     cheapest: Mapping[str, Any] | None = field(default=None, metadata=column(exact=True))
     nearest: Estimate | None = None
@@ -75,6 +79,8 @@ def serving_plans_document(result: SearchResult, *, nearest: Estimate | None, ex
     document = PlansDocument.of(
         result,
         estimates,
+        assumed=tuple(assumed_words(result)),
+        blocked=result.blocked,
         least_gpus=None if result.least_gpus is None else {"gpus": result.least_gpus, "plan": 0},
         cheapest=None if at is None else {"plan": at, **_dollars(estimates[at])},
         nearest=nearest if nearest is not None and not nearest.fits else None,

@@ -32,12 +32,14 @@ def render_plans(
     """The whole answer. ``explanation`` says where the speed of the best plan comes from."""
     title = search_title(result, model=model, cluster=cluster)
     sure = "" if result.confidence is None else f", each with a chance of at least {percent(result.confidence)}"
-    parts = [f"{title}: {load_words(result.workload)}{sure}", *(f"assumed: {words}" for words in _assumed(result))]
+    parts = [f"{title}: {load_words(result.workload)}{sure}", *(f"assumed: {words}" for words in assumed_words(result))]
     best = result.plans[: result.best]
     if not best:
         return "\n".join([*parts, "", nothing_found(result), *_losers(result)])
     if not result.meets_targets:
         parts.append("NO PLAN MEETS THE TARGETS; these come nearest")
+        for words in result.blocked:
+            parts += textwrap.wrap(words, width, subsequent_indent="  ")
     parts += [
         "",
         *_table(result),
@@ -109,7 +111,7 @@ def load_words(workload: Serving) -> str:
     return ", ".join(words)
 
 
-def _assumed(result: SearchResult) -> Iterator[str]:
+def assumed_words(result: SearchResult) -> Iterator[str]:
     yield from result.assumed
     if result.free:
         yield "engines of up to a node's GPUs, as many side by side as needed (give --gpu G:N for a number of GPUs)"

@@ -40,7 +40,7 @@ class TrainingPlansDocument(PlansDocument):
         name: {}
         for name in (
             "schema", "plans", "pareto", "searched", "legal", "fitting", "seconds", "rejected", "sensitivity", "waterfall",
-            "techniques", "least_gpus", "cheapest", "nearest",
+            "techniques", "assumed", "blocked", "least_gpus", "cheapest", "nearest",
         )
     }  # fmt: skip
 

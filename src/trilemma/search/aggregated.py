@@ -23,7 +23,7 @@ from trilemma.search.question import (
     started,
 )
 from trilemma.search.space import Layouts
-from trilemma.search.targets import misses
+from trilemma.search.targets import lateness, misses
 from trilemma.timing import ServingSpeed, concurrency_for_rate, serving_speed
 from trilemma.timing.admission import Admission
 
@@ -128,15 +128,17 @@ def _load_carried(
 def _enough(running: StartedEngines, question: SearchQuestion) -> NDArray[np.int64]:
     """The fewest engines of each layout whose part of the load is one that was tried and keeps to the targets.
 
-    A layout that keeps to them under no load is given an engine for every request: alone is the best it can do.
+    A target that a layout keeps to under no load does not count for it: its engines are loaded as the other targets allow.
     """
     workload = question.workload
     rows, batch = _grid(len(running), question)
     layout, _, admission, _ = running.take(rows)
     speed = _speed(running, layout, batch * layout.dp, admission, question)
     good = ~np.asarray(speed.capacity_limited)
-    for _, missed in misses(np.asarray(speed.tpot_s), _held_s(speed, question), workload, question.margin):
-        good &= ~missed
+    for late in lateness(np.asarray(speed.tpot_s), _held_s(speed, question), workload, question.margin).values():
+        reached = np.zeros(len(running), dtype=bool)
+        np.logical_or.at(reached, rows[good], late[good] <= 1.0)
+        good &= (late <= 1.0) | ~reached[rows]
     if workload.rate is not None:
         one = np.asarray(speed.output_tokens_per_s) / (workload.osl or 1)
         load = workload.rate

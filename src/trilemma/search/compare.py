@@ -4,30 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from trilemma.engines import canonical
+from trilemma.engines.cards import that_run_on
 from trilemma.errors import InputError
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans import EngineRef
 from trilemma.search.found import Found
 from trilemma.search.precisions import AS_PUBLISHED
+from trilemma.search.result import SearchResult
 from trilemma.search.search import search_serving
 from trilemma.search.space import Constraints
 from trilemma.workloads import Serving
 
 #: How many GPUs are tried where those given do not hold the model.
 _MOST_GPUS = 128
+#: A target that every plan holds: what is left to ask is whether it starts.
+_NO_TARGET_MS = 1e9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
     """One kind of GPU: the best plan with the weights as published, and the best with any precision the card runs.
 
-    ``published`` and ``best`` are None where nothing starts; ``meets`` says whether each keeps to the targets.
-    ``least_gpus`` is the smallest power of two of such GPUs that holds the weights as published, when more are needed.
+    ``published`` and ``best`` are None where nothing starts that carries the load; ``meets`` says whether each keeps to the
+    targets, ``starts`` whether any plan starts at all. ``least_gpus`` is the fewest of such GPUs that carry a stated load within
+    the targets, or without one the smallest power of two that holds the weights as published, when more are needed.
+    ``engine`` is the one that runs it, ``instead_of`` the one asked for where that has no rules for the card.
     """
 
     cluster: Cluster
+    starts: bool = True
+    engine: str = ""
+    instead_of: str = ""
     published: Found | None
     best: Found | None
     published_meets: bool = False
@@ -51,48 +62,96 @@ def compare(
     clusters: Sequence[Cluster],
     workload: Serving,
     *,
+    free: Sequence[bool] = (),
     precision: Sequence[str] | None = None,
     kv_dtype: Sequence[str] | None = None,
     engine: EngineRef | None = None,
 ) -> CardComparison:
-    """Search each cluster for its best plan under the same targets: equal latency, then throughput, price and energy.
+    """Search each cluster for its best plan as `search_serving` does: equal latency, then throughput, price and energy.
 
-    ``precision`` limits the second plan of each; the first always runs the weights and the cache as published.
+    ``free`` says of which the number of GPUs is searched too; such a cluster is one node. ``precision`` limits the second plan of
+    each; the first always runs the weights and the cache as published. A card on which no rules of ``engine`` are known gets the
+    first engine that has some.
     """
     assumed: tuple[str, ...] = ()
     candidates = []
-    for cluster in clusters:
+    for at, cluster in enumerate(clusters):
+        asked = _Asked(
+            model=model, cluster=cluster, engine=_engine_for(cluster, engine or EngineRef()),
+            free=at < len(free) and free[at],
+        )  # fmt: skip
         try:
-            asked = search_serving(
-                model, cluster, workload, top=1, precision=[AS_PUBLISHED], kv_dtype=["auto"], engine=engine
-            )  # fmt: skip
-            wide = search_serving(
-                model, cluster, workload, top=1, precision=precision, kv_dtype=kv_dtype, engine=engine
-            )
+            found = asked.search(workload, precision=[AS_PUBLISHED], kv_dtype=["auto"])
+            wide = asked.search(workload, precision=precision, kv_dtype=kv_dtype)
         except InputError as error:
-            candidates.append(Candidate(cluster=cluster, published=None, best=None, refused=error.flags))
+            candidates.append(Candidate(cluster=cluster, published=None, best=None, starts=False, refused=error.flags))
             continue
-        assumed, workload = assumed or asked.assumed, asked.workload
-        candidates.append(
-            Candidate(
-                cluster=cluster,
-                published=asked.plans[0] if asked.plans else None,
-                best=wide.plans[0] if wide.plans else None,
-                published_meets=asked.meets_targets,
-                best_meets=wide.meets_targets,
-                least_gpus=None if asked.plans else _least_gpus(model, cluster, workload, engine),
-            )
-        )
+        assumed, workload = assumed or found.assumed, found.workload
+        candidates.append(_candidate(asked, found, wide, workload, instead_of=engine or EngineRef()))
     return CardComparison(model=model, workload=workload, candidates=tuple(candidates), assumed=assumed)
 
 
-def _least_gpus(model: Model, cluster: Cluster, workload: Serving, engine: EngineRef | None) -> int | None:
-    gpus = 1 << cluster.gpus.bit_length()
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """What is asked of one kind of GPU."""
+
+    model: Model
+    cluster: Cluster
+    engine: EngineRef
+    free: bool
+
+    def search(self, workload: Serving, **options: Any) -> SearchResult:
+        given: dict[str, Any] = {"pools": "both", "free": self.free} | options
+        return search_serving(self.model, self.cluster, workload, top=1, engine=self.engine, **given)
+
+
+def _engine_for(cluster: Cluster, asked: EngineRef) -> EngineRef:
+    """``asked``, or the first engine with rules for the card where it has none."""
+    others = that_run_on(cluster.accelerator)
+    name = canonical(asked.name)
+    return asked if name in others or not others else EngineRef(name=others[0])
+
+
+def _candidate(
+    asked: _Asked, found: SearchResult, wide: SearchResult, workload: Serving, *, instead_of: EngineRef
+) -> Candidate:
+    stated = workload.rate is not None or workload.concurrency is not None
+    least = None
+    if stated and not wide.meets_targets and not asked.free:
+        least = _carrying(asked, workload)
+    elif not found.fitting:
+        least = _holding(asked, workload)
+    first = wide.plans[0] if wide.plans else None
+    cluster = replace(asked.cluster, gpus=first.gpus) if asked.free and first is not None else asked.cluster
+    return Candidate(
+        cluster=cluster,
+        starts=bool(wide.fitting),
+        engine=asked.engine.name,
+        instead_of="" if asked.engine == instead_of else instead_of.name,
+        published=found.plans[0] if found.plans else None,
+        best=first,
+        published_meets=found.meets_targets,
+        best_meets=wide.meets_targets,
+        least_gpus=least,
+    )
+
+
+def _carrying(asked: _Asked, workload: Serving) -> int | None:
+    """The fewest GPUs that carry the load within the targets, as `search_serving` finds them."""
+    usual = asked.cluster.accelerator.gpus_per_node
+    node = replace(asked.cluster, gpus=usual, gpus_per_node=usual, cards=())
+    found = replace(asked, cluster=node, free=True).search(workload)
+    return found.least_gpus
+
+
+def _holding(asked: _Asked, workload: Serving) -> int | None:
+    gpus = 1 << asked.cluster.gpus.bit_length()
+    unloaded = replace(workload, rate=None, concurrency=None, ttft_ms=None, tpot_ms=_NO_TARGET_MS)
     while gpus <= _MOST_GPUS:
-        larger = replace(cluster, gpus=gpus, gpus_per_node=min(gpus, cluster.accelerator.gpus_per_node))
-        found = search_serving(
-            model, larger, workload, top=1, precision=[AS_PUBLISHED], kv_dtype=["auto"], fixed=Constraints(dp=1), engine=engine
-        )  # fmt: skip
+        larger = replace(asked.cluster, gpus=gpus, gpus_per_node=min(gpus, asked.cluster.accelerator.gpus_per_node))
+        found = replace(asked, cluster=larger, free=False).search(
+            unloaded, precision=[AS_PUBLISHED], kv_dtype=["auto"], fixed=Constraints(dp=1), pools="aggregated"
+        )
         if found.plans:
             return gpus
         gpus *= 2

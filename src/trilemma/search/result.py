@@ -17,7 +17,8 @@ class SearchResult:
     ``best`` of ``plans`` answer the question; the rest only widen the view. ``pareto`` are indices into ``plans`` of those
     on the front, ``front`` is the front in brief. ``meets_targets`` is False when no plan meets them: then the nearest
     misses are shown. ``rejected`` counts, by why, the plans that were searched and are not shown. ``free`` says that the
-    number of GPUs was searched; ``cheapest`` of ``plans`` makes the most tokens for each GPU then.
+    number of GPUs was searched; ``cheapest`` of ``plans`` makes the most tokens for each GPU then. ``blocked`` says,
+    where no plan meets the targets, which of them no plan holds and what the quickest takes.
     """
 
     workload: Serving
@@ -35,6 +36,7 @@ class SearchResult:
     free: bool = False
     confidence: float | None = None
     cheapest: int | None = None
+    blocked: tuple[str, ...] = ()
 
     def without_front(self) -> SearchResult:
         """The result without the plans of the front that are not among the best: they count among those that lost."""

@@ -18,6 +18,7 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans import EngineRef
 from trilemma.quantities import counted
+from trilemma.search.blocked import blocked
 from trilemma.search.found import found_of, point_of, pools_of
 from trilemma.search.pareto import pareto_front
 from trilemma.search.precisions import kv_dtypes, precisions
@@ -94,6 +95,7 @@ def search_serving(
         seconds=time.perf_counter() - began,
         free=free,
         confidence=confidence,
+        blocked=() if meets.any() else blocked(table, workload),
         cheapest=int(np.argmax(per_gpu > per_gpu.max() * (1 - 1e-9))) if free and meets.any() else None,
     )
 
@@ -232,7 +234,11 @@ def _best(table: PlanTable, meets: NDArray[np.bool_], question: SearchQuestion, 
         score = table.per_gpu if workload.rate is None else -whole_s
         order = np.flatnonzero(meets)
     else:
-        score, order = -overshoot(table.tpot_s, table.held_ttft_s, workload, table.margin), np.arange(len(table))
+        beyond, order = overshoot(table.tpot_s, table.held_ttft_s, workload, table.margin), np.arange(len(table))
+        score = -beyond
+        if question.free and question.stated:
+            # twice the GPUs are no better advice unless they are twice as near
+            score = -beyond * table.gpus
     fewest = table.gpus if question.free and question.stated and meets.any() else np.zeros(len(table))
     ranked = [int(row) for row in order[np.lexsort((-score[order], fewest[order]))]]
     kinds = [(choice.precision.name, choice.kv_dtype) for choice in table.choices]

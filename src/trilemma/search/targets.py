@@ -66,14 +66,21 @@ def missed_words(name: str, target_ms: float, confidence: float | None) -> str:
     return f"misses --{name} {target_ms:g} ms{sure}"
 
 
+def lateness(
+    tpot_s: NDArray[np.float64], ttft_s: NDArray[np.float64], workload: Serving, margin: Margin
+) -> dict[str, NDArray[np.float64]]:
+    """By what factor each plan is beyond each target that there is, "ttft" and "tpot"; at most 1 where it holds."""
+    late, asked = _late(tpot_s, ttft_s, margin), {"tpot": workload.tpot_ms, "ttft": workload.ttft_ms}
+    return {name: late[name] * 1e3 / target for name, target in asked.items() if target is not None}
+
+
 def overshoot(
     tpot_s: NDArray[np.float64], ttft_s: NDArray[np.float64], workload: Serving, margin: Margin
 ) -> NDArray[np.float64]:
     """By what factor each plan is beyond the target that it misses most."""
-    late = _late(tpot_s, ttft_s, margin)
-    return np.maximum(
-        late["tpot"] * 1e3 / (workload.tpot_ms or np.inf), late["ttft"] * 1e3 / (workload.ttft_ms or np.inf)
-    )
+    late = lateness(tpot_s, ttft_s, workload, margin).values()
+    beyond: NDArray[np.float64] = np.maximum.reduce([np.zeros(len(tpot_s)), *late])
+    return beyond
 
 
 def _late(tpot_s: NDArray[np.float64], ttft_s: NDArray[np.float64], margin: Margin) -> dict[str, NDArray[np.float64]]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from trilemma.engines.base import StartUp
+from trilemma.engines.cards import unknown_there
 from trilemma.engines.loading import in_dtype
 from trilemma.engines.offload import offloaded
 from trilemma.engines.start_up import Asked, CardMemory, Rules, SettledStart, SizedPool, as_loaded
@@ -25,7 +26,6 @@ from trilemma.engines.vllm.lines import FORMULAS, pool_spread, widths_of
 from trilemma.engines.vllm.pages import PageRules, layer_pages
 from trilemma.engines.vllm.pool import count_pool
 from trilemma.engines.vllm.stage import VllmStage, fixed_pool, inside_bytes, stage_of, weight_table
-from trilemma.errors import InputError
 from trilemma.memory.adapter_slots import SlotBytes
 from trilemma.memory.weights import WeightTable
 from trilemma.models.architecture import Model
@@ -50,11 +50,11 @@ class VllmSettled(SettledStart):
 
 
 def settle(asked: Asked) -> VllmSettled:
-    """Options in force. Raises `InputError` for a card that vLLM does not run on."""
+    """Options in force. Raises `InputError` for a card on which no rules of vLLM are known."""
     accelerator = asked.accelerator
     facts = for_version(asked.version, date=asked.date, changed=asked.changed)
     if accelerator.vendor not in facts.vendors:
-        raise InputError(f"vLLM does not run on {accelerator.name}; use a card of {', '.join(facts.vendors)}")
+        raise unknown_there("vLLM", accelerator, facts.vendors)
     card = CardMemory.of(accelerator, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes)
     drafting, stored, notes = as_loaded(asked, facts.quantizes_while_loading)
     force = in_force(drafting, asked.options, facts, capacity_bytes=card.capacity_bytes, card=accelerator.id)

@@ -1,0 +1,36 @@
+"""Which engines run on a card, as far as their rules are known here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trilemma import engines
+from trilemma.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trilemma.hardware.accelerator import Accelerator
+
+
+def vendors_of(name: str, version: str | None = None) -> tuple[str, ...]:
+    """The makers of the cards on which rules of the engine are known; none where they are not stated."""
+    stated = engines.traits_of(name).vendors
+    if stated is not None:
+        return stated
+    told, _ = engines.get(name).facts(version).get("vendors", ((), ""))
+    return tuple(told)
+
+
+def that_run_on(accelerator: Accelerator) -> tuple[str, ...]:
+    """The engines with rules for cards of this maker, in the order in which they are named."""
+    return tuple(name for name in engines.readable() if accelerator.vendor in vendors_of(name))
+
+
+def unknown_there(label: str, accelerator: Accelerator, vendors: Sequence[str]) -> InputError:
+    """That no rules of the engine are known on the card, and which engines have some. It may well have a port there."""
+    others = that_run_on(accelerator)
+    use = f"use `engine` {' or '.join(others)}" if others else "no engine known here has any"
+    return InputError(
+        f"no rules of {label} on {accelerator.name} are known here, only on cards of {', '.join(vendors)}; {use}"
+    )
