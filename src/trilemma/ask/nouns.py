@@ -34,11 +34,15 @@ def model_of(given: Any, models: str | None = None) -> Model:
     return given if isinstance(given, Model) else load_model(words(given, "model"), models_dir=models)
 
 
-def weights_of(given: Any, accelerator: Accelerator, *, precision: str | None, models: str | None) -> WeightPrecision:
-    """The model with its weights as published, or as ``precision`` asks for them."""
+def weights_of(
+    given: Any, accelerator: Accelerator, *, precision: str | None, models: str | None, engine: Any = None
+) -> WeightPrecision:
+    """The model with its weights as published for ``engine``, or as ``precision`` asks for them."""
     from trilemma.search.precisions import precisions
+    from trilemma.versions import DEFAULT_ENGINE
 
-    return precisions(model_of(given, models), accelerator, [precision or "as published"])[0]
+    name = engine_of(engine).name if engine is not None else DEFAULT_ENGINE
+    return precisions(model_of(given, models), accelerator, [precision or "as published"], engine=name)[0]
 
 
 def cluster_of(gpu: Any, options: SimpleNamespace, *, mixed: bool = False) -> Cluster:

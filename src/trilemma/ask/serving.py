@@ -33,7 +33,9 @@ def one_plan(model: Any, gpu: Any, options: SimpleNamespace, *, plan: Plan | Non
     """One plan in full, and where it does not start, the changes with which it would; ``plan`` and ``workload`` take the
     place of the options that make them."""
     cluster = cluster_of(gpu, options, mixed=True)
-    weights = weights_of(model, cluster.accelerator, precision=options.precision, models=options.models)
+    weights = weights_of(
+        model, cluster.accelerator, precision=options.precision, models=options.models, engine=options.engine
+    )
     load = workload or workload_of(options)
     if plan is None:
         plan, cluster = engines_of(gpu, options, cluster, context=load.longest_request, quantization=weights.on_load)
@@ -144,6 +146,6 @@ def _explanation(cluster: Cluster, result: SearchResult, terms: ServingTerms | N
         return ()
     best = result.plans[0]
     work = model_work(best.precision.model, cluster.accelerator)
-    return speed_explanation(
-        work, Machine.serving(cluster, work=work, engine=canonical(best.plan.engine.name), terms=terms)
-    )
+    engine = best.plan.engine
+    machine = Machine.serving(cluster, work=work, engine=canonical(engine.name), version=engine.version, terms=terms)
+    return speed_explanation(work, machine)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from trilemma.engines import traits_of
 from trilemma.errors import Caution, InputError
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.models.architecture import Model, Tensor
 from trilemma.models.quantized import requantize
+from trilemma.models.quantized.gguf_mixes import published_mix
 from trilemma.plans import ServeOptions
 
 
@@ -44,6 +46,13 @@ def while_loading(model: Model, options: ServeOptions) -> Model:
         f"--quantization {wanted} needs a checkpoint in that format, and {model.name} is not; name the quantised one, or"
         " use fp8, which quantises while loading"
     )
+
+
+def as_published_for(model: Model, engine: str) -> Model:
+    """``model`` as it is published for ``engine``: where that reads GGUF files, checkpoints that have a usual mix are in it."""
+    own = model.quantization
+    mix = published_mix(own.method) if own is not None and traits_of(engine).weights == "gguf" else None
+    return model if mix is None else requantize(model, mix)
 
 
 def in_dtype(model: Model, dtype: Format) -> Model:

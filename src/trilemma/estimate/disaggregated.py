@@ -152,7 +152,13 @@ def _speed(start: StartUp, question: ServingQuestion) -> tuple[Speed, tuple[Caut
     prefill, decode = _roles(plan)
     model = as_computed(model, plan.engine.name, plan.pools[0].options)
     work = model_work(model, cluster.accelerator)
-    machine = Machine.serving(cluster, work=work, engine=engines.canonical(plan.engine.name), terms=question.terms)
+    machine = Machine.serving(
+        cluster,
+        work=work,
+        engine=engines.canonical(plan.engine.name),
+        version=plan.engine.version,
+        terms=question.terms,
+    )
     speculation, unstated = speculation_of(replace(plan, pools=(decode,)))
     pools = Pools(
         work=work,

@@ -59,10 +59,24 @@ def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
     layout, kv_format = plan.pool.layout, catalogue.get(start.kv_format)
     model = as_computed(model, plan.engine.name, plan.pool.options)
     whole = model_work(model, cluster.accelerator)
-    machine = Machine.serving(cluster, work=whole, engine=engines.canonical(plan.engine.name), terms=question.terms)
+    machine = Machine.serving(
+        cluster,
+        work=whole,
+        engine=engines.canonical(plan.engine.name),
+        version=plan.engine.version,
+        terms=question.terms,
+    )
     work = split_work(model, cluster.accelerator, start.on_host)
     if cluster.cards:
-        work = work_of_cards(model, cluster, start.on_cards, start.on_host, engine=machine.engine, terms=machine.terms)
+        work = work_of_cards(
+            model,
+            cluster,
+            start.on_cards,
+            start.on_host,
+            engine=machine.engine,
+            version=plan.engine.version,
+            terms=machine.terms,
+        )
     speculation, unstated = speculation_of(plan)
     admission = admission_of(start, plan.engine.name, isl=isl, osl=osl)
     concurrency = None if load.concurrency is None else load.concurrency / plan.pool.replicas
@@ -152,7 +166,7 @@ def speed_figures(
         step_s=latency(speed.step_s, "tpot"),
         output_tokens_per_s=rate(speed.output_tokens_per_s),
         tokens_per_s_per_gpu=rate(speed.tokens_per_s_per_gpu),
-        mfu=rate(mfu) if np.isfinite(mfu) else None,
+        mfu=_at_most_all(rate(mfu)) if np.isfinite(mfu) else None,
         batch=float(np.asarray(speed.running)),
         lines={name: float(np.asarray(seconds)) for name, seconds in speed.lines.items()},
         operators=lines,
@@ -160,6 +174,11 @@ def speed_figures(
             name: taken for name, seconds in speed.first_lines.items() if (taken := float(np.asarray(seconds))) > 0
         },
     )
+
+
+def _at_most_all(share: Interval) -> Interval:
+    """``share`` of a peak, which nothing exceeds."""
+    return Interval(value=share.value, low=share.low, high=max(share.value, min(share.high, 1.0)))
 
 
 def of_all(figures: SpeedEstimate, replicas: int) -> SpeedEstimate:
@@ -209,6 +228,13 @@ def speculation_of(plan: Plan) -> tuple[Speculation | None, tuple[Caution, ...]]
 
 def source_cautions(machine: Machine) -> tuple[Caution, ...]:
     """Where the speed comes from: a profile, runs of this deployment, of deployments like it, or the datasheet."""
+    if machine.era.name:
+        slower = f"speed is that of {machine.era.name}: of runs of its time, hence its width"
+        return (Caution(code="engine-era", message=slower), *_source_cautions(machine))
+    return _source_cautions(machine)
+
+
+def _source_cautions(machine: Machine) -> tuple[Caution, ...]:
     profile = None if machine.terms is None else machine.terms.profile
     if profile is not None:
         name, key = profile

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trilemma.engines import traits_of
+from trilemma.engines.loading import as_published_for
 from trilemma.errors import UnknownName
 from trilemma.formats import catalogue as formats
 from trilemma.hardware.accelerator import Accelerator
@@ -85,10 +86,11 @@ def precisions(
     vLLM quantises 16-bit checkpoints to FP8 while loading; the other schemes need a converted checkpoint. llama.cpp loads
     GGUF files.
     """
+    own, model = model, as_published_for(model, engine)
     if wanted:
         return [_precision(model, name) for name in wanted]
     published = weight_bytes(model)
-    names = _gguf_mixes(model) if traits_of(engine).weights == "gguf" else _narrower(model, accelerator)
+    names = _gguf_mixes(own) if traits_of(engine).weights == "gguf" else _narrower(model, accelerator)
     narrower = [_precision(model, name) for name in names]
     return [
         _precision(model, AS_PUBLISHED),

@@ -80,6 +80,7 @@ class SearchQuestion:
             self.cluster,
             work=model_work(model, accelerator),
             engine=engines.canonical(self.engine.name),
+            version=self.engine.version,
             terms=self.terms,
         )
         spread = pools_spread(machine, model) if apart else speed_spread(machine, model)
@@ -277,7 +278,11 @@ def started(
         used=start.used[good],
         work=work,
         machine=Machine.serving(
-            cluster, work=work, engine=engines.canonical(question.engine.name), terms=question.terms
+            cluster,
+            work=work,
+            engine=engines.canonical(question.engine.name),
+            version=question.engine.version,
+            terms=question.terms,
         ),
         kv_format=catalogue.get(start.kv_format),
     )

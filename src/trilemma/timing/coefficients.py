@@ -23,7 +23,9 @@ class Coefficients:
     Times ending in ``_s`` are seconds. ``known_card`` is False where no kernel of this kind of card was measured.
     ``experts_stream``, ``prefill_matmul`` and ``prefill_experts`` multiply the shares of decode's plain products;
     ``interference`` is what a prefill costs the steps it is mixed into over what it takes alone; ``steps_waited`` pass
-    before a request that arrives is taken up. Serving terms fitted to one engine scale these numbers (`scaled`).
+    before a request that arrives is taken up. Up to ``row_by_row_tokens`` tokens experts are multiplied by
+    matrix-vector kernels; ``quantised_in_int8`` and ``sums_in_fp16`` say which units an engine multiplies in. Serving terms
+    fitted to one engine scale these numbers (`scaled`).
     """
 
     card: str
@@ -61,6 +63,9 @@ class Coefficients:
     prefill_matmul: Numbers
     prefill_experts: Numbers
     routing_evenness: Numbers
+    row_by_row_tokens: float = 0.0
+    quantised_in_int8: bool = False
+    sums_in_fp16: bool = False
 
     def matmul_share(self, compute_format: str) -> Any:
         """Share of the dense peak of ``compute_format`` that large matrix products reach."""
@@ -149,13 +154,15 @@ def at_datasheet(coefficients: Coefficients) -> Coefficients:
     )
 
 
-def coefficients_for(accelerator: Accelerator) -> Coefficients:
-    """The coefficients of ``accelerator``'s kind of card; cards never measured share the row "any other card"."""
-    return _coefficients(accelerator.vendor.lower(), accelerator.compute_capability)
+def coefficients_for(accelerator: Accelerator, engine: str = "") -> Coefficients:
+    """The coefficients of ``accelerator``'s kind of card under the kernels of ``engine``; cards never measured share the row "any
+    other card"."""
+    return _coefficients(accelerator.vendor, accelerator.compute_capability, engine)
 
 
 @cache
-def _coefficients(vendor: str, capability: float | None) -> Coefficients:
+def _coefficients(maker: str, capability: float | None, engine: str) -> Coefficients:
+    vendor = maker.lower()
     data = spec_sheet()
     cards = data["card"]
     known = "nvidia" in vendor and any(capability in card["compute_capabilities"] for card in cards)
@@ -167,6 +174,7 @@ def _coefficients(vendor: str, capability: float | None) -> Coefficients:
     shared: dict[str, Any] = {}
     for section in ("kernels", "collectives", "host"):
         shared |= {key: value for key, value in data[section].items() if key != "source"}
+    shared |= _habits(data["engine_kernels"].get(engine, {}), maker)
     return Coefficients(
         card=chosen["name"],
         known_card=known,
@@ -177,6 +185,17 @@ def _coefficients(vendor: str, capability: float | None) -> Coefficients:
         prefill_attention=chosen["prefill_attention"],
         **shared,
     )
+
+
+def _habits(row: Mapping[str, Any], maker: str) -> dict[str, Any]:
+    """What an engine's kernels do otherwise on cards of ``maker``."""
+    if not row:
+        return {}
+    return {
+        "row_by_row_tokens": row["row_by_row_tokens_of"].get(maker, row["row_by_row_tokens"]),
+        "quantised_in_int8": row["quantised_in_int8"],
+        "sums_in_fp16": row["sums_in_fp16"],
+    }
 
 
 @cache

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from trilemma.formats.formats import Format
+from trilemma.models.attention import Mixer
 from trilemma.plans import Layout
 from trilemma.quantities import Numbers
 from trilemma.timing.attention import OperatorWork, decode_work, prefill_work
@@ -15,7 +16,6 @@ from trilemma.timing.host_weights import HostRates, decode_on_host, prefill_on_h
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork, Products
 from trilemma.timing.pass_time import OperatorTally, PassTime
-from trilemma.timing.roofline import peak_flops
 
 
 def decode_step(
@@ -42,15 +42,14 @@ def decode_step(
     rows = sequences * tokens
     uneven = _uneven(work.layers, pp, np.minimum(np.asarray(batch, dtype=float), pp))
     _products(tally, work, layout, rows=rows, scale=uneven)
-    bf16 = peak_flops(machine.accelerator, "bf16") * machine.coefficients.prefill_attention
     for mixer, count in work.mixers:
         one = decode_work(mixer, context=context, tp=layout.tp, kv_format=kv_format, dcp=layout.dcp)
         tally.operator(
             "attention",
             OperatorWork(flops=one.flops * rows * count, bytes=one.bytes * sequences * count),
             computed_in="bf16",
-            flops_per_s=bf16,
-            bytes_per_s=machine.bandwidth * machine.coefficients.cache_stream,
+            share=machine.coefficients.prefill_attention,
+            bytes_per_s=_cache_rate(machine, mixer),
             scale=uneven,
         )
     _head(tally, work, layout, rows=rows)
@@ -88,15 +87,14 @@ def prefill_pass(
     rows = np.asarray(tokens, dtype=float) * prompts
     shares = (machine.coefficients.prefill_matmul, machine.coefficients.prefill_experts)
     _products(tally, work, layout, rows=rows, scale=1.0, shares=shares)
-    flops_per_s = peak_flops(machine.accelerator, "bf16") * machine.coefficients.prefill_attention
     for mixer, count in work.mixers:
         one = prefill_work(mixer, tokens=tokens, cached=cached, tp=layout.tp, kv_format=kv_format)
         tally.operator(
             "attention",
             one.times(np.asarray(prompts, dtype=float) * count),
             computed_in="bf16",
-            flops_per_s=flops_per_s,
-            bytes_per_s=machine.bandwidth * machine.coefficients.cache_stream,
+            share=machine.coefficients.prefill_attention,
+            bytes_per_s=_cache_rate(machine, mixer),
         )
     _head(tally, work, layout, rows=np.asarray(prompts, dtype=float))
     exchange(tally, work, layout, rows=rows, scale=1.0, prompt=True)
@@ -114,6 +112,15 @@ def prefill_pass(
         )
     tally.add("host", "host", machine.coefficients.step_s + machine.coefficients.sequence_s * np.asarray(prompts))
     return tally.done()
+
+
+def _cache_rate(machine: Machine, mixer: Mixer) -> Any:
+    """Bytes/s at which a layer reads what it keeps: pages of a cache as attention kernels reach them, states in one piece as
+    16-bit weights."""
+    coefficients = machine.coefficients
+    if mixer.keeps_state:
+        return machine.bandwidth * np.minimum(coefficients.stream_share(16), 1.0)
+    return machine.bandwidth * coefficients.cache_stream
 
 
 def _host_rates(machine: Machine, work: ModelWork) -> HostRates:
@@ -155,7 +162,13 @@ def _products(
         tally.product(
             "experts",
             expert,
-            expert.work(tokens, ranks, tile_rows=tile, evenness=coefficients.routing_evenness),
+            expert.work(
+                tokens,
+                ranks,
+                tile_rows=tile,
+                evenness=coefficients.routing_evenness,
+                row_by_row=tokens <= coefficients.row_by_row_tokens,
+            ),
             share=coefficients.experts_share_of_matmul * shares[1],
             stream=coefficients.experts_stream,
             scale=scale * skew,

@@ -27,6 +27,7 @@ def speed_spread(machine: Machine, model: Model) -> Mapping[str, tuple[float, fl
     found = {figure: (row[figure][0], row[figure][1]) for figure in ("ttft", "tpot")}
     if machine.engine and machine.coefficients.known_card:
         found |= _fitted(machine, "mixture" if mixture else "dense")
+    found = {name: (low * machine.era.low, high * machine.era.high) for name, (low, high) in found.items()}
     low, high = found["tpot"]
     return {"output": (1 / high, 1 / low)} | found
 
@@ -71,10 +72,13 @@ def _fitted(machine: Machine, family: str) -> dict[str, tuple[float, float]]:
     found: dict[str, tuple[float, float]] = {}
     if machine.terms is None:
         return found
-    for figure in ("ttft", "tpot"):
+    own = {one.figure for one in machine.terms.spreads if one.engine == machine.engine}
+    for figure, of_phase in (("ttft", "prefill"), ("tpot", "decode")):
+        by_phase = of_phase in own and figure not in own  # rates of the phases are all that runs of this engine told
         spread = machine.terms.spread(
-            figure, family=family, engine=machine.engine, precision=machine.precision, measured=machine.measured
-        )
+            of_phase if by_phase else figure, family=family, engine=machine.engine, precision=machine.precision,
+            measured=machine.measured,
+        )  # fmt: skip
         if spread is not None:
-            found[figure] = (spread.low, spread.high)
+            found[figure] = (1 / spread.high, 1 / spread.low) if by_phase else (spread.low, spread.high)
     return found

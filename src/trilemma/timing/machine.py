@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
 
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
+from trilemma.quantities import Numbers
 from trilemma.timing.coefficients import Coefficients, at_datasheet, coefficients_for, scaled
 from trilemma.timing.collectives import Wires, wires
-from trilemma.timing.operators import ModelWork
+from trilemma.timing.eras import Era, era_of
+from trilemma.timing.operators import ExpertProducts, ModelWork, Products
+from trilemma.timing.roofline import peak_flops
 from trilemma.timing.serving_terms import ServingTerms, precision_of, shipped
+
+#: GGUF's Q8_0 and all below it.
+_NARROW_BITS = 8.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,7 +26,8 @@ class Machine:
     """A cluster as timing sees it: datasheet figures and the coefficients of its kind of card.
 
     ``terms`` are the serving terms that were put in (None: none were), ``engine`` and ``precision`` name whose, ``measured`` says
-    whether runs of this very deployment are among what they were fitted to. ``ideal``: everything runs at its datasheet figure.
+    whether runs of this very deployment are among what they were fitted to, ``era`` the age of the engine. ``ideal``: everything
+    runs at its datasheet figure.
     """
 
     accelerator: Accelerator
@@ -27,12 +37,14 @@ class Machine:
     engine: str = ""
     precision: str = ""
     measured: bool = False
+    era: Era = field(default_factory=Era)
     ideal: bool = False
     terms: ServingTerms | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(cls, cluster: Cluster) -> Machine:
-        coefficients = coefficients_for(cluster.accelerator)
+    def of(cls, cluster: Cluster, engine: str = "") -> Machine:
+        """``cluster`` with the coefficients of its kind of card, unfitted, under the kernels of ``engine``."""
+        coefficients = coefficients_for(cluster.accelerator, engine)
         return cls(
             accelerator=cluster.accelerator,
             coefficients=coefficients,
@@ -41,13 +53,25 @@ class Machine:
         )
 
     @classmethod
-    def serving(cls, cluster: Cluster, *, work: ModelWork, engine: str, terms: ServingTerms | None = None) -> Machine:
-        """`of`, with the coefficients scaled by ``terms`` (those shipped, where none are given) of ``engine`` on such cards."""
-        plain, terms, precision = cls.of(cluster), terms or shipped(), precision_of(work)
+    def serving(
+        cls,
+        cluster: Cluster,
+        *,
+        work: ModelWork,
+        engine: str,
+        version: str | None = None,
+        terms: ServingTerms | None = None,
+    ) -> Machine:
+        """`of`, with the coefficients scaled by ``terms`` (those shipped, where none are given) of ``engine`` on such cards, and
+        by the age of its ``version`` (None: the newest)."""
+        plain, terms, precision = cls.of(cluster, engine), terms or shipped(), precision_of(work)
         factors = terms.factors(engine, cluster.accelerator, precision)
-        fitted = plain.with_coefficients(scaled(plain.coefficients, factors))
         measured = terms.measured(engine, cluster.accelerator, precision)
-        return replace(fitted, engine=engine, precision=precision, measured=measured, terms=terms)
+        # a profile was made on the release that it speaks for
+        era = Era() if terms.profile is not None else era_of(engine, version, cluster.accelerator, measured=measured)
+        factors |= {term: factors[term] * factor for term, factor in era.factors.items()}
+        fitted = plain.with_coefficients(scaled(plain.coefficients, factors))
+        return replace(fitted, engine=engine, precision=precision, measured=measured, era=era, terms=terms)
 
     def with_coefficients(self, coefficients: Coefficients) -> Machine:
         """The same cards and wires under other coefficients."""
@@ -56,6 +80,39 @@ class Machine:
     def at_datasheet(self) -> Machine:
         """The same cards and wires at their datasheet figures: no pass is faster, its lines are the roofs of this one's."""
         return replace(self.with_coefficients(at_datasheet(self.coefficients)), ideal=True)
+
+    def roof_flops(self, computed_in: str, bits: float = 16.0) -> float:
+        """Peak of the units in which the engine multiplies weights of ``bits`` that are said to be ``computed_in``.
+
+        FLOPs a second, a number. INT8 units run at twice the rate of FP16 with sums in FP16, on every generation that has both
+        (NVIDIA's architecture papers from Turing on).
+        """
+        peak, int8 = peak_flops(self.accelerator, computed_in), self.accelerator.peak_flops.get("int8")
+        if int8 is None:
+            return peak
+        if self.coefficients.quantised_in_int8 and bits <= _NARROW_BITS:
+            return max(peak, int8.value)
+        return max(peak, int8.value / 2) if self.coefficients.sums_in_fp16 else peak
+
+    def least_computing_s(self, work: ModelWork, *, fresh: Numbers, osl: Numbers) -> Any:
+        """Seconds in which one card at its peaks would multiply for a request of ``fresh`` prompt and ``osl`` output tokens.
+
+        Two FLOPs for each active parameter and token, the head for output tokens alone, attention to past tokens left out; each
+        format at the peak of its own units. Numbers or arrays (plans,).
+
+        Source: the convention of PaLM (Chowdhery et al. 2022, appendix B), attention left out.
+        """
+        away = () if work.host is None else (work.host.work,)
+        body = sum(self._multiplied_s(one.dense, one.experts) for one in (work, *away))
+        head = sum(self._multiplied_s(one.head, ()) for one in (work, *away))
+        return body * (np.asarray(fresh) + osl) + head * np.asarray(osl)
+
+    def _multiplied_s(self, dense: tuple[Products, ...], experts: tuple[ExpertProducts, ...]) -> float:
+        total = sum(2.0 * one.elements / self.roof_flops(one.computed_in, one.bits) for one in dense)
+        for one in experts:
+            active = 2.0 * one.layers * one.elements * min(one.top_k / one.experts, 1.0)
+            total += active / self.roof_flops(one.computed_in, one.bits)
+        return total
 
     @property
     def bandwidth(self) -> float:

@@ -19,11 +19,14 @@ from trilemma.timing.serving_terms import ServingTerms
 CardPart = tuple[frozenset[str], frozenset[int]]
 
 
-def machines(model: Model, cluster: Cluster, *, engine: str, terms: ServingTerms | None = None) -> tuple[Machine, ...]:
+def machines(
+    model: Model, cluster: Cluster, *, engine: str, version: str | None = None, terms: ServingTerms | None = None
+) -> tuple[Machine, ...]:
     """A machine for each card of ``cluster``, with the terms of its own kind (``terms`` in place of those shipped)."""
     alone = [replace(cluster, accelerator=card, gpus=1, gpus_per_node=1, cards=()) for card in cluster.every]
     return tuple(
-        Machine.serving(one, work=model_work(model, one.accelerator), engine=engine, terms=terms) for one in alone
+        Machine.serving(one, work=model_work(model, one.accelerator), engine=engine, version=version, terms=terms)
+        for one in alone
     )
 
 
@@ -34,6 +37,7 @@ def work_of_cards(
     on_host: HostPart | None,
     *,
     engine: str,
+    version: str | None = None,
     terms: ServingTerms | None = None,
 ) -> ModelWork:
     """``model``'s work with the parts of the cards after the first in ``beside``, each with its machine.
@@ -43,7 +47,7 @@ def work_of_cards(
     rest = model
     beside: list[tuple[ModelWork, Machine]] = []
     for (tensors, layers), machine in list(
-        zip(parts, machines(model, cluster, engine=engine, terms=terms), strict=True)
+        zip(parts, machines(model, cluster, engine=engine, version=version, terms=terms), strict=True)
     )[1:]:
         if tensors or layers:
             rest, own, _ = halves(rest, tensors, layers)

@@ -88,14 +88,19 @@ class ExpertProducts:
         missed = np.power(1.0 - share, np.maximum(np.asarray(tokens, dtype=float) * evenness, 1.0))
         return self.experts * (1.0 - missed)
 
-    def work(self, tokens: Numbers, ranks: Numbers, *, tile_rows: Numbers, evenness: Numbers = 1.0) -> OperatorWork:
+    def work(
+        self, tokens: Numbers, ranks: Numbers, *, tile_rows: Numbers, evenness: Numbers = 1.0, row_by_row: Any = False
+    ) -> OperatorWork:
         """FLOPs and bytes of all layers on one of ``ranks``, over which experts are spread whole or each is split.
 
-        Rows of one expert are padded to ``tile_rows``.
+        Rows of one expert are padded to ``tile_rows``; where kernels work ``row_by_row`` none are, and each row reads its
+        expert for itself.
         """
         active = self.active(tokens, evenness=evenness)
         routed = np.asarray(tokens, dtype=float) * self.top_k
         padded = active * np.ceil(routed / active / tile_rows) * tile_rows
+        if np.any(row_by_row):
+            active, padded = np.where(row_by_row, routed, active), np.where(row_by_row, routed, padded)
         one = self.elements / self.experts
         traffic = self.bytes * active / self.experts + _ACTIVATION_BYTES * routed * (self.inputs + self.outputs)
         return OperatorWork(flops=self.layers * 2.0 * padded * one / ranks, bytes=self.layers * traffic / ranks)

@@ -20,6 +20,9 @@ PASS_LINES = (
     "dense", "experts", "attention", "lm_head", *HOST_LINES, "all_reduce", "expert_exchange", "context_exchange", "pipeline",
     "kernels", "host",
 )  # fmt: skip
+#: Resources of work on the cards, and lines that pass beside it.
+_ON_CARDS = ("compute", "memory_bandwidth")
+_BESIDE = ("kernels", "host")
 RESOURCES = ("compute", "memory_bandwidth", "interconnect", "host")
 
 
@@ -38,11 +41,12 @@ class PassTime:
     """Exposed seconds of one pass by (line, resource that binds); lines and resources both sum to the total.
 
     ``works`` are FLOPs and bytes behind the lines that have any. The datasheet roof of each line is the same pass on
-    `Machine.at_datasheet`.
+    `Machine.at_datasheet`; ``computing_s`` what the FLOPs of the cards take at their peak.
     """
 
     parts: Mapping[tuple[str, str], Numbers]
     works: tuple[LineWork, ...] = ()
+    computing_s: Numbers = 0.0
 
     @property
     def lines(self) -> dict[str, Any]:
@@ -72,6 +76,9 @@ class OperatorTally:
         self.machine = machine
         self.parts: dict[tuple[str, str], Any] = {}
         self.works: list[LineWork] = []
+        self.roof_s: Any = np.float64(0.0)
+        self.computing_s: Any = np.float64(0.0)
+        self.joined_s: Any = np.float64(0.0)
 
     def add(self, line: str, resource: str, seconds: Any) -> None:
         self.parts[line, resource] = self.parts.get((line, resource), np.float64(0.0)) + seconds
@@ -82,11 +89,19 @@ class OperatorTally:
         work: OperatorWork,
         *,
         computed_in: str,
-        flops_per_s: Any,
+        share: Any,
         bytes_per_s: Any,
         scale: Numbers = 1.0,
+        bits: float = 16.0,
     ) -> None:
+        """Adds one operator that reaches ``share`` of the peak of ``computed_in``, its weights stored in ``bits``."""
         self.moved(line, work, computed_in=computed_in, repeats=scale)
+        machine = self.machine
+        peak = machine.roof_flops(computed_in, bits)
+        computing_s = work.flops / peak * scale
+        self.computing_s = self.computing_s + computing_s
+        self.roof_s = self.roof_s + np.maximum(computing_s, work.bytes / machine.bandwidth * scale)
+        flops_per_s = peak if machine.ideal else peak_flops(machine.accelerator, computed_in) * share
         power = self.machine.coefficients.overlap_power
         rates = {"flops_per_s": flops_per_s, "bytes_per_s": bytes_per_s}
         seconds = operator_time_s(work.flops, work.bytes, power=power, **rates) * scale
@@ -109,9 +124,8 @@ class OperatorTally:
             line,
             work,
             computed_in=product.computed_in,
-            flops_per_s=peak_flops(machine.accelerator, product.computed_in)
-            * machine.coefficients.matmul_share(product.computed_in)
-            * share,
+            share=machine.coefficients.matmul_share(product.computed_in) * share,
+            bits=product.bits,
             bytes_per_s=machine.bandwidth * np.minimum(machine.coefficients.stream_share(product.bits) * stream, 1.0),
             scale=scale,
         )
@@ -124,7 +138,21 @@ class OperatorTally:
         for (line, resource), seconds in other.parts.items():
             if line not in ("host", "pipeline"):
                 self.add(line, resource, seconds)
+                self.joined_s = self.joined_s + seconds
         self.works += other.works
+        self.computing_s = self.computing_s + other.computing_s
 
     def done(self) -> PassTime:
-        return PassTime(parts=dict(self.parts), works=tuple(self.works))
+        """The pass, no faster than the roofs of its operators one after another.
+
+        Fitted shares may tell one operator too fast where another is told too slow; the whole may not be. What is missing is
+        added to the operators in proportion.
+        """
+        on_cards = {key: s for key, s in self.parts.items() if key[1] in _ON_CARDS}
+        worked_s = sum(on_cards.values(), start=np.float64(0.0))
+        beside_s = sum((s for key, s in self.parts.items() if key[0] in _BESIDE), start=np.float64(0.0))
+        short_s = self.roof_s - (worked_s + beside_s - self.joined_s)
+        if np.any(short_s > 0):
+            longer = 1.0 + np.maximum(short_s, 0.0) / worked_s
+            self.parts |= {key: seconds * longer for key, seconds in on_cards.items()}
+        return PassTime(parts=dict(self.parts), works=tuple(self.works), computing_s=self.computing_s)

@@ -151,9 +151,8 @@ class Pools:
         ttft_p50_s, ttft_p99_s = percentiles_s(found.sure_s, waited_s)
         tokens_per_s = found.rate * self.osl
         lines, resources = _parts(decode)
-        bf16 = machine.accelerator.peak_flops.get("bf16") or machine.accelerator.peak_flops.get("fp16")
         fresh = np.asarray(self.isl, dtype=float) * (1 - self.prefix_hit)
-        useful = self.work.flops_per_token() * (fresh + self.osl) * found.rate / self.gpus
+        useful_s = machine.least_computing_s(self.work, fresh=fresh, osl=self.osl)
         return ServingSpeed(
             ttft_s=ttft_s,
             tpot_s=decode.token_s,
@@ -163,7 +162,7 @@ class Pools:
             output_tokens_per_s=tokens_per_s,
             tokens_per_s_per_gpu=tokens_per_s / self.gpus,
             tokens_per_s_per_user=1.0 / decode.token_s,
-            mfu=useful / bf16.value if bf16 is not None else np.nan,
+            mfu=useful_s * found.rate / self.gpus,
             capacity_limited=np.asarray(queued_s) > 0,
             slot_wait_s=(queued_s, queued_s),
             ttft_p50_s=ttft_p50_s,

@@ -98,10 +98,12 @@ class Cycle:
 
 
 def cycle_of(
-    load: ReplicaLoad, host: Coefficients, *, step_s: Numbers, bare_s: Numbers, prompt_s: Numbers, each_s: Numbers
-) -> Cycle:
+    load: ReplicaLoad, host: Coefficients, *, step_s: Numbers, bare_s: Numbers, prompt_s: Numbers, each_s: Numbers,
+    prompt_flops_s: Numbers = 0.0, token_flops_s: Numbers = 0.0,
+) -> Cycle:  # fmt: skip
     """The turn of ``load`` where a decode step takes ``step_s``, a token ``bare_s`` of steps, one prompt alone ``prompt_s`` and
-    one among others ``each_s`` of prefill (seconds; numbers or arrays). See `serving_speed` for the laws."""
+    one among others ``each_s`` of prefill; the FLOPs of one and of a step of all tokens take ``prompt_flops_s`` and
+    ``token_flops_s`` at their peaks (seconds; numbers or arrays). See `serving_speed` for the laws."""
     mixed_s = each_s * host.interference  # what a prefill adds to the step that it is mixed into
     a_token = load.prefills_a_token
     tpot_s = bare_s + a_token * mixed_s
@@ -113,6 +115,8 @@ def cycle_of(
     outside_s = (load.osl - 1) * ((load.running - 1) / load.osl - a_token) * mixed_s
     work_s = each_s / load.osl + (1 - 1 / load.osl) * mixed_s  # a prefill is mixed as far as there are steps
     least_s = load.running * work_s + (load.osl - 1) * bare_s
+    # part of a prefill hides behind the traffic of the steps, but no FLOPs hide behind others
+    least_s = np.maximum(least_s, load.running * prompt_flops_s + (load.osl - 1) * token_flops_s)
     cycle_s = np.maximum(at_once_s + outside_s + decode_s, least_s)
     queue_s = bunched_s + cycle_s - at_once_s - decode_s  # with prefills of others that no step had room for
     return Cycle(

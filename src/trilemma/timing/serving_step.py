@@ -33,8 +33,8 @@ class ServingSpeed:
     P99 are closed forms (`queueing`). ``slot_wait_s`` are the least and the most of what ``ttft_s`` counts for a slot, as the
     phases of growing requests fall. ``lines`` sum to ``tpot_s``; ``resources`` too; ``first_lines`` to ``ttft_s``. A token
     is ``steps_per_token`` of ``step`` and ``prefills_per_token`` of ``prefill``, a pass of other requests' prompts. ``mfu``
-    counts ``2 · active parameters`` FLOPs per token, prompts included, attention to past tokens left out, against the dense
-    BF16 peak.
+    counts ``2 · active parameters`` FLOPs per token, prompts included (but for the head), attention to past tokens left out,
+    each format against the dense peak of the units that multiply it: what a plan makes is never above it.
     """
 
     ttft_s: Numbers
@@ -115,6 +115,8 @@ def serving_speed(
         bare_s=(step.total_s + drafting_s) * per_token,
         prompt_s=prompt.total_s,
         each_s=shared.total_s / load.together / load.pp,
+        prompt_flops_s=shared.computing_s / load.together / load.pp,
+        token_flops_s=step.computing_s * per_token,
     )
     output_per_s = load.in_all * load.osl / cycle.cycle_s
     if rate is not None:
@@ -150,8 +152,7 @@ def _speed(
     together = load.prefills_a_token / load.together
     gap_p50_s, gap_p99_s = token_gap_percentiles_s(cycle.bare_s, cycle.mixed_s * load.together, together)
     per_gpu = output_per_s / gpus
-    bf16 = machine.accelerator.peak_flops.get("bf16") or machine.accelerator.peak_flops.get("fp16")
-    useful = work.flops_per_token() * (load.fresh + load.osl) / load.osl * per_gpu
+    useful_s = machine.least_computing_s(work, fresh=load.fresh, osl=load.osl)
     return ServingSpeed(
         ttft_s=ttft_s,
         tpot_s=cycle.tpot_s,
@@ -160,7 +161,7 @@ def _speed(
         output_tokens_per_s=output_per_s,
         tokens_per_s_per_gpu=per_gpu,
         tokens_per_s_per_user=1.0 / cycle.tpot_s,
-        mfu=useful / bf16.value if bf16 is not None else np.nan,
+        mfu=useful_s / load.osl * per_gpu,
         capacity_limited=load.saturated,
         slot_wait_s=(least_waited_s, most_waited_s),
         ttft_p50_s=ttft_p50_s,

@@ -173,6 +173,12 @@ def _quantised(tensor: Tensor) -> bool:
     return len(tensor.shape) > 1 and tensor.role not in ("router", "recurrent.conv")
 
 
+def published_mix(method: str) -> str | None:
+    """The mix in which checkpoints of a quantisation ``method`` are published as GGUF; None where there is no usual one."""
+    found = _document()["published"].get(method)
+    return None if found is None else str(found)
+
+
 def _special(found: str, kind: str, shape: _Shape) -> str:
     rules = _document()["special"]
     if shape.depth == _EIGHTY and not shape.experts and kind == "value" and found in rules["eighty_layers"]["lifts"]:

@@ -73,7 +73,7 @@ def _bench(members: Sequence[tuple[int, SpeedQuestion]]) -> SpeedFigures:
     )
     work, kv_format = model_work(first.model, first.accelerator), kv_format_of(first.model)
     gpus = int(max(np.max(layout.gpus), first.accelerator.gpus_per_node))
-    machine = Machine.of(Cluster.of(first.accelerator, gpus))
+    machine = Machine.of(Cluster.of(first.accelerator, gpus), first.engine)
     return SpeedFigures(
         work=work,
         machine=machine,

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from trilemma.engines.loading import as_published_for
 from trilemma.engines.traits import every
 from trilemma.errors import InputError, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.measured.tables import Row, UnusableRow
 from trilemma.models.architecture import Model
 from trilemma.plans import Layout
+from trilemma.timing.operators import ByIdentity
 
 #: What a figure measures: latency or throughput of a load, throughput with every request queued, or one bare phase.
 Kind = Literal["load", "queued", "decode", "prefill"]
@@ -81,6 +83,7 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
     concurrency, queued = (1.0, False) if rate is not None else _load(row)
     isl, osl = _lengths(row, metric)
     model, precision = _model(row, models_dir, assumed)
+    model = _published(ByIdentity(model), engine)
     accelerator = _card(row, assumed)
     kind: Kind = "queued" if queued else "load"
     if metric == "prefill_tok_s":
@@ -245,6 +248,13 @@ def _stored(name: str, text: str, models_dir: str | None) -> tuple[Model | None,
         return listed, scheme, (f"weights stored as {scheme}: said by the row, not by the model's files",)
     except InputError as error:
         return None, error.flags, ()
+
+
+@lru_cache(maxsize=1024)
+def _published(same: ByIdentity, engine: str) -> Model:
+    """Remembered, so that rows of one model are one bench."""
+    assert isinstance(same.value, Model)
+    return as_published_for(same.value, engine)
 
 
 def _own(model: Model) -> str:

@@ -1,0 +1,57 @@
+"""The age of an engine: factors of a release's times over those of the releases that the terms of serving were fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trilemma.data.files import read_data
+from trilemma.errors import InputError
+from trilemma.hardware.accelerator import Accelerator
+from trilemma.versions import padded, parse_version
+
+#: Terms of serving that are shares of a rate, and those that are times.
+_SHARES = ("matmul", "stream", "cache_stream", "prefill_attention", "link")
+_TIMES = ("kernel", "experts_kernel", "step", "sequence", "latency", "request", "queued_request")
+_LAUNCHES = ("kernel", "experts_kernel")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Era:
+    """What a release multiplies the terms of serving by, and between which factors of its times nine of ten deployments lie."""
+
+    factors: Mapping[str, float] = field(default_factory=dict)
+    low: float = 1.0
+    high: float = 1.0
+    name: str = ""
+
+
+def era_of(engine: str, version: str | None, accelerator: Accelerator, *, measured: bool) -> Era:
+    """The era of ``version`` of ``engine`` (None: the newest) on a card; ``measured`` where runs of this very deployment were
+    fitted."""
+    document = read_data("coefficients/engine_eras.toml")
+    for row in document["slower"]:
+        if _is_of(row, engine, accelerator) and version is not None and _is_before(version, row["before"], engine):
+            time = float(row["time"])
+            factors = dict.fromkeys(_SHARES, 1.0 / time) | dict.fromkeys(_TIMES, time)
+            name = f"{engine} before {row['before']}"
+            return Era(factors=factors, low=row["low"] / time, high=row["high"] / time, name=name)
+    for row in document["launches"]:
+        if not _is_of(row, engine, accelerator) or (measured and accelerator.id in row["told_later"]):
+            continue
+        if version is None or not _is_before(version, row["since"], engine):
+            return Era(factors=dict.fromkeys(_LAUNCHES, float(row["factor"])), low=row["low"], high=row["high"])
+    return Era()
+
+
+def _is_of(row: Mapping[str, Any], engine: str, accelerator: Accelerator) -> bool:
+    return bool(row["engine"] == engine and accelerator.vendor in row["vendors"])
+
+
+def _is_before(version: str, other: str, engine: str) -> bool:
+    """Whether a release came before another; a word that is no release is taken for the newest."""
+    try:
+        return padded(parse_version(version, engine=engine)) < padded(parse_version(other, engine=engine))
+    except InputError:
+        return False
