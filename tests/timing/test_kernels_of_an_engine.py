@@ -104,4 +104,5 @@ def test_launches_of_llama_cpp_cost_less_since_cuda_graphs() -> None:
     assert new == era_of("llama.cpp", None, card, measured=True)
     assert era_of("llama.cpp", "b6000", find("gb10"), measured=True).factors == {}  # its own runs are of later builds
     assert era_of("llama.cpp", "b6000", find("m3-ultra"), measured=False).factors == {}  # no CUDA graphs on Metal
+    assert era_of("llama.cpp", "b6000", find("rtx-2080"), measured=False).factors == {}  # nor on Turing before 2026
     assert era_of("vllm", "nightly", card, measured=True).factors == {}

@@ -46,7 +46,9 @@ def era_of(engine: str, version: str | None, accelerator: Accelerator, *, measur
 
 
 def _is_of(row: Mapping[str, Any], engine: str, accelerator: Accelerator) -> bool:
-    return bool(row["engine"] == engine and accelerator.vendor in row["vendors"])
+    capability = accelerator.compute_capability or 0.0
+    of_kind = accelerator.vendor in row["vendors"] and capability >= row.get("compute_capability_from", 0.0)
+    return bool(row["engine"] == engine and of_kind)
 
 
 def _is_before(version: str, other: str, engine: str) -> bool:
