@@ -12,6 +12,7 @@ from trilemma.intervals import Interval
 from trilemma.memory.ledger import Line
 from trilemma.quantities import GIB, counted, show_count, show_gib, show_usd
 from trilemma.report.bars import bar
+from trilemma.report.commands import run_lines
 from trilemma.report.operators import operator_table
 from trilemma.report.tables import render_table
 from trilemma.report.training import training_speed
@@ -45,7 +46,7 @@ def render_estimate(estimate: Estimate, *, explain: bool = False, width: int = 1
         if section:
             parts += ["", *section]
     if estimate.fits and estimate.command:
-        parts += ["", "run it", f"  {estimate.command}"]
+        parts += ["", "run it", *(f"  {line}" for line in run_lines(estimate))]
     if estimate.fits and estimate.commands:
         told = (f"  {one.pool}, {one.replicas} of them: {one.command}" for one in estimate.commands)
         parts += ["", "run both pools (trilemma export writes the files that join them)", *told]
