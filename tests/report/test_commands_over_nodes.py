@@ -20,7 +20,7 @@ def _told(capsys: pytest.CaptureFixture[str], words: str) -> list[str]:
     ("words", "first", "other"),
     [
         # vllm/engine/arg_utils.py: --nnodes, --node-rank, --master-addr and --headless on the nodes that serve nothing
-        ("fit kimi-k2 --gpu h200-sxm:16", "--nnodes 2 --node-rank 0 --master-addr NODE0", "--node-rank 1 --master-addr NODE0 --headless"),
+        ("fit kimi-k2 --gpu h200-sxm:16", "--nnodes 2 --node-rank 0 --master-addr NODE0", "--node-rank 1 --master-addr"),
         ("fit deepseek-r1 --gpu h200-sxm:16 --engine sglang", "--node-rank 0 --dist-init-addr NODE0:20000", "--node-rank 1"),
         ("fit deepseek-r1 --gpu h200-sxm:16 --dp 16 --ep", "--data-parallel-size-local 8", "--data-parallel-start-rank 8"),
         ("fit deepseek-r1 --gpu h200-sxm:16 --engine vllm@0.9.2", "ray start --head", "ray start --address=NODE0:6379"),
