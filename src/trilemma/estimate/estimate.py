@@ -33,8 +33,7 @@ Resource = Literal["compute", "memory_bandwidth", "interconnect", "capacity", "h
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """Where start-up ends, with the probability given to that stage, and the reason in one sentence; ``measured``: a log says
-    so itself."""
+    """Where start-up ends, with the probability of that stage, and why in one sentence; ``measured``: a log says so itself."""
 
     stage: Stage
     probability: float
