@@ -105,7 +105,7 @@ def test_sampler_of_older_versions_needs_more() -> None:
 
 def test_lines_sum_to_what_the_engine_gives_itself() -> None:
     start = _start("llama-3.1-8b", context=8192, **_H100)
-    assert start.ledger.total("inside") == pytest.approx(start.budget_bytes, rel=1e-12)
+    assert start.ledger.total("inside") == pytest.approx(start.budget_bytes, abs=1)
     assert start.budget_bytes == pytest.approx(0.95 * start.capacity_bytes)
     assert start.ledger.total() == pytest.approx(start.ledger.total("inside") + start.ledger.total("outside"))
     assert next(iter(start.ledger)).name == "weights"
