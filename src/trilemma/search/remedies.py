@@ -84,9 +84,9 @@ def _changes(
     """Changes in order of cost; ``misses`` grows while they are tried, and what missed is tried in pairs."""
     plan, model, workload = question.plan, question.model, question.workload
     accelerator = question.cluster.accelerator
+    yield from _shorter(plan, model, workload, failing)
     yield from _option_changes(plan, model, failing)
     yield from _engine_changes(evaluate, plan, model)
-    yield from _shorter(plan, model, workload, failing)
     yield from _cache_format(plan, model, accelerator)
     yield from _more_tensor_parallel(plan, model, gpus)
     yield from _narrower_weights(plan, model, accelerator)
@@ -137,7 +137,10 @@ def _shorter(plan: Plan, model: Model, workload: Serving, failing: Estimate) -> 
         return
     length = max(cache.max_context // _CONTEXT_STEP * _CONTEXT_STEP, needed)
     words = f"context of {counted(length, 'token')} instead of {show_count(failing.context or 0)}"
-    yield _with(plan, model, words, 5.0, context=length)
+    # what the engine defaults to is no promise: where nobody asked for it, it is the first to go
+    asked = workload.context is not None or needed > _LEAST_CONTEXT
+    change = _with(plan, model, words, 5.0 if asked else 0.5, context=length)
+    yield replace(change, quality=f"answers unchanged, requests beyond {counted(length, 'token')} refused")
 
 
 def _cache_format(plan: Plan, model: Model, accelerator: Accelerator) -> Iterator[RemedyCandidate]:
