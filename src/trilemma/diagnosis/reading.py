@@ -81,39 +81,71 @@ def _of_xml(source: Source) -> Reading:
 
 
 def _of_lines(source: Source) -> Reading:
-    pattern, wanted = _marks()
-    gatherers = [(reader, reader.begin()) for reader in readers("lines")]
-    by_mark = {mark: [one for reader, one in gatherers if reader in those] for mark, those in wanted.items()}
-    greedy: list[Any] = [one for _, one in gatherers if hasattr(one, "greedy")]
+    lines = _Lines()
     number = 0
     for number, line in enumerate(source.lines(), start=1):
-        found = pattern.search(line)
+        takers = lines.takers(line)
+        if takers:
+            text = line.decode("utf-8", errors="replace").rstrip("\r")
+            if "\x1b" in text:
+                text = _COLOUR.sub("", text)
+            for one in takers:
+                one.take(text, number)
+    return _reading(source, _parts(lines.gatherers), "text", {"lines": number}, source.broken)
+
+
+class _Lines:
+    """Hands each line to the gatherers whose marks it holds."""
+
+    def __init__(self) -> None:
+        self._pattern, wanted, self._own = _marks()
+        begun = {id(reader): reader.begin() for reader in readers("lines")}
+        self.gatherers: list[Gatherer] = list(begun.values())
+        self._by_mark = {mark: [begun[id(reader)] for reader in those] for mark, those in wanted.items()}
+        self._greedy: list[Any] = [one for one in self.gatherers if hasattr(one, "greedy")]
+        self._before: bytes | None = None
+
+    def takers(self, line: bytes) -> list[Gatherer]:
+        if self._before is not None and self._before in line:  # floods of one message
+            return self._by_mark[self._before]
+        found = self._pattern.search(line)
         if found is None:
-            takers = [one for one in greedy if one.greedy]
-            if not takers:
-                continue
-        else:
-            takers = by_mark[found[0]]
-            others = set(pattern.findall(line, found.end()))
-            if others:
-                takers = list({id(one): one for mark in (found[0], *others) for one in by_mark[mark]}.values())
-            takers = takers + [one for one in greedy if one.greedy and one not in takers]
-        text = line.decode("utf-8", errors="replace").rstrip("\r")
-        if "\x1b" in text:
-            text = _COLOUR.sub("", text)
-        for one in takers:
-            one.take(text, number)
-    return _reading(source, _parts([one for _, one in gatherers]), "text", {"lines": number}, source.broken)
+            return [one for one in self._greedy if one.greedy]
+        marks = {found[0], *self._pattern.findall(line, found.end())}
+        own = next((mark for mark in marks if mark in self._own), None)
+        self._before = own
+        if own is not None:
+            return self._by_mark[own]
+        takers = [one for mark in marks for one in self._by_mark[mark]] if len(marks) > 1 else self._by_mark[found[0]]
+        takers = takers + [one for one in self._greedy if one.greedy]
+        return list({id(one): one for one in takers}.values()) if len(takers) > 1 else takers
 
 
 @cache
-def _marks() -> tuple[re.Pattern[bytes], dict[bytes, list[Reader]]]:
-    """One pattern of all marks, the longer before those that they begin with, and who wants each."""
+def _marks() -> tuple[re.Pattern[bytes], dict[bytes, list[Reader]], frozenset[bytes]]:
+    """One pattern of all marks, who wants each, and the marks whose lines concern one reader alone."""
     wanted: dict[bytes, list[Reader]] = {}
     for reader in readers("lines"):
-        for mark in reader.marks:
+        for mark in dict.fromkeys((*reader.own, *reader.marks)):
             wanted.setdefault(mark.encode(), []).append(reader)
-    return re.compile(b"|".join(re.escape(mark) for mark in sorted(wanted, key=len, reverse=True))), wanted
+    for mark, those in wanted.items():  # the longer of two is what the pattern finds
+        inside = [one for other in wanted if other != mark and other in mark for one in wanted[other]]
+        those += [one for one in inside if one not in those]
+    own = frozenset(mark.encode() for reader in readers("lines") for mark in reader.own)
+    return re.compile(_any_of(sorted(wanted))), wanted, own
+
+
+def _any_of(words: list[bytes]) -> bytes:
+    """A pattern of the words as a tree by their first bytes, the longest first: one branch a byte instead of one a word."""
+    if len(words) == 1:
+        return re.escape(words[0])
+    branches: dict[bytes, list[bytes]] = {}
+    for word in words:
+        branches.setdefault(word[:1], []).append(word[1:])
+    ends = b"" in branches
+    branches.pop(b"", None)
+    inside = b"|".join(re.escape(first) + _any_of(rest) for first, rest in branches.items())
+    return b"(?:" + inside + b")" + (b"?" if ends else b"")
 
 
 def _parts(gatherers: list[Gatherer]) -> tuple[Part, ...]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from trilemma.engines.deployment import Fleet
     from trilemma.engines.engine import Engine
     from trilemma.engines.traits import EngineTraits
-    from trilemma.engines.vllm.log import StartUpLog
+    from trilemma.engines.vllm.log import LogReader, StartUpLog
 
 
 def readable() -> tuple[str, ...]:
@@ -76,6 +76,18 @@ def logged_command(path: str) -> list[str]:
     read = importlib.import_module(f"trilemma.engines.{packages[0]}.log").read_start
     logged = importlib.import_module(f"trilemma.engines.{packages[0]}.logged")
     return cast("list[str]", logged.command_of(read(path)))
+
+
+def log_readers() -> dict[str, tuple[tuple[str, ...], Callable[[], LogReader]]]:
+    """Of every engine whose logs are read: the marks of lines that say something, and what takes them one by one."""
+    from trilemma.engines.traits import every
+
+    found = {}
+    for name, one in every().items():
+        if one.reads_logs:
+            module = importlib.import_module(f"trilemma.engines.{one.package}.log")
+            found[name] = (module.MARKS, module.LogReader)
+    return found
 
 
 def deployer(name: str) -> Callable[..., Fleet]:

@@ -30,12 +30,16 @@ class Gatherer(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reader:
-    """``together`` gives facts, by file, that several files say only side by side (the ranks of one job)."""
+    """``own``: marks whose lines are nobody else's, so that a flood of them is read fast.
+
+    ``together`` gives facts, by file, that several files say only side by side (the ranks of one job).
+    """
 
     kind: str
     form: Form
     begin: Callable[[], Gatherer]
     marks: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
     together: Callable[[Case], Mapping[str, Mapping[str, Any]]] | None = None
 
 

@@ -147,6 +147,6 @@ def _short(address: str) -> str:
 
 READER = Reader(
     kind=KIND, form="lines", begin=_Gatherer,
-    marks=("NVRM: ", "SXid (PCI", "fallen off the bus", "GPU is lost", "Linux version ", "segfault at ", ",-;", "kernel: ",
+    own=_STARTS, marks=("NVRM: ", "fallen off the bus", "GPU is lost", "Linux version ", "segfault at ", ",-;", "kernel: ",
            "nvidia-peermem", "Out of memory: Killed process", "nvidia-nvswitch", "oom-kill:"),
 )  # fmt: skip

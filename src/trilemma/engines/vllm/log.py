@@ -28,6 +28,15 @@ _CONFIG = re.compile(
 )
 
 
+#: Texts of which every line that `LogReader` learns from holds one, but those of a traceback.
+MARKS = (
+    *(kind.marker for kind in log_lines.MEASURING),
+    *(mark for mark, _ in log_lines.REFUSALS),
+    *log_lines.READY,
+    "LLM engine", "server version ", "█  version ", "args: ",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
     """One figure as printed: ``value`` in the unit that ends ``name``, the file line, its text, the worker that said it."""
@@ -64,7 +73,7 @@ class StartUpLog:
 
 def read_log(path: str | Path) -> StartUpLog:
     """Reads a log of at most 64 MiB; lines beyond 64 KiB are cut. Raises `InputError` for a file that is no text log."""
-    reader = _Reader()
+    reader = LogReader()
     for line_number, line in enumerate(_lines(Path(path)), start=1):
         reader.take(line, line_number)
     return reader.result(str(path))
@@ -118,7 +127,7 @@ def _decoded(stream: IO[bytes], encoding: str) -> Iterator[str]:
         within = 0 if chunk.endswith(b"\n") else within + len(chunk)
 
 
-class _Reader:
+class LogReader:
     """Gathers one start; a new server's first line begins anew."""
 
     def __init__(self) -> None:

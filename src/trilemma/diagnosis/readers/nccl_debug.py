@@ -1,0 +1,66 @@
+"""Lines of NCCL and RCCL in logs (NCCL_DEBUG) and of PyTorch's watchdog: version, network, warnings, timeouts."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from trilemma.diagnosis.findings import Event, Part
+from trilemma.diagnosis.readers import Reader
+
+KIND = "nccl-log"
+_MOST = 500
+_VERSION = re.compile(r"(?:NCCL|RCCL) version (\d[\w.+-]{0,40})")
+_NETWORK = re.compile(
+    r"NCCL INFO (?:Using network |NET/)(IB|Socket|OFI|AWS Libfabric|Libfabric|FasTrak|gIB|UCX|Slingshot)"
+)
+_TIMEOUT = re.compile(
+    r"(\[Rank (\d{1,6})\].{0,20})?[Ww]atchdog caught collective operation timeout: (WorkNCCL\([^)]{0,300}\))"
+)
+_WARNING = re.compile(r"NCCL WARN (.{3,300})")
+
+
+class _Gatherer:
+    def __init__(self) -> None:
+        self._lines = 0
+        self._facts: dict[str, Any] = {}
+        self._networks: dict[str, int] = {}
+        self._events: dict[str, Event] = {}
+        self._timeouts: set[int] = set()
+
+    def take(self, record: str, where: int) -> None:
+        self._lines += 1
+        if "version" in record and (found := _VERSION.search(record)):
+            self._facts.setdefault("nccl_version", found[1])
+        if found := _NETWORK.search(record):
+            name = found[1].removeprefix("AWS ")
+            self._networks[name] = self._networks.get(name, 0) + 1
+            self._keep(f"network {name}", "network", where, {"network": name, "text": record.strip()[:200]})
+        elif found := _TIMEOUT.search(record):
+            rank = int(found[2]) if found[2] else -1
+            self._timeouts.add(rank)
+            self._keep(f"timeout {rank} {found[3]}", "timeout", where, {"rank": rank, "text": found[3]})
+        elif found := _WARNING.search(record):
+            self._keep(f"warning {found[1]}", "warning", where, {"text": found[1].strip()})
+
+    def _keep(self, key: str, name: str, line: int, values: dict[str, Any]) -> None:
+        if key not in self._events and len(self._events) < _MOST:
+            self._events[key] = Event(name=name, line=line, values=values)
+
+    def part(self) -> Part | None:
+        if not self._lines:
+            return None
+        facts = {**self._facts, "nccl_lines": self._lines}
+        if self._networks:
+            facts["networks"] = dict(self._networks)
+        if self._timeouts:
+            facts["timed_out_ranks"] = sorted(rank for rank in self._timeouts if rank >= 0)
+        return Part(kind=KIND, weight=0.5 * self._lines, facts=facts, events=tuple(self._events.values()))
+
+
+READER = Reader(
+    kind=KIND,
+    form="lines",
+    begin=_Gatherer,
+    marks=("NCCL INFO", "NCCL WARN", "NCCL version", "RCCL version", "atchdog caught"),
+)
