@@ -128,8 +128,8 @@ def _marks() -> tuple[re.Pattern[bytes], dict[bytes, list[Reader]], frozenset[by
     for reader in readers("lines"):
         for mark in dict.fromkeys((*reader.own, *reader.marks)):
             wanted.setdefault(mark.encode(), []).append(reader)
-    for mark, those in wanted.items():  # the longer of two is what the pattern finds
-        inside = [one for other in wanted if other != mark and other in mark for one in wanted[other]]
+    for long, those in wanted.items():  # the longer of two is what the pattern finds
+        inside = [one for other in wanted if other != long and other in long for one in wanted[other]]
         those += [one for one in inside if one not in those]
     own = frozenset(mark.encode() for reader in readers("lines") for mark in reader.own)
     return re.compile(_any_of(sorted(wanted))), wanted, own
