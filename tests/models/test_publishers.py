@@ -49,6 +49,15 @@ def test_caches_follow_the_conventions_of_the_publisher(name: str, kv: str | Non
     assert quantization.kv_format == kv
 
 
+@pytest.mark.parametrize("org", ["meta-llama", "nvidia"])
+def test_the_maker_beside_a_scheme_means_the_checkpoint_that_is_known(org: str) -> None:
+    """Meta published no FP8 checkpoint of the 70B; tables that write one by its name ran NVIDIA's."""
+    model = load_model(f"{org}/Llama-3.1-70B-Instruct-FP8")
+    assert model.quantization is not None
+    assert model.quantization.kv_format == "fp8"
+    assert load_model("someone/Llama-3.1-70B-Instruct-FP8").quantization.kv_format is None  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("name", ["unsloth/DeepSeek-R1", "nvidia/DeepSeek-V3", "someone/gpt-oss-20b"])
 def test_mirrors_of_models_published_narrow_stay_as_they_are(name: str) -> None:
     """The word of a scheme is not in the name of the original: what is mirrored is the original."""

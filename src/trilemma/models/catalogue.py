@@ -57,6 +57,12 @@ def hub_id(name: str) -> str:
     return entry.ids[0] if entry is not None and entry.ids else name
 
 
+def original(name: str) -> CatalogueEntry:
+    """The entry that entry ``name`` builds on in the end: the model as its maker published it, or ``name``'s own."""
+    base = json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8")).get("_like")
+    return original(base) if base is not None else entries()[name]
+
+
 def config(name: str) -> dict[str, Any]:
     """The configuration of entry ``name`` with what it builds on, its ``_source`` and ``_as_of``.
 

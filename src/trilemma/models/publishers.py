@@ -12,11 +12,15 @@ from trilemma.models.architecture import Model
 from trilemma.models.naming import spell, split_words
 
 
-def is_of_another(name: str, ids: Sequence[str]) -> bool:
+def is_of_another(name: str, ids: Sequence[str], *, makers: Sequence[str] = ()) -> bool:
     """Whether ``name`` is a hub id of a publisher who has none of ``ids``, the first of which states a scheme of its own: then
-    these describe a sibling, quantised by somebody else."""
+    these describe a sibling, quantised by somebody else.
+
+    The maker of the model (who has one of the hub ids ``makers``) published no such checkpoint where none is known: by its
+    name beside a scheme people mean the one that is known.
+    """
     org = _org(name)
-    if not org or not ids or spell(ids[0]).scheme is None:
+    if not org or not ids or spell(ids[0]).scheme is None or org in map(_org, makers):
         return False
     return all(_org(one) != org for one in ids)
 

@@ -132,7 +132,7 @@ def _from_catalogue(name: str, overrides: Mapping[str, Any]) -> Model | None:
         name=name if "/" in name else entry_name,
         source=f"{source}{f' ({as_of})' if as_of else ''}",
     )
-    if is_of_another(name, catalogue.entries()[entry_name].ids):
+    if is_of_another(name, catalogue.entries()[entry_name].ids, makers=catalogue.original(entry_name).ids):
         model = _as_published(model, name)
     elif spelling is not None:
         model = _stated_by_name(model, name)
