@@ -9,8 +9,8 @@ from trilemma.hardware.catalogue import find
 from trilemma.hardware.cluster import Cluster
 from trilemma.memory.training import training_memory
 from trilemma.models.resolve import load_model
+from trilemma.search.training_layouts import TrainingConstraints
 from trilemma.search.training_single import single_training_plan
-from trilemma.search.training_space import TrainingConstraints
 from trilemma.workloads import TrainingWorkload
 
 LOAD = TrainingWorkload(seq=4096, global_batch=2048)

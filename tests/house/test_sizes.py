@@ -14,12 +14,11 @@ MOST_LINES_OF_A_FUNCTION = 80
 MOST_PATHS = 25
 #: Lines of modules beyond the limit. An entry may fall or go, never rise.
 LONG_MODULES = {
-    "cli/export.py": 325, "engines/extract.py": 312, "engines/megatron/read.py": 318,
-    "measured/training/question.py": 383, "memory/training_moments.py": 354,
-    "precision/plan.py": 313, "precision/watch/watch.py": 320, "report/plans.py": 313,
-    "search/training_space.py": 321, "timing/training_loads.py": 312, "timing/training_step.py":
-    353,
-}  # fmt: skip
+    "cli/export.py": 325,
+    "engines/extract.py": 312,
+    "engines/megatron/read.py": 318,
+    "precision/watch/watch.py": 320,
+}
 #: Lines of functions beyond the limit, by module.
 LONG_FUNCTIONS: dict[str, int] = {}
 #: Paths through functions (cyclomatic complexity) beyond the limit.

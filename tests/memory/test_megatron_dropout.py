@@ -11,8 +11,8 @@ from trilemma.engines.training import read_training
 from trilemma.hardware.catalogue import find
 from trilemma.models.resolve import load_model
 from trilemma.plans import TrainingPlan
+from trilemma.search.training_layouts import TrainingConstraints
 from trilemma.search.training_single import single_training_plan
-from trilemma.search.training_space import TrainingConstraints
 from trilemma.workloads import TrainingWorkload
 
 COMMAND = (

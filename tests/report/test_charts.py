@@ -30,8 +30,8 @@ from trilemma.report.comparison import render_comparison
 from trilemma.search import search_serving
 from trilemma.search.compare import compare
 from trilemma.search.training import search_training
+from trilemma.search.training_layouts import TrainingConstraints
 from trilemma.search.training_questions import waterfall
-from trilemma.search.training_space import TrainingConstraints
 from trilemma.workloads import Serving, TrainingWorkload
 
 LOAD = Serving(isl=2048, osl=512, concurrency=64, tpot_ms=40)

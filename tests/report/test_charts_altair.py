@@ -27,8 +27,8 @@ from trilemma.report.charts import comparison_chart, estimate_chart, pareto_char
 from trilemma.search import search_serving  # noqa: E402
 from trilemma.search.compare import compare  # noqa: E402
 from trilemma.search.training import search_training  # noqa: E402
+from trilemma.search.training_layouts import TrainingConstraints  # noqa: E402
 from trilemma.search.training_questions import waterfall  # noqa: E402
-from trilemma.search.training_space import TrainingConstraints  # noqa: E402
 from trilemma.workloads import Serving, TrainingWorkload  # noqa: E402
 
 ROOT = Path(__file__).parents[2]

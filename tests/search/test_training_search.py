@@ -19,16 +19,11 @@ from trilemma.search import training_space as training_space_module
 from trilemma.search.techniques import techniques
 from trilemma.search.training import search_training
 from trilemma.search.training_habits import RECOMPUTE_LADDER
+from trilemma.search.training_layouts import THINNED, TrainingConstraints, legal, rows_of_schedule
 from trilemma.search.training_questions import least_gpus, sensitivity, waterfall
 from trilemma.search.training_rules import check_training_plan, training_violations
 from trilemma.search.training_single import single_training_plan
-from trilemma.search.training_space import (
-    THINNED,
-    TrainingConstraints,
-    legal,
-    rows_of_schedule,
-    training_space,
-)
+from trilemma.search.training_space import training_space
 from trilemma.timing.training_step import training_step
 from trilemma.workloads import TrainingWorkload
 

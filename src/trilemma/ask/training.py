@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trilemma.hardware.cluster import Cluster
     from trilemma.models.architecture import Model
     from trilemma.plans.training import Implementation, Schedule
-    from trilemma.search.training_space import TrainingConstraints
+    from trilemma.search.training_layouts import TrainingConstraints
 
 #: Plans that a search may show.
 _MOST_SHOWN = 100
@@ -126,7 +126,7 @@ def settled_of(options: SimpleNamespace) -> TrainingConstraints:
     from trilemma.plans.frameworks import default_for
     from trilemma.plans.recipes import optimizer, recipe
     from trilemma.plans.training import Schedule as Schedules
-    from trilemma.search.training_space import TrainingConstraints
+    from trilemma.search.training_layouts import TrainingConstraints
 
     engine = options.engine or default_for("full" if options.method == "full" else "adapters")
     implementation, version = implementation_of(engine)

@@ -10,7 +10,7 @@ from trilemma.ask.training_options import TRAINING
 from trilemma.cli.arguments import add_options, given
 
 if TYPE_CHECKING:
-    from trilemma.search.training_space import TrainingConstraints
+    from trilemma.search.training_layouts import TrainingConstraints
     from trilemma.workloads import TrainingWorkload
 
 

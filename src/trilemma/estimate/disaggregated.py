@@ -13,8 +13,9 @@ from trilemma import engines
 from trilemma.engines.base import Stage, StartUp
 from trilemma.engines.traits import those
 from trilemma.errors import Caution, InputError
-from trilemma.estimate.estimate import Bottleneck, Estimate, PoolCommand, Resource, Verdict
+from trilemma.estimate.estimate import Bottleneck, Estimate, Resource, Verdict
 from trilemma.estimate.number_formats import as_computed
+from trilemma.estimate.offer import PoolCommand
 from trilemma.estimate.operators import operators
 from trilemma.estimate.pool_start import start_pool
 from trilemma.estimate.reasons import reason

@@ -11,6 +11,7 @@ from trilemma.data.digest import Made, made_by
 from trilemma.engines.base import Stage
 from trilemma.errors import Caution
 from trilemma.estimate.measured import LogComparison
+from trilemma.estimate.offer import Cost, LatencyTarget, PoolCommand, Power
 from trilemma.intervals import Interval
 from trilemma.memory.ledger import Ledger
 from trilemma.plans.words import plan_words
@@ -156,40 +157,6 @@ class Remedy:
     effect: str
     quality: str = "unchanged"
     cost_rank: float = field(default=0.0, metadata=column(hidden=True))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cost:
-    """Dollars of all cards: an hour, and a million tokens where a speed is known."""
-
-    usd_per_hour: Interval = field(metadata=column("usd_per_hour{}", spread=True))
-    usd_per_million_tokens: Interval | None = field(metadata=column("usd_per_million_tokens{}", spread=True))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Power:
-    """Watts of all cards at most, and joules a token where a speed is known."""
-
-    watts: float
-    joules_per_token: float | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LatencyTarget:
-    """A latency asked for, and the probability that it holds by the error bar of the figure."""
-
-    name: Literal["ttft", "tpot"]
-    target_ms: float
-    probability: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PoolCommand:
-    """What to run for each of the ``replicas`` of one pool."""
-
-    pool: str
-    replicas: int
-    command: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)

@@ -17,12 +17,12 @@ from trilemma.estimate.estimate import (
     CacheEstimate,
     Estimate,
     Latency,
-    LatencyTarget,
     MemoryEstimate,
     SpeedEstimate,
     Verdict,
 )
 from trilemma.estimate.number_formats import format_cautions
+from trilemma.estimate.offer import LatencyTarget
 from trilemma.estimate.speed import Speed
 from trilemma.hardware.price import price_cautions
 from trilemma.intervals import Interval

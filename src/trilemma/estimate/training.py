@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+from trilemma.data.files import read_data
 from trilemma.errors import Caution, InputError
 from trilemma.estimate.doubt import doubted, of_model, of_trained_class
 from trilemma.estimate.estimate import Bottleneck, Estimate, Latency, MemoryEstimate, Resource, SpeedEstimate
@@ -222,7 +223,7 @@ def _run(
     value = float(step.step_s)
     held = sum(float(line.bytes) for line in memory.ledger if line.name in ("weights", "master_weights", "optimizer"))
     road = cluster.accelerator.host_bytes_per_s
-    stall = held / road.value if road else held / 25e9
+    stall = held / (road.value if road else read_data("coefficients/training_step.toml")["checkpoint"]["bytes_per_s"])
     run = training_run(
         tokens=workload.tokens, tokens_per_step=workload.seq * workload.global_batch,
         step=Interval(value=value, low=value * low, high=value * high), gpus=cluster.gpus, stall_s=stall, failures=failures,

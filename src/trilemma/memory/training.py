@@ -19,8 +19,9 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import Interval
 from trilemma.memory.companions import with_companions
 from trilemma.memory.ledger import Budget, Ledger, Line
+from trilemma.memory.row_terms import row_terms
 from trilemma.memory.training_model import TrainingModel, prepare
-from trilemma.memory.training_moments import LINES, Moments, moments, row_terms
+from trilemma.memory.training_moments import LINES, Moments, moments
 from trilemma.memory.uncounted import most_uncounted
 from trilemma.models.architecture import Model
 from trilemma.plans.training import TrainingPlan

@@ -5,27 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trilemma.formats import catalogue
 from trilemma.hardware.cluster import Cluster
-from trilemma.memory.activations import Shards, expert_tp, layer_activations
-from trilemma.memory.output_layer import final_norm_bytes, logits_bytes
+from trilemma.memory.activations import expert_tp
 from trilemma.memory.pipeline_stages import Stages, could_be_fullest, in_flight, place_layers
+from trilemma.memory.row_terms import MomentTable, RowTerms
 from trilemma.memory.training_buffers import (
     context_bytes,
-    gathered_sequence,
-    gathered_weights,
-    reduced_gradients,
     whole_in_pipelines,
 )
 from trilemma.memory.training_model import TrainingModel
-from trilemma.memory.training_state import QUANTITIES, RankState, cut_shares, rank_state, shard_groups, sharded
+from trilemma.memory.training_state import RankState, rank_state, shard_groups, sharded
+from trilemma.memory.training_step_memory import StepTerms, step_terms
 from trilemma.memory.traits import coefficients
-from trilemma.memory.weights import shard_share
 from trilemma.plans.training import TrainingPlan
 from trilemma.workloads import TrainingWorkload
 
@@ -34,10 +29,7 @@ LINES = (
     "context", "offload_buffers", "fragmentation",
 )  # fmt: skip
 _ALLOCATED = tuple(name for name in LINES if name not in ("context", "fragmentation"))
-_GRADIENTS = QUANTITIES.index("gradients")
 _STEP = ("activations", "logits", "workspace", "communication")
-
-MomentTable = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,46 +45,6 @@ class Moments:
     resume: MomentTable
     host: MomentTable
     moved: Mapping[str, MomentTable]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowTerms:
-    """What depends on a plan but not on its pipeline: shares of each cut (cuts, plans), bytes that a layer of each kind
-    keeps and makes again (kinds, plans), placeholder gradients (plans,)."""
-
-    shares: MomentTable
-    kept: MomentTable
-    made: MomentTable
-    placeholders: MomentTable
-
-    def take(self, here: NDArray[Any]) -> RowTerms:
-        """The terms of some rows."""
-        return RowTerms(
-            shares=self.shares[:, here], kept=self.kept[:, here], made=self.made[:, here],
-            placeholders=self.placeholders[here],
-        )  # fmt: skip
-
-
-def row_terms(prepared: TrainingModel, plan: TrainingPlan, workload: TrainingWorkload) -> RowTerms:
-    """Terms of all rows of ``plan``, whose numbers are arrays (plans,)."""
-    shards = Shards.of(plan, workload)
-    layers = [
-        layer_activations(
-            kind, prepared.traits, plan, shards, trained=prepared.trained, extra=extra,
-            narrow_inputs=prepared.facts["narrow_inputs"],
-        )
-        for kind, extra in zip(prepared.kinds, prepared.adapter_saved, strict=True)
-    ]  # fmt: skip
-    shares = cut_shares(
-        prepared.table, tp=np.asarray(plan.layout.tp), ep=np.asarray(plan.layout.ep), expert_tp=expert_tp(plan),
-        vocab_multiple=prepared.facts["vocab_multiple"],
-    )  # fmt: skip
-    return RowTerms(
-        shares=shares,
-        kept=np.stack([one.kept for one in layers]),
-        made=np.stack([one.again for one in layers]),
-        placeholders=np.asarray(_placeholder_bytes(prepared, plan)),
-    )
 
 
 def moments(
@@ -111,7 +63,7 @@ def moments(
         plan.schedule, stage=stages.index[:, None], pp=pp, vpp=vpp, micro_batches=plan.micro_batches(workload)[None, :]
     ).astype(float)
     lines = _state_lines(state, plan, prepared)
-    step = _step_terms(prepared, plan, workload, terms, stages, state, held)
+    step = step_terms(prepared, plan, workload, terms, stages, state, held)
     updated = sharded(state, "gradients", shard_groups(plan, expert_tp(plan)), shard=plan.zero >= 1)
     offload = _offload(prepared, plan, workload, lines, step, updated)
     categories = step.activations + sum(lines.values())
@@ -157,94 +109,12 @@ def _state_lines(state: RankState, plan: TrainingPlan, prepared: TrainingModel) 
     }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Step:
-    """Bytes (stages, plans) that live within a step: what all layers keep, what one of them makes again, the loss, what is
-    gathered and reduced, placeholder gradients; the largest gradient, layer of weights and layer of activations alone.
-    """
-
-    activations: MomentTable
-    again: MomentTable
-    logits: MomentTable
-    gathered: MomentTable
-    reduced: MomentTable
-    placeholders: MomentTable
-    one_micro_batch: MomentTable
-    one_gradient: MomentTable
-    one_weights: MomentTable
-    one_activations: MomentTable
-
-
-def _step_terms(
+def _worst_moment(
+    lines: dict[str, MomentTable],
+    step: StepTerms,
     prepared: TrainingModel,
     plan: TrainingPlan,
     workload: TrainingWorkload,
-    terms: RowTerms,
-    stages: Stages,
-    state: RankState,
-    held: MomentTable,
-) -> _Step:
-    shards = Shards.of(plan, workload)
-    facts = prepared.facts
-    per_kind, made = terms.kept, terms.made
-    layers = stages.counts @ per_kind
-    if plan.mtp and prepared.model.mtp_layers:  # they look like the last decoder layer
-        layers = layers + stages.last[:, None] * len(prepared.model.mtp_layers) * per_kind[prepared.order[-1]]
-    if plan.recompute.mode == "full" and plan.recompute.layers is not None:
-        layers = layers + _not_recomputed(stages, plan.recompute.layers) @ made
-    present = stages.counts[:, :, None] > 0
-    activation_bytes = catalogue.get(plan.recipe.activations).bits / 8
-    hidden, vocab = prepared.model.hidden, prepared.model.vocab
-    last, first = stages.last[:, None], stages.first[:, None]
-    norm = final_norm_bytes(
-        hidden, shards, written=prepared.traits.norm == "written", activation_bytes=activation_bytes
-    )
-    ids = 8 * np.asarray(shards.tokens)
-    compiled = "compiled_logit_bytes" if plan.compiled else "logit_bytes"
-    scale = activation_bytes / 2 if activation_bytes > 2 else 1.0
-    logits = logits_bytes(
-        vocab, hidden, shards, loss=plan.loss, chunks=plan.loss_chunks, per_logit=facts[compiled],
-        kept_per_logit=facts["kept_per_logit"] * scale, vocab_multiple=facts["vocab_multiple"],
-        trains_head=prepared.trained is None, per_chunk_logit=facts.get("chunk_logit_bytes"),
-    )  # fmt: skip
-    # A pipeline that runs all forward passes first computes every loss before the first backward pass.
-    losses = held if plan.schedule == "gpipe" else np.ones_like(held)
-    one = layers + first * ids + last * norm
-    sequence = gathered_sequence(hidden, plan, shards, copies=facts.get("gathered_sequences", 1.0))
-    return _Step(
-        activations=layers * held + first * ids * held + last * norm * losses,
-        again=np.where(present, made[None], 0.0).max(axis=1),
-        logits=last * logits * losses * (1 + (len(prepared.model.mtp_layers) if plan.mtp else 0)),
-        gathered=gathered_weights(state, plan, facts, first=stages.first, last=stages.last) + sequence,
-        reduced=np.broadcast_to(reduced_gradients(state, plan, facts), held.shape),
-        placeholders=np.broadcast_to(terms.placeholders, held.shape),
-        one_micro_batch=one,
-        one_gradient=np.maximum.reduce(
-            [state.block[_GRADIENTS] + 0 * held, first * state.embedding[_GRADIENTS], last * state.head[_GRADIENTS]]
-        ),
-        one_weights=state.block[QUANTITIES.index("weights")] + 0 * held,
-        one_activations=np.where(present, per_kind[None], 0.0).max(axis=1),
-    )
-
-
-def _not_recomputed(stages: Stages, layers: int) -> NDArray[Any]:
-    """Layers of each kind beyond the first ``layers`` of a stage, which keep all their tensors."""
-    total = stages.counts.sum(axis=1, keepdims=True)
-    return np.asarray(stages.counts * np.maximum(total - layers, 0) / np.maximum(total, 1))
-
-
-def _placeholder_bytes(prepared: TrainingModel, plan: TrainingPlan) -> Any:
-    """One placeholder for every shape of a linear layer's weight, in the format of weights (plans,)."""
-    tp = np.asarray(plan.layout.tp)
-    total: Any = np.zeros(tp.shape)
-    for shape in prepared.placeholders:
-        cut = expert_tp(plan) if shape.expert else tp
-        total = total + shard_share(shard=shape.shard, units=shape.units, experts=0, tp=np.asarray(cut)) * shape.bytes
-    return total
-
-
-def _worst_moment(
-    lines: dict[str, MomentTable], step: _Step, prepared: TrainingModel, plan: TrainingPlan, workload: TrainingWorkload
 ) -> tuple[dict[str, MomentTable], MomentTable]:
     """Lines at the moment of the highest sum, and what blocks of other moments add where the allocator keeps them apart."""
     zeros = np.zeros_like(step.activations)
@@ -312,7 +182,7 @@ class _Offload:
 
 
 def _offload(
-    prepared: TrainingModel, plan: TrainingPlan, workload: TrainingWorkload, lines: Mapping[str, MomentTable], step: _Step,
+    prepared: TrainingModel, plan: TrainingPlan, workload: TrainingWorkload, lines: Mapping[str, MomentTable], step: StepTerms,
     updated: MomentTable,
 ) -> _Offload:  # fmt: skip
     """Host memory, bytes over the host link in one optimizer step and the buffers that carry them.

@@ -13,12 +13,8 @@ from trilemma.models.architecture import Model, Quantization, Tensor
 from trilemma.models.parameters import count, weight_bytes
 from trilemma.models.quantized import find_scheme, requantize
 from trilemma.models.quantized.gguf_mixes import fallbacks
+from trilemma.precision.lifetimes import LIFETIMES, checked_cache, checked_lifetimes
 from trilemma.precision.patterns import OWN, PrecisionGroup, PrecisionRule, groups_of, is_matrix
-
-#: Lifetimes beside weights, activations and KV cache, with what they are when a plan does not say.
-LIFETIMES = {
-    "accumulation": "fp32", "communication": OWN, "gradients": "", "master_weights": "", "moments": "",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,8 +160,8 @@ def plan_from_rules(
         name=name,
         model=replace(stored, quantization=_quantization(planned, model)),
         groups=tuple(planned),
-        kv_cache=_checked_cache(kv_cache),
-        lifetimes=_checked_lifetimes(lifetimes or {}),
+        kv_cache=checked_cache(kv_cache),
+        lifetimes=checked_lifetimes(lifetimes or {}),
         rules=tuple(rules),
         about=about,
         source=source,
@@ -296,18 +292,3 @@ def _quantization(planned: Sequence[PlannedGroup], model: Model) -> Quantization
         layer_formats=tuple((fmt, tuple(modules)) for fmt, modules in formats.values()),
         listed_only=True,
     )
-
-
-def _checked_cache(name: str) -> str:
-    if name != "auto":
-        catalogue.get(name)
-    return name
-
-
-def _checked_lifetimes(stated: Mapping[str, str]) -> dict[str, str]:
-    for name, value in stated.items():
-        if name not in LIFETIMES:
-            raise InputError(f"lifetime {shorten(name)!r} is not known; known are {', '.join(LIFETIMES)}")
-        if value not in ("", OWN):
-            catalogue.get(value)
-    return {**LIFETIMES, **stated}

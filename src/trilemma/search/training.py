@@ -12,7 +12,8 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans.training import TrainingPlan
 from trilemma.search.pareto import pareto_front
-from trilemma.search.training_space import TrainingConstraints, training_space
+from trilemma.search.training_layouts import TrainingConstraints
+from trilemma.search.training_space import training_space
 from trilemma.search.training_table import TrainingTable, best_of_each, order_of, training_table
 from trilemma.workloads import TrainingWorkload
 

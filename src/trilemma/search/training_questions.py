@@ -18,8 +18,9 @@ from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import recipe
 from trilemma.plans.training import Offload, Recompute, TrainingPlan
 from trilemma.search.training import TrainingSearch
+from trilemma.search.training_layouts import TrainingConstraints
 from trilemma.search.training_rules import training_violations
-from trilemma.search.training_space import TrainingConstraints, training_space
+from trilemma.search.training_space import training_space
 from trilemma.search.training_table import TrainingTable, order_of, training_table
 from trilemma.workloads import TrainingWorkload
 

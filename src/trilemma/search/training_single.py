@@ -10,8 +10,9 @@ from trilemma.models.architecture import Model
 from trilemma.plans.plan import Layout
 from trilemma.plans.training import Recompute, TrainingPlan
 from trilemma.quantities import counted
+from trilemma.search.training_layouts import TrainingConstraints
 from trilemma.search.training_rules import check_training_plan
-from trilemma.search.training_space import TrainingConstraints, usual_plan
+from trilemma.search.training_space import usual_plan
 from trilemma.workloads import TrainingWorkload
 
 

@@ -17,7 +17,8 @@ from trilemma.memory.training import TrainingMemory, training_memory
 from trilemma.memory.training_model import TrainingModel, prepare
 from trilemma.models.architecture import Model
 from trilemma.plans.training import TrainingPlan
-from trilemma.search.training_space import THINNED, Family, LayoutRows, TrainingSpace, joined, legal, rows_of_schedule
+from trilemma.search.training_layouts import THINNED, LayoutRows, joined, legal, rows_of_schedule
+from trilemma.search.training_space import Family, TrainingSpace
 from trilemma.timing.training_step import training_step
 from trilemma.workloads import TrainingWorkload
 

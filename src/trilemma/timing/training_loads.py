@@ -19,6 +19,7 @@ from trilemma.timing.operators import Products
 from trilemma.timing.stage_shares import stage_shares
 from trilemma.timing.training_collectives import Fabric, Volume, exchanged, gathered, members_near, passed_on
 from trilemma.timing.training_operators import TrainingWork
+from trilemma.timing.training_passes import Passes, passes_of
 from trilemma.timing.training_state_loads import state_loads
 from trilemma.workloads import TrainingWorkload
 
@@ -27,54 +28,6 @@ _HALF_BYTES = 2
 _DUAL = ("dualpipe", "dualpipev")
 #: Bytes that unfused attention moves per score in one forward pass: written, scaled and masked, soft-maxed, dropped out, read.
 _SCORE_BYTES = 14
-#: Backward of attention over its forward: fused kernels compute the scores again (Dao 2023: 2.5); unfused ones keep them.
-_BACKWARD_FUSED, _BACKWARD_UNFUSED = 2.5, 2.0
-#: Elementwise kernels read a gradient beside what they saved.
-_BACKWARD_POINTWISE = 1.5
-#: Part of elementwise traffic that norms make, for selective recompute of norms.
-_NORM_SHARE = 0.4
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Passes:
-    """How often the work of one forward pass is done: ``forward`` once, then backward, then again for recompute.
-
-    ``linears``, ``feed_forward``, ``experts``, ``attention``, ``pointwise`` and ``exchanges`` (collectives) map to
-    (input gradient, weight gradient, recompute).
-    """
-
-    linears: tuple[float, float, float]
-    feed_forward: tuple[float, float, float]
-    experts: tuple[float, float, float]
-    attention: tuple[float, float, float]
-    pointwise: tuple[float, float, float]
-    exchanges: tuple[float, float, float]
-
-
-def passes_of(plan: TrainingPlan, workload: TrainingWorkload, stage_layers: float) -> Passes:
-    """Repetitions by choice of ``plan``. Adapters leave out the weight gradients of frozen matrices."""
-    mode, parts = plan.recompute.mode, plan.recompute.parts if plan.recompute.mode == "selective" else ()
-    share = 1.0
-    if plan.recompute.layers is not None and stage_layers > 0:
-        share = min(plan.recompute.layers / stage_layers, 1.0)
-    whole = share if mode == "full" else 0.0
-    every_second = 0.5 if mode == "op" else 0.0
-    weight = 0.0 if workload.trains_adapters else 1.0
-    back = _BACKWARD_UNFUSED if plan.attention == "eager" else _BACKWARD_FUSED
-    norms = _NORM_SHARE if "layernorm" in parts else 0.0
-    tiled = 1.0 if plan.mlp_tiles > 1 and "mlp" not in parts else 0.0
-    return Passes(
-        linears=(1.0, weight, whole + every_second + (0.2 if "mla_up_proj" in parts else 0.0)),
-        feed_forward=(1.0, weight, whole + every_second + (1.0 if {"mlp", "moe"} & set(parts) else 0.0) + tiled),
-        experts=(1.0, weight, whole + (1.0 if "moe" in parts else 0.0)),
-        attention=(back, 0.0, whole + (1.0 if "core_attn" in parts else 0.0)),
-        pointwise=(
-            _BACKWARD_POINTWISE,
-            0.0,
-            min(whole + norms + (0.3 if "moe_act" in parts else 0.0) + every_second, 1),
-        ),
-        exchanges=(1.0, 0.0, whole + (1.0 if "moe" in parts else 0.0)),
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

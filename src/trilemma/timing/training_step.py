@@ -12,15 +12,22 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans.training import Schedule, TrainingPlan
 from trilemma.quantities import Numbers
-from trilemma.timing.attention import OperatorWork
 from trilemma.timing.flops_conventions import model_flops_per_token
-from trilemma.timing.roofline import operator_time_s, peak_flops
+from trilemma.timing.roofline import peak_flops
 from trilemma.timing.schedules import bubble_s
 from trilemma.timing.stage_shares import BOTH_ENDS
 from trilemma.timing.training_coefficients import FrameworkTiming, TrainingSetting, rates
-from trilemma.timing.training_collectives import Fabric, Volume
-from trilemma.timing.training_loads import Loads, Passes, training_loads
+from trilemma.timing.training_collectives import Fabric
+from trilemma.timing.training_loads import Loads, training_loads
 from trilemma.timing.training_operators import TrainingWork, training_work
+from trilemma.timing.training_stage import (
+    by_pass,
+    communication_seconds,
+    head_seconds,
+    joined_seconds,
+    stage_seconds,
+    wire_seconds,
+)
 from trilemma.workloads import TrainingWorkload
 
 #: Lines of a step in the order in which they are shown.
@@ -145,9 +152,9 @@ def step_lines(
     """
     done = loads.passes
     pp = np.asarray(layout_pp, dtype=float)
-    stage = _stage(loads, rate, done)
-    head = _head(loads, rate)
-    comm, beside = _communication(loads, rate, done, stage)
+    stage = stage_seconds(loads, rate, done)
+    head = head_seconds(loads, rate)
+    comm, beside = communication_seconds(loads, rate, done, stage)
     on_layers = sum(stage.values()) + sum(comm.values())
     last = on_layers * loads.last_share + head
     if schedule in BOTH_ENDS:
@@ -160,7 +167,7 @@ def step_lines(
     count, soft = loads.micro_batches, 1.0 / rate["software"]
     lines = {name: value * scale * count * soft for name, value in {**stage, **comm}.items()}
     lines["logits"] = head * with_head * count * soft
-    passes = _by_pass(loads, rate, done, slow, head * with_head, scale)
+    passes = by_pass(loads, rate, done, slow, head * with_head, scale)
     idle = bubble_s(
         schedule, pp=pp, vpp=layout_vpp, micro_batches=count, slowest_s=slow,
         forward_s=passes["forward"], input_gradient_s=passes["input_gradient"] + passes["recompute"],
@@ -170,25 +177,25 @@ def step_lines(
     lines["bubble"] = idle * soft
     power = 1.0 + rate["power_overlap"]
     busy = slow * count
-    sharding = loads.shard_times * _wire(loads.shard, rate, "shard")
-    data = _wire(loads.data, rate, "data") + loads.data_calls * rate["call"]
-    lines["sharded_weights"] = (_joined(busy, sharding, power) - busy) * soft
+    sharding = loads.shard_times * wire_seconds(loads.shard, rate, "shard")
+    data = wire_seconds(loads.data, rate, "data") + loads.data_calls * rate["call"]
+    lines["sharded_weights"] = (joined_seconds(busy, sharding, power) - busy) * soft
     window = slow * overlap_data
-    lines["data_parallel"] = (_joined(window, data, power) - window) * soft
+    lines["data_parallel"] = (joined_seconds(window, data, power) - window) * soft
     lines["optimizer"] = loads.optimizer / rate["optimizer"] * soft
     products = loads.newton_schulz
     lines["newton_schulz"] = (products.flops / rate["plain"] + products.bytes / rate["stream"]) * soft
     lines["host_optimizer"] = loads.host_optimizer / rate["host_optimizer"]
     beside_bytes, after_bytes = _over_host_link(loads, moved_bytes)
     moving = beside_bytes / rate["host"] + 0.0 * busy
-    lines["offload"] = _joined(busy, moving, power) - busy + after_bytes / rate["host"]
+    lines["offload"] = joined_seconds(busy, moving, power) - busy + after_bytes / rate["host"]
     lines["step"] = rate["step"] + 0.0 * slow
     far = np.log2(np.maximum(np.asarray(gpus, dtype=float) / 8, 1.0))
     lines["stragglers"] = rate["straggle"] * far * busy * soft
     hidden = {
         "sharded_weights": sharding * soft - lines["sharded_weights"],
         "data_parallel": data * soft - lines["data_parallel"],
-        "offload": moving - (_joined(busy, moving, power) - busy),
+        "offload": moving - (joined_seconds(busy, moving, power) - busy),
         **{name: value * scale * count * soft for name, value in beside.items()},
     }
     ordered = {name: lines[name] for name in STEP_LINES if name in lines}
@@ -201,108 +208,6 @@ def _over_host_link(loads: Loads, moved_bytes: Mapping[str, Numbers] | None) -> 
         return 0.0, loads.offload
     beside = [np.asarray(value, dtype=float) for name, value in moved_bytes.items() if name != "optimizer"]
     return sum(beside, start=np.float64(0.0)), moved_bytes.get("optimizer", 0.0)
-
-
-def _stage(loads: Loads, rate: Mapping[str, Any], done: Passes) -> dict[str, Any]:
-    """Seconds of one micro-batch on the layers of one stage, forward, both gradients and recompute."""
-    one = _one_pass(loads, rate)
-    again = sum(one[name] * getattr(done, _REPEATS[name])[2] for name in one)
-    lines = {name: one[name] * (1 + sum(getattr(done, _REPEATS[name])[:2])) for name in one}
-    repeats = 1 + sum(done.linears[:2]) * 0.75 + done.linears[2]
-    return {
-        "linear": lines["linear"] + lines["feed_forward"] + lines["plain"],
-        "experts": lines["experts"],
-        "attention": lines["attention"],
-        "scan": lines["scan"],
-        "elementwise": lines["pointwise"],
-        "quantisation": lines["casts"],
-        "recompute": again,
-        "launches": loads.launches * rate["launch"] * repeats,
-    }
-
-
-#: Whose repetitions each operator follows.
-_REPEATS = {
-    "linear": "linears", "feed_forward": "feed_forward", "plain": "linears", "experts": "experts", "attention": "attention",
-    "scan": "attention", "pointwise": "pointwise", "casts": "linears",
-}  # fmt: skip
-
-
-def _one_pass(loads: Loads, rate: Mapping[str, Any]) -> dict[str, Any]:
-    """Seconds of every kind of operator in one forward pass of one micro-batch."""
-    power = 1.0 + rate["power_roofline"]
-
-    def product(work: OperatorWork, flops_per_s: Any) -> Any:
-        return operator_time_s(work.flops, work.bytes, flops_per_s=flops_per_s, bytes_per_s=rate["stream"], power=power)
-
-    attention = (loads.attention.flops + rate["narrow"] * loads.attention_narrow) / rate["attention"]
-    return {
-        "linear": product(loads.linear, rate["linear"]),
-        "feed_forward": product(loads.feed_forward, rate["linear"]),
-        "plain": product(loads.plain, rate["plain"]),
-        "experts": product(loads.experts, rate["expert"]),
-        "attention": attention + loads.attention.bytes / rate["pointwise"],
-        "scan": loads.scan / rate["scan"],
-        "pointwise": loads.pointwise / rate["pointwise"],
-        "casts": loads.casts / rate["casts"],
-    }
-
-
-def _head(loads: Loads, rate: Mapping[str, Any]) -> Any:
-    """Seconds of logits and loss of one micro-batch: three products in 16 bits, and the passes over logits."""
-    power = 1.0 + rate["power_roofline"]
-    work = loads.head
-    product = operator_time_s(
-        work.flops, work.bytes, flops_per_s=rate["plain"], bytes_per_s=rate["stream"], power=power
-    )
-    return (2.0 + loads.passes.linears[1]) * product + loads.logits / rate["logits"]
-
-
-def _communication(
-    loads: Loads, rate: Mapping[str, Any], done: Passes, stage: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Exposed seconds of collectives of one micro-batch on the layers of a stage, and the hidden ones."""
-    forward, backward, again = loads.tensor_volumes
-    volumes = forward + backward + again * done.exchanges[2]
-    trades = 2.0 * (1 + done.exchanges[0] + done.exchanges[2])
-    power = 1.0 + rate["power_overlap"]
-    tensor = volumes * (_wire(loads.tensor, rate, "tensor") + loads.tensor_calls * rate["call"])
-    expert = trades * (_wire(loads.experts_exchange, rate, "expert") + loads.expert_calls * rate["call"])
-    beside = sum(stage.values()) * loads.expert_overlap
-    traded = _joined(beside, expert, power) - beside
-    context = (1 + 2 + done.attention[2]) * _wire(loads.context, rate, "context")
-    shown = _joined(stage["attention"], context, power) - stage["attention"]
-    lines = {
-        "tensor_parallel": tensor,
-        "expert_exchange": traded,
-        "context_parallel": shown,
-        "pipeline_exchange": _wire(loads.pipeline, rate, "pipeline"),
-    }
-    return lines, {"context_parallel": context - shown, "expert_exchange": expert - traded}
-
-
-def _by_pass(loads: Loads, rate: Mapping[str, Any], done: Passes, slow: Any, head: Any, scale: Any) -> dict[str, Any]:
-    """The slowest stage's micro-batch split by pass; what belongs to none (launches, collectives) in proportion."""
-    one = _one_pass(loads, rate)
-    parts = [sum(one.values())]
-    parts += [sum(one[name] * getattr(done, _REPEATS[name])[at] for name in one) for at in range(3)]
-    third = head / (2.0 + done.linears[1])
-    with_head = [parts[0] * scale + third, parts[1] * scale + third, parts[2] * scale + third * done.linears[1]]
-    with_head.append(parts[3] * scale)
-    whole = np.maximum(sum(with_head), 1e-30)
-    names = ("forward", "input_gradient", "weight_gradient", "recompute")
-    return {name: part / whole * slow for name, part in zip(names, with_head, strict=True)}
-
-
-def _wire(volume: Volume, rate: Mapping[str, Any], name: str) -> Any:
-    """Seconds to move bytes over both wires at once: the slower of the two counts."""
-    return np.maximum(volume[0] / rate[f"{name}_near"], volume[1] / rate[f"{name}_far"])
-
-
-def _joined(work_s: Any, transfer_s: Any, power: Any) -> Any:
-    """Work and transfer side by side: the ``power``-norm, their sum at 1 and the longer one at infinity."""
-    larger = np.maximum(np.maximum(work_s, transfer_s), 1e-30)
-    return larger * ((work_s / larger) ** power + (transfer_s / larger) ** power) ** (1.0 / power)
 
 
 def _summary(

@@ -1,0 +1,58 @@
+"""What of a training's memory depends on a plan but not on its pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trilemma.memory.activations import Shards, expert_tp, layer_activations
+from trilemma.memory.training_model import TrainingModel
+from trilemma.memory.training_state import cut_shares
+from trilemma.memory.training_step_memory import placeholder_bytes
+from trilemma.plans.training import TrainingPlan
+from trilemma.workloads import TrainingWorkload
+
+MomentTable = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowTerms:
+    """What depends on a plan but not on its pipeline: shares of each cut (cuts, plans), bytes that a layer of each kind
+    keeps and makes again (kinds, plans), placeholder gradients (plans,)."""
+
+    shares: MomentTable
+    kept: MomentTable
+    made: MomentTable
+    placeholders: MomentTable
+
+    def take(self, here: NDArray[Any]) -> RowTerms:
+        """The terms of some rows."""
+        return RowTerms(
+            shares=self.shares[:, here], kept=self.kept[:, here], made=self.made[:, here],
+            placeholders=self.placeholders[here],
+        )  # fmt: skip
+
+
+def row_terms(prepared: TrainingModel, plan: TrainingPlan, workload: TrainingWorkload) -> RowTerms:
+    """Terms of all rows of ``plan``, whose numbers are arrays (plans,)."""
+    shards = Shards.of(plan, workload)
+    layers = [
+        layer_activations(
+            kind, prepared.traits, plan, shards, trained=prepared.trained, extra=extra,
+            narrow_inputs=prepared.facts["narrow_inputs"],
+        )
+        for kind, extra in zip(prepared.kinds, prepared.adapter_saved, strict=True)
+    ]  # fmt: skip
+    shares = cut_shares(
+        prepared.table, tp=np.asarray(plan.layout.tp), ep=np.asarray(plan.layout.ep), expert_tp=expert_tp(plan),
+        vocab_multiple=prepared.facts["vocab_multiple"],
+    )  # fmt: skip
+    return RowTerms(
+        shares=shares,
+        kept=np.stack([one.kept for one in layers]),
+        made=np.stack([one.again for one in layers]),
+        placeholders=np.asarray(placeholder_bytes(prepared, plan)),
+    )
