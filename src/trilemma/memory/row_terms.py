@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from trilemma.memory.activations import Shards, expert_tp, layer_activations
 from trilemma.memory.training_model import TrainingModel
 from trilemma.memory.training_state import cut_shares
-from trilemma.memory.training_step_memory import placeholder_bytes
+from trilemma.memory.weights import shard_share
 from trilemma.plans.training import TrainingPlan
 from trilemma.workloads import TrainingWorkload
 
@@ -56,3 +56,16 @@ def row_terms(prepared: TrainingModel, plan: TrainingPlan, workload: TrainingWor
         made=np.stack([one.again for one in layers]),
         placeholders=np.asarray(placeholder_bytes(prepared, plan)),
     )
+
+
+def placeholder_bytes(prepared: TrainingModel, plan: TrainingPlan) -> Any:
+    """One placeholder for every shape of a linear layer's weight, in the format of weights: bytes, an array (plans,).
+
+    Source: ``dummy_wgrad`` of ``data/coefficients/training_memory.toml``.
+    """
+    tp = np.asarray(plan.layout.tp)
+    total: Any = np.zeros(tp.shape)
+    for shape in prepared.placeholders:
+        cut = expert_tp(plan) if shape.expert else tp
+        total = total + shard_share(shard=shape.shard, units=shape.units, experts=0, tp=np.asarray(cut)) * shape.bytes
+    return total

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trilemma.formats import catalogue
-from trilemma.memory.activations import Shards, expert_tp
+from trilemma.memory.activations import Shards
 from trilemma.memory.output_layer import final_norm_bytes, logits_bytes
 from trilemma.memory.pipeline_stages import Stages
 from trilemma.memory.row_terms import MomentTable, RowTerms
@@ -20,7 +20,6 @@ from trilemma.memory.training_buffers import (
 )
 from trilemma.memory.training_model import TrainingModel
 from trilemma.memory.training_state import QUANTITIES, RankState
-from trilemma.memory.weights import shard_share
 from trilemma.plans.training import TrainingPlan
 from trilemma.workloads import TrainingWorkload
 
@@ -102,16 +101,3 @@ def _not_recomputed(stages: Stages, layers: int) -> NDArray[Any]:
     """Layers of each kind beyond the first ``layers`` of a stage, which keep all their tensors."""
     total = stages.counts.sum(axis=1, keepdims=True)
     return np.asarray(stages.counts * np.maximum(total - layers, 0) / np.maximum(total, 1))
-
-
-def placeholder_bytes(prepared: TrainingModel, plan: TrainingPlan) -> Any:
-    """One placeholder for every shape of a linear layer's weight, in the format of weights: bytes, an array (plans,).
-
-    Source: ``dummy_wgrad`` of ``data/coefficients/training_memory.toml``.
-    """
-    tp = np.asarray(plan.layout.tp)
-    total: Any = np.zeros(tp.shape)
-    for shape in prepared.placeholders:
-        cut = expert_tp(plan) if shape.expert else tp
-        total = total + shard_share(shard=shape.shard, units=shape.units, experts=0, tp=np.asarray(cut)) * shape.bytes
-    return total
