@@ -167,3 +167,15 @@ def test_the_state_of_gpus(tmp_path: Path, change: dict[str, Any], expected: lis
     assert ids(found) == expected
     facts = found.files[0].facts
     assert (facts["gpus"], facts["driver_version"], facts["memory_total_mib"]) == (1, "535.54.03", [81920.0])
+
+
+def test_metrics_are_facts(tmp_path: Path) -> None:
+    """Shapes of DCGM's exporter and of vLLM."""
+    found = judged(
+        tmp_path, "# HELP DCGM_FI_DEV_FB_FREE Framebuffer memory free (in MiB).", "# TYPE DCGM_FI_DEV_FB_FREE gauge",
+        'DCGM_FI_DEV_FB_FREE{gpu="0",modelName="Tesla T4"} 15109', 'DCGM_FI_DEV_FB_FREE{gpu="1",modelName="Tesla T4"} 9',
+        "# TYPE vllm:num_preemptions_total counter", 'vllm:num_preemptions_total{model_name="a"} NaN', "up 1.0",
+    )  # fmt: skip
+    assert found.files[0].kind == "prometheus"
+    assert found.files[0].facts["metrics"] == {"DCGM_FI_DEV_FB_FREE": 15118.0, "up": 1.0}
+    assert not found.findings

@@ -144,3 +144,12 @@ def test_all_in_and_none_out_is_a_symptom(tmp_path: Path) -> None:
     dumps = {rank: dump(group, [call("0", "default_pg", 7, 100, "nccl:all_reduce", [16])]) for rank in (0, 1)}
     found = diagnose(write(tmp_path / "job", dumps)).findings[0]
     assert (found.id, found.role, found.confidence) == ("hang.unfinished-collective", "symptom", "hypothesis")
+
+
+def test_a_folder_is_a_job(tmp_path: Path) -> None:
+    write(tmp_path / "one", gpu_error())
+    write(tmp_path / "two", lock_gil())
+    found = diagnose(tmp_path)
+    assert [one.observed for one in found.findings if one.role == "root"] == [
+        "3 ranks; missing 12", "6 ranks; missing 9, 14",
+    ]  # fmt: skip

@@ -100,28 +100,31 @@ def _sizes(said: Any) -> str:
     return " ".join("x".join(text_of(size) for size in shape[:8]) for shape in shapes)
 
 
-def hang_in(case: Case) -> Hang | None:
-    """The dumps of the case side by side; None where fewer than two say which rank they are of."""
-    dumps = []
+def hangs_in(case: Case) -> list[tuple[str, Hang | None]]:
+    """The dumps of each folder side by side, a job each; None where fewer than two say which rank they are of."""
+    by_folder: dict[str, list[Dump]] = {}
     for file, part in case.parts(KIND):
+        folder, _, name = file.rpartition("/")
+        dumps = by_folder.setdefault(folder, [])
         rank = part.facts.get("rank")
         if not isinstance(rank, int):
-            numbers = re.findall(r"\d{1,7}", file.rpartition("/")[2].removesuffix(".gz").removesuffix(".json"))
+            numbers = re.findall(r"\d{1,7}", name.removesuffix(".gz").removesuffix(".json"))
             rank = int(numbers[-1]) if numbers else None
-        if rank is None:
-            continue
-        groups = {name: ranks for name, (_, ranks) in part.events[0].values.items()}
-        calls = tuple(Call(**event.values) for event in part.events[1:])
-        dumps.append(Dump(file=file, rank=rank, calls=calls, groups=groups))
-    return hang_of(dumps) if len(dumps) > 1 else None
+        if rank is not None:
+            groups = {group: ranks for group, (_, ranks) in part.events[0].values.items()}
+            calls = tuple(Call(**event.values) for event in part.events[1:])
+            dumps.append(Dump(file=file, rank=rank, calls=calls, groups=groups))
+    return [(folder, hang_of(dumps) if len(dumps) > 1 else None) for folder, dumps in by_folder.items()]
 
 
 def _together(case: Case) -> dict[str, dict[str, Any]]:
-    hang = hang_in(case)
-    if hang is None:
-        return {}
-    missing = {one.name: sorted(one.missing) for one in hang.roots}
-    return {file: {"missing_ranks": missing} for file, _ in case.parts(KIND)}
+    told = {
+        folder: {one.name: sorted(one.missing) for one in hang.roots}
+        for folder, hang in hangs_in(case)
+        if hang is not None
+    }
+    files = ((file, file.rpartition("/")[0]) for file, _ in case.parts(KIND))
+    return {file: {"missing_ranks": told[folder]} for file, folder in files if folder in told}
 
 
 READER = Reader(kind=KIND, form="items", begin=_Gatherer, together=_together)

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from trilemma.diagnosis.findings import Case, Evidence, Finding, Missing
-from trilemma.diagnosis.hangs import Stuck
-from trilemma.diagnosis.readers.flight_recorder import KIND, hang_in
+from trilemma.diagnosis.hangs import Hang, Stuck
+from trilemma.diagnosis.readers.flight_recorder import KIND, hangs_in
 from trilemma.diagnosis.rules import Rule
 
 _LISTED = 16
 
 
 def _judge(case: Case) -> Iterator[Finding | Missing]:
-    hang = hang_in(case)
+    for _, hang in hangs_in(case):
+        yield from _of_job(hang)
+
+
+def _of_job(hang: Hang | None) -> Iterator[Finding | Missing]:
     if hang is None:
         yield Missing(
             what="flight-recorder dumps of the other ranks (their names end in the rank): which rank is missing"

@@ -28,7 +28,12 @@ def _judge(case: Case) -> Iterator[Finding | Missing]:
             yield Missing(what=f"{file} holds no event of a GPU; profile with ProfilerActivity.CUDA")
     for file, facts in seen:
         yield from _of_one(file, facts)
-    yield from _of_ranks([(file, facts) for file, facts in seen if isinstance(facts.get("rank"), int)])
+    jobs: dict[str, list[tuple[str, Any]]] = {}
+    for file, facts in seen:
+        if isinstance(facts.get("rank"), int):
+            jobs.setdefault(file.rpartition("/")[0], []).append((file, facts))
+    for ranks in jobs.values():  # a folder is a job
+        yield from _of_ranks(ranks)
 
 
 def _of_one(file: str, facts: Any) -> Iterator[Finding]:
