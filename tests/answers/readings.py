@@ -15,6 +15,7 @@ from typing import Any
 from zlib import crc32
 
 from trilemma import engines
+from trilemma.engines.torchtitan.read import SCHEDULES
 from trilemma.engines.trainer import trainer
 from trilemma.engines.training import framework_facts, read_training
 from trilemma.errors import InputError
@@ -258,7 +259,7 @@ def torchtitan_readings() -> str:
         "activation_checkpoint.selective_ac_option": ("op", "1", "2"),
         "training.dtype": ("bfloat16",),
         "training.mixed_precision_param": ("float32",),
-        "parallelism.pipeline_parallel_schedule": ("1F1B", "Interleaved1F1B", "GPipe", "ZBVZeroBubble"),
+        "parallelism.pipeline_parallel_schedule": tuple(SCHEDULES),
         "parallelism.fsdp_reshard_after_forward": ("always", "never", "default"),
         "optimizer.implementation": ("fused", "foreach", "for-loop", "fused_opt_states_bf16"),
         "float8.recipe_name": ("rowwise", "tensorwise"),
