@@ -179,3 +179,37 @@ def test_metrics_are_facts(tmp_path: Path) -> None:
     assert found.files[0].kind == "prometheus"
     assert found.files[0].facts["metrics"] == {"DCGM_FI_DEV_FB_FREE": 15118.0, "up": 1.0}
     assert not found.findings
+
+
+@pytest.mark.parametrize(("last", "expected"), [("25 GB/s", []), ("<inactive>", ["gpu.links-down"])])
+def test_links_of_gpus(tmp_path: Path, last: str, expected: list[str]) -> None:
+    lines = [
+        line
+        for gpu in (0, 1)
+        for line in (
+            f"GPU {gpu}: NVIDIA A100-SXM4-80GB (UUID: GPU-5269b708-678a-b1a8-60f0-c9040653748{gpu})",
+            *(f"         Link {link}: 25 GB/s" for link in range(11)),
+            f"         Link 11: {last if gpu else '25 GB/s'}",
+        )
+    ]
+    found = judged(tmp_path, *lines)
+    assert found.files[0].kind == "nvidia-smi-nvlink"
+    assert found.files[0].facts["gb_s_by_gpu"]["0"] == 300.0
+    assert ids(found) == expected
+    assert all(one.evidence[0].line == 26 for one in found.findings)
+
+
+def test_a_topology_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "topo.xml"
+    path.write_text(
+        '<system version="1"><cpu numaid="0"><pci busid="ffff:ff:01.0" class="0x060400" link_speed="16 GT/s" link_width="16">'
+        '<pci busid="1" class="0x030200" link_speed="16 GT/s" link_width="16"/>'
+        '<pci busid="2" class="0x020700" link_speed="16 GT/s" link_width="16"/></pci></cpu></system>'
+    )
+    found = diagnose(path).files[0]
+    assert (found.kind, found.facts["processors"], found.facts["gpus"], found.facts["network_cards"]) == (
+        "nccl-topology",
+        1,
+        1,
+        1,
+    )
