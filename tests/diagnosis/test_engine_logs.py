@@ -108,6 +108,8 @@ def test_a_timeout_is_a_symptom_of_those_who_waited(tmp_path: Path) -> None:
     assert [(one.id, one.role) for one in found.findings] == [("hang.timeout", "symptom")]
     assert "SeqNum=45265" in (found.findings[0].observed or "")
     assert "flight-recorder" in found.missing[0]
+    lost = judged(tmp_path, text, "NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus.")
+    assert [(one.id, one.role) for one in lost.findings] == [("gpu.xid-79", "root"), ("hang.timeout", "cascade")]
 
 
 @pytest.mark.parametrize(("line", "facts"), [

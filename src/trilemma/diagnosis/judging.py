@@ -12,6 +12,10 @@ from trilemma.diagnosis.reading import read
 from trilemma.diagnosis.rules import rules
 from trilemma.diagnosis.sources import files_of
 
+#: Findings by whose roots others are explained, and those others.
+_CAUSES = ("gpu.", "hang.missing-ranks", "hang.mismatched-collective")
+_CONSEQUENCES = frozenset(("hang.timeout", "hang.unfinished-collective"))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
@@ -54,7 +58,15 @@ def judge(paths: Sequence[str | Path]) -> Diagnosis:
                 else:
                     findings.append(said)
     named = frozenset(map(str, paths)) & frozenset(files)
+    findings = _with_cascades(findings)
     return Diagnosis(findings=in_order(findings), files=case.readings, missing=tuple(missing), named=named)
+
+
+def _with_cascades(findings: list[Finding]) -> list[Finding]:
+    """A timeout follows from a GPU that failed, or from a rank that is known to have stayed away."""
+    if not any(one.role == "root" and one.severity == "error" and one.id.startswith(_CAUSES) for one in findings):
+        return findings
+    return [replace(one, role="cascade") if one.id in _CONSEQUENCES else one for one in findings]
 
 
 def _together(case: Case) -> Case:
