@@ -67,6 +67,11 @@ def nearest(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:
 
 
 def shorten(text: str, *, most: int = 80) -> str:
-    """``text`` on one line and cut to ``most`` characters, so that a hostile value cannot flood an error message."""
+    """``text`` on one line and cut to ``most`` characters, so that a hostile value cannot flood an error message.
+
+    Of a path the end is kept: the file's name says more than where the folders begin.
+    """
+    if text.startswith("/") and len(text) > most and not any(sign.isspace() for sign in text[:4096]):
+        return "…" + text[-(most - 1) :]
     line = " ".join(str(text[: 4 * most]).split())
     return line if len(line) <= most else line[: most - 1] + "…"

@@ -67,7 +67,7 @@ def test_fit_and_export_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_check_says_what_the_command_lacks(capsys: pytest.CaptureFixture[str]) -> None:
     command = "vllm serve moonshotai/Kimi-K2-Instruct --tensor-parallel-size 16 --max-model-len 8192"
     main(shlex.split(f"check --gpu h200-sxm:16 -- {command}"))
-    lacks = capsys.readouterr().out
+    lacks = " ".join(capsys.readouterr().out.split())
     assert "without --trust-remote-code the engine stops" in lacks
     assert "more than 99 % sure" not in lacks
     main(shlex.split(f"check --gpu h200-sxm:16 -- {command} --trust-remote-code"))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from trilemma.columns import document_of
 from trilemma.errors import InputError
 from trilemma.measured.judgement import FigureComparison, Judgement, StartVerdict
 from trilemma.measured.requirements import check, check_names, parse_requirement, statistics_of
 from trilemma.measured.selection import parse_condition, select
 from trilemma.measured.tables import Row
 from trilemma.measured.validation import Validation, summarise
+from trilemma.report.validation import ValidationDocument
 
 
 def judged(row_id: str, source: str, predicted: float, *, started: bool = True, family: str = "dense") -> Judgement:
@@ -32,7 +34,7 @@ def validation() -> Validation:
 
 
 def test_document_follows_the_contract(validation: Validation) -> None:
-    document = validation.to_json()
+    document = document_of(ValidationDocument(validation=validation))
     assert document["schema"] == "trilemma/validation@1"
     assert (document["rows"], document["used"], document["configs_used"]) == (8, 6, 3)
     assert document["skipped"] == [{"id": "line 9", "why": "2 cells"}, {"id": "d1", "why": "names no GPU"}]
@@ -63,11 +65,11 @@ def test_document_follows_the_contract(validation: Validation) -> None:
     ],
 )
 def test_bars(validation: Validation, bar: str, met: bool) -> None:
-    assert check(parse_requirement(bar), validation.to_json()).met is met
+    assert check(parse_requirement(bar), document_of(ValidationDocument(validation=validation))).met is met
 
 
 def test_a_figure_that_was_not_measured_misses_its_bar(validation: Validation) -> None:
-    outcome = check(parse_requirement("v.median_ape<=1"), validation.to_json())
+    outcome = check(parse_requirement("v.median_ape<=1"), document_of(ValidationDocument(validation=validation)))
     assert not outcome.met
     assert outcome.value is None
 
@@ -89,9 +91,9 @@ def test_unknown_metrics_and_statistics_are_named() -> None:
 
 def test_macro_bars_need_their_column(validation: Validation) -> None:
     with pytest.raises(InputError, match="needs --macro gpu"):
-        check(parse_requirement("macro.gpu.w.median_ape<=1"), validation.to_json())
+        check(parse_requirement("macro.gpu.w.median_ape<=1"), document_of(ValidationDocument(validation=validation)))
     with pytest.raises(InputError, match="neither macro"):
-        check(parse_requirement("micro.w.median_ape<=1"), validation.to_json())
+        check(parse_requirement("micro.w.median_ape<=1"), document_of(ValidationDocument(validation=validation)))
 
 
 ROWS = [

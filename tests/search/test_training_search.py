@@ -15,7 +15,7 @@ from trilemma.models.resolve import load_model
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import optimizer, recipe
 from trilemma.plans.training import Recompute, TrainingPlan
-from trilemma.search import training_space as training_space_module
+from trilemma.search import training_space as training_layouts_module
 from trilemma.search.techniques import techniques
 from trilemma.search.training import search_training
 from trilemma.search.training_habits import RECOMPUTE_LADDER
@@ -54,7 +54,7 @@ def test_counts_add_up() -> None:
 def test_a_large_table_is_thinned_and_finds_the_same_best(monkeypatch: pytest.MonkeyPatch) -> None:
     """The counts add up, what is settled stays, and chunk counts between those priced would not have been better."""
     whole = search_training(MODEL, replace(CLUSTER, gpus=64), replace(LOAD, global_batch=256))
-    monkeypatch.setattr(training_space_module, "_MOST_ROWS", 100)
+    monkeypatch.setattr(training_layouts_module, "MOST_ROWS", 100)
     thin = search_training(MODEL, replace(CLUSTER, gpus=64), replace(LOAD, global_batch=256))
     assert thin.searched <= whole.searched
     assert thin.rejected[THINNED] > thin.searched / 4

@@ -83,7 +83,7 @@ def is_reachable() -> bool:
             address = (str(server.hostname), server.port or (80 if server.scheme == "http" else 443))
             with socket.create_connection(address, timeout=_PATIENCE_S):
                 answers.append(True)
-        except (OSError, ValueError):
+        except Exception:  # names, addresses and sockets fail in many ways; each means that nobody answers
             answers.append(False)
 
     # Resolving a name has no timeout of its own, so that the wait is for a thread.

@@ -11,9 +11,11 @@ import jsonschema
 import pytest
 
 from trilemma.cli.main import main
+from trilemma.columns import document_of
 from trilemma.measured import read_table
 from trilemma.measured.serving.memory.judge import judge
 from trilemma.report.schemas import schema_of
+from trilemma.report.validation import ValidationDocument
 
 SAMPLE = Path(__file__).parents[2] / "data" / "serving_memory_sample.csv"
 
@@ -30,7 +32,8 @@ def document() -> dict[str, Any]:
 
     table = read_table(SAMPLE)
     judgements, _ = judge(table.rows)
-    return summarise(table.kind.name, judgements, macro_columns=["source"]).to_json()
+    found = summarise(table.kind.name, judgements, macro_columns=["source"])
+    return document_of(ValidationDocument(validation=found))
 
 
 @pytest.mark.slow

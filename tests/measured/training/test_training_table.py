@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from trilemma.cli.main import main
+from trilemma.columns import document_of
 from trilemma.measured.tables import Row, UnusableRow, read_table
 from trilemma.measured.training.figures import convention_of, scored_rows
 from trilemma.measured.training.judge import judge
 from trilemma.measured.training.question import read_training_question
 from trilemma.measured.validation import summarise
+from trilemma.report.validation import ValidationDocument
 
 TABLE = Path(__file__).parents[2] / "data" / "training_sample.csv"
 
@@ -102,7 +104,7 @@ def test_conventions_by_name() -> None:
 def test_judged_rows(rows: tuple[Row, ...]) -> None:
     judgements, _ = judge(rows)
     validation = summarise("training", judgements, macro_columns=["source_title"])
-    document = validation.to_json()
+    document = document_of(ValidationDocument(validation=validation))
     assert document["configs_used"] == 13
     assert {why["id"] for why in document["skipped"]} == {"k3", "b4"}
     speed = document["metrics"]["speed"]

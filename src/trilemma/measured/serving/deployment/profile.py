@@ -24,6 +24,7 @@ from trilemma.intervals import student_t_95
 from trilemma.measured.serving.deployment.bench_files import Point
 from trilemma.measured.serving.speed.fit import SpeedFigures, fit, predict
 from trilemma.quantities import Array
+from trilemma.timing.eras import Era
 from trilemma.timing.serving_terms import LEVELS, OwnSpread, Priors, ServingTerms, keys_of, served_as
 
 SCHEMA = "trilemma/profile@1"
@@ -119,9 +120,13 @@ def _scaled(bench: SpeedFigures, factors: Mapping[str, float]) -> Any:
     return bench.machine.with_coefficients(scaled(bench.machine.coefficients, factors))
 
 
-def predicted(bench: SpeedFigures, terms: ServingTerms, offsets: Mapping[str, float]) -> Array:
-    """What ``terms`` and ``offsets`` on top say of the figures of ``bench``."""
+def predicted(
+    bench: SpeedFigures, terms: ServingTerms, offsets: Mapping[str, float], *, era: Era | None = None
+) -> Array:
+    """What ``terms`` and ``offsets`` on top say of the figures of ``bench``, of an engine of that ``era`` (None: the newest)."""
     factors = dict(terms.factors(bench.engine, bench.machine.accelerator, bench.precision))
+    for term, factor in era.factors.items() if era is not None else ():
+        factors[term] *= factor
     for term, offset in offsets.items():
         factors[term] *= math.exp(offset)
     return np.asarray(predict(bench, factors), dtype=float)

@@ -15,6 +15,7 @@ from trilemma.measured.serving.deployment.bench_files import Point
 from trilemma.measured.serving.deployment.points import bench_of
 from trilemma.measured.serving.deployment.prediction import Prediction
 from trilemma.measured.serving.deployment.profile import FEWEST_POINTS, Profile, predicted
+from trilemma.timing.eras import era_of
 from trilemma.timing.serving_terms import ServingTerms
 
 #: A run counts as the predicted load where lengths and requests in flight, or the rate asked for, are this near to it.
@@ -82,10 +83,14 @@ def settle(
     if known is not None and known.key != key:
         raise InputError(f"the profile {name} is for {known.key}, these runs are of {key}; give another --profile")
     offsets = dict(known.offsets) if known is not None else {}
-    said = predicted(bench, terms, offsets)
+    measured = terms.measured(bench.engine, cluster.accelerator, bench.precision)
+    version = prediction.plan.engine.version
+    # a profile was made on the release that it speaks for
+    era = None if known is not None else era_of(bench.engine, version, cluster.accelerator, measured=measured)
+    said = predicted(bench, terms, offsets, era=era)
     scores = tuple(
-        _stated(prediction, point, _score(prediction, point, quantity, float(value) * 1e3, measured))
-        for (point, quantity, measured), value in zip(_rows(points), said, strict=True)
+        _stated(prediction, point, _score(prediction, point, quantity, float(value) * 1e3, ran))
+        for (point, quantity, ran), value in zip(_rows(points), said, strict=True)
     )
     every = [*(known.points if known is not None else ()), *shared]
     error = float(np.median([abs(score.error) for score in scores]))
