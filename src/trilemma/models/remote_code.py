@@ -11,7 +11,6 @@ from trilemma.models.elsewhere import is_path, stated_names
 from trilemma.models.resolve import resolve_name
 
 
-@cache
 def needs_remote_code(word: str) -> bool:
     """Whether the model that a command names as ``word`` brings code of its own; False for models that are not known."""
     for name in stated_names(word) if is_path(word) else (word,):
