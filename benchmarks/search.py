@@ -32,7 +32,7 @@ from trilemma.hardware.catalogue import find  # noqa: E402
 from trilemma.hardware.cluster import Cluster  # noqa: E402
 from trilemma.models.resolve import load_model  # noqa: E402
 from trilemma.plans import EngineRef  # noqa: E402
-from trilemma.search.question import Choice, PoolsAsked, SearchQuestion  # noqa: E402
+from trilemma.search.question import FormatChoice, PoolsAsked, SearchQuestion  # noqa: E402
 from trilemma.search.search import search_serving, table_of  # noqa: E402
 from trilemma.search.space import BATCHES, Fixed, kv_dtypes, precisions  # noqa: E402
 from trilemma.workloads import Serving  # noqa: E402
@@ -79,7 +79,9 @@ def ours(
     )  # fmt: skip
     chosen = precisions(model, cluster.accelerator, None if all_precisions else ["as-is"])
     choices = [
-        Choice(precision=one, kv_dtype=kv) for one in chosen for kv in kv_dtypes(one.model, cluster.accelerator, None)
+        FormatChoice(precision=one, kv_dtype=kv)
+        for one in chosen
+        for kv in kv_dtypes(one.model, cluster.accelerator, None)
     ]
     return best_of(lambda: table_of(model, choices, question).tally.legal, times=times)
 
