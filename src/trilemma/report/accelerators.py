@@ -9,6 +9,7 @@ from trilemma.hardware.accelerator import Accelerator, Figure
 from trilemma.hardware.memory import runtime_total
 from trilemma.quantities import GIB, MIB
 from trilemma.report.tables import render_table
+from trilemma.report.wrapping import wrapped
 
 #: group of figures → how its values are shown: divisor, unit, digits after the point at most.
 _UNITS = {
@@ -54,7 +55,7 @@ def render_accelerator(accelerator: Accelerator, *, explain: bool = False, width
         ]
         lines.append(render_table(["figure", "value", "", "claims"], rows, align="lrll", width=width))
     lines += ["", *_memory_note(accelerator, width)]
-    lines += [line for note in accelerator.notes for line in textwrap.wrap(note, width=width)]
+    lines += [line for note in accelerator.notes for line in wrapped(note, width)]
     if not explain:
         lines += ["", f"trilemma hardware {accelerator.id} --explain shows sources, dates and conflicting claims"]
     return "\n".join(line.rstrip() for line in lines)
@@ -138,7 +139,7 @@ def _traits(accelerator: Accelerator, width: int) -> Iterator[str]:
     ]  # fmt: skip
     for name, value in pairs:
         if value:
-            yield from textwrap.wrap(f"{name:<15} {value}", width=width, subsequent_indent=" " * 16)
+            yield from wrapped(f"{name:<15} {value}", width, subsequent_indent=" " * 16)
 
 
 def _explained(name: str, unit: str, figure: Figure, width: int) -> Iterator[str]:
@@ -155,11 +156,11 @@ def _memory_note(accelerator: Accelerator, width: int) -> list[str]:
     total = runtime_total(accelerator)
     interval = total.interval
     text = f"An engine sees {interval.value / GIB:.2f} GiB ({interval.low / GIB:.2f} to {interval.high / GIB:.2f}): {total.why}."
-    return textwrap.wrap(text, width=width)
+    return wrapped(text, width)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width=width, initial_indent="    ", subsequent_indent="      ")
+    return wrapped(text, width, initial_indent="    ", subsequent_indent="      ")
 
 
 def _mark(figure: Figure) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from trilemma.quantities import GIB, counted, show_count
 from trilemma.report.document import estimate_document
 from trilemma.report.plans import load_words, memory_bar, money, seconds, weights_words
 from trilemma.report.tables import render_table
+from trilemma.report.wrapping import wrapped
 from trilemma.search.compare import Candidate, CardComparison
 from trilemma.search.found import Found
 
@@ -220,7 +220,7 @@ def _notes(comparison: CardComparison, width: int) -> Iterator[str]:
     for message, rows in _cautions(comparison).items():
         notes.append(f"{rows}: {message}" if rows else message)
     for note in notes:
-        yield from textwrap.wrap(note, width, initial_indent="note: ", subsequent_indent="      ")
+        yield from wrapped(note, width, initial_indent="note: ", subsequent_indent="      ")
 
 
 def _cautions(comparison: CardComparison) -> dict[str, str]:

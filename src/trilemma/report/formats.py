@@ -11,6 +11,7 @@ from trilemma.formats.catalogue import sources
 from trilemma.formats.formats import Format
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.report.tables import render_table
+from trilemma.report.wrapping import wrapped
 
 _SECTIONS: tuple[tuple[str, Callable[[Format], bool]], ...] = (
     ("floating point", lambda one: one.kind == "float" and one.granularity == "none"),
@@ -68,9 +69,9 @@ def render_format(
     if fmt.pitfalls:
         lines += ["", "Pitfalls"]
         lines += [_bullet(text, width) for text in fmt.pitfalls]
-    lines += ["", *textwrap.wrap(f"Source: {sources()[fmt.source]}", width=width)]
+    lines += ["", *wrapped(f"Source: {sources()[fmt.source]}", width=width)]
     if explain:
-        lines += textwrap.wrap(f"Effective bits: {effective_formula(fmt)}", width=width)
+        lines += wrapped(f"Effective bits: {effective_formula(fmt)}", width=width)
     return "\n".join(line.rstrip() for line in lines)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator, Sequence
 
 from trilemma.estimate.estimate import OperatorTime, SpeedEstimate
 from trilemma.report.bars import bar
 from trilemma.report.tables import render_table
+from trilemma.report.wrapping import wrapped
 
 #: What a line is called on screen.
 NAMES = {
@@ -118,7 +118,7 @@ def _notes(lines: Sequence[OperatorTime], sources: Sequence[str], width: int) ->
     above = [NAMES.get(line.name, line.name) for line in lines if (line.fraction_of_roof or 0.0) > _ABOVE]
     if above:
         text += f"; above 100 %: {', '.join(above)}, since runs tell the sum of the lines better than each"
-    yield from textwrap.wrap(text, width, break_on_hyphens=False)
+    yield from wrapped(text, width)
 
 
 def _step(speed: SpeedEstimate, digits: int) -> Iterator[str]:
@@ -150,9 +150,6 @@ def _first_token(speed: SpeedEstimate, width: int) -> Iterator[str]:
         for name, part in zip(speed.ttft_lines, parts, strict=True)
         if part > 0
     ]
-    yield from textwrap.wrap(
-        f"first token {total_s * per_s:,.{digits}f} {word} = {' + '.join(words)}",
-        width,
-        subsequent_indent="    ",
-        break_on_hyphens=False,
+    yield from wrapped(
+        f"first token {total_s * per_s:,.{digits}f} {word} = {' + '.join(words)}", width, subsequent_indent="    "
     )

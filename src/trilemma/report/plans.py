@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 
 from trilemma.estimate.estimate import Estimate, Latency
@@ -12,6 +11,7 @@ from trilemma.intervals import Interval
 from trilemma.quantities import arrivals, counted, show_count
 from trilemma.report.chances import chance_words, joint_chance, joint_words, percent
 from trilemma.report.tables import render_table
+from trilemma.report.wrapping import wrapped
 from trilemma.search.found import Found
 from trilemma.search.precisions import AS_PUBLISHED
 from trilemma.search.quality import cache_quality
@@ -39,7 +39,7 @@ def render_plans(
     if not result.meets_targets:
         parts.append("NO PLAN MEETS THE TARGETS; these come nearest")
         for words in result.blocked:
-            parts += textwrap.wrap(words, width, subsequent_indent="  ")
+            parts += wrapped(words, width, subsequent_indent="  ")
     parts += [
         "",
         *_table(result),
@@ -62,7 +62,7 @@ def render_plans(
     if explanation:
         parts += ["", "where the speed of #1 comes from"]
         for sentence in explanation:
-            parts += textwrap.wrap(sentence, width, initial_indent="  ", subsequent_indent="    ")
+            parts += wrapped(sentence, width, initial_indent="  ", subsequent_indent="    ")
     return "\n".join(line.rstrip() for line in parts)
 
 
@@ -217,7 +217,7 @@ def _commands(best: tuple[Found, ...], width: int) -> Iterator[str]:
     yield "run the best plan"
     yield from _command(best[0])
     if best[0].precision.checkpoint != AS_PUBLISHED:
-        yield from textwrap.wrap(f"(needs {best[0].precision.checkpoint})", width, initial_indent="  ")
+        yield from wrapped(f"(needs {best[0].precision.checkpoint})", width, initial_indent="  ")
     if _unchanged(best[0]):
         return
     for rank, found in enumerate(best[1:], 2):
@@ -254,7 +254,7 @@ def _quality(best: tuple[Found, ...], width: int) -> Iterator[str]:
         yield ""
         yield "published cost in answers"
     for name, quality in told.items():
-        yield from textwrap.wrap(f"{name}: {quality}", width, initial_indent="  ", subsequent_indent="    ")
+        yield from wrapped(f"{name}: {quality}", width, initial_indent="  ", subsequent_indent="    ")
 
 
 def _front(result: SearchResult) -> Iterator[str]:
@@ -284,11 +284,11 @@ def _price(estimate: Estimate, cluster: Cluster, width: int) -> Iterator[str]:
     if price is None:
         return
     total = f"price: ${price.value:,.2f} an hour for all GPUs (${price.low:,.2f} – ${price.high:,.2f})"
-    yield from textwrap.wrap(f"{total}; {price_words(card)}: {card.price_source}", width, subsequent_indent="      ")
+    yield from wrapped(f"{total}; {price_words(card)}: {card.price_source}", width, subsequent_indent="      ")
 
 
 def _cautions(estimate: Estimate, width: int) -> Iterator[str]:
     for caution in estimate.warnings:
         if caution.code == "price":
             continue  # told with the price
-        yield from textwrap.wrap(caution.message, width, initial_indent="note: ", subsequent_indent="      ")
+        yield from wrapped(caution.message, width, initial_indent="note: ", subsequent_indent="      ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from trilemma.quantities import GB, GIB, show_gib
 from trilemma.report.document import estimate_document
 from trilemma.report.tables import render_table
 from trilemma.report.text import render_estimate
+from trilemma.report.wrapping import wrapped
 
 PLAN_SCHEMA = "trilemma/precision-plan@1"
 
@@ -24,7 +24,7 @@ def render_plan(
 ) -> str:
     """The plan by role, its bytes, the budget and, where it is served, the estimate."""
     title = f"{plan.model.name}: precision plan {plan.name}" + (f" ({plan.about})" if plan.about else "")
-    parts = [*textwrap.wrap(title, width), "", *_by_role(plan).splitlines()]
+    parts = [*wrapped(title, width), "", *_by_role(plan).splitlines()]
     parts.append(
         f"weights {plan.weights_bytes / GB:,.2f} GB ({show_gib(plan.weights_bytes)} GiB, {plan.weights_bytes:,} bytes),"
         f" {plan.bits_per_parameter:.3f} bits per parameter"
@@ -152,7 +152,7 @@ def _explained(plan: PrecisionPlan, width: int) -> Iterator[str]:
             else "nothing"
         )
         second = f", {fmt.superblock_bits:g} bits per {fmt.superblock} scales" if fmt.superblock else ""
-        yield from textwrap.wrap(
+        yield from wrapped(
             f"{fmt.name}: {fmt.bits:g} bits, beside them {beside}{second}",
             width,
             initial_indent="  ",
@@ -167,7 +167,7 @@ def _explained(plan: PrecisionPlan, width: int) -> Iterator[str]:
             for key in stated
             if isinstance(stated[key], list)
         ]
-        yield from textwrap.wrap(
+        yield from wrapped(
             f"rule {number}: {'; '.join(words)} → weights {rule.weights}, activations {rule.activations}",
             width,
             initial_indent="  ",
@@ -205,8 +205,8 @@ def _budget(choice: FittedChoice) -> Iterator[str]:
 def _tried(choice: FittedChoice, width: int) -> Iterator[str]:
     yield "tried first"
     for name, why in choice.tried:
-        yield from textwrap.wrap(f"{name}: {why}", width, initial_indent="  - ", subsequent_indent="    ")
+        yield from wrapped(f"{name}: {why}", width, initial_indent="  - ", subsequent_indent="    ")
 
 
 def _item(note: str, width: int) -> list[str]:
-    return textwrap.wrap(note, width, initial_indent="  - ", subsequent_indent="    ")
+    return wrapped(note, width, initial_indent="  - ", subsequent_indent="    ")

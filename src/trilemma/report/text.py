@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ from trilemma.report.commands import run_lines
 from trilemma.report.operators import operator_table
 from trilemma.report.tables import render_table
 from trilemma.report.training import training_speed
+from trilemma.report.wrapping import wrapped
 
 #: What each ledger line is called on screen.
 LEDGER_NAMES = {
@@ -64,13 +64,13 @@ def _headline(estimate: Estimate, width: int) -> list[str]:
     refused = estimate.refused
     if not estimate.carries:
         overload = next(caution.message for caution in estimate.warnings if caution.code == "overloaded")
-        told = textwrap.wrap(f"DOES NOT CARRY THE LOAD: {overload}", width, subsequent_indent="  ")
+        told = wrapped(f"DOES NOT CARRY THE LOAD: {overload}", width, subsequent_indent="  ")
         return [title_of(estimate), *told, f"it starts: {said}"]
     if not refused:
         return [title_of(estimate), said]
     lines = [title_of(estimate)]
     for why in refused:
-        lines += textwrap.wrap(f"THE ENGINE REFUSES THIS COMMAND: {why}", width, subsequent_indent="  ")
+        lines += wrapped(f"THE ENGINE REFUSES THIS COMMAND: {why}", width, subsequent_indent="  ")
     return [*lines, f"without that it {said}"]
 
 
@@ -134,9 +134,9 @@ def _explained(estimate: Estimate, width: int) -> Iterator[str]:
         yield f"  {LEDGER_NAMES.get(line.name, line.name)}: {line.formula or 'as given'}"
         if line.inputs:
             inputs = ", ".join(f"{name} = {_shown(value)}" for name, value in line.inputs.items())
-            yield from textwrap.wrap(inputs, width, initial_indent="      with ", subsequent_indent="           ")
+            yield from wrapped(inputs, width, initial_indent="      with ", subsequent_indent="           ")
         if line.source:
-            yield from textwrap.wrap(line.source, width, initial_indent="      from ", subsequent_indent="           ")
+            yield from wrapped(line.source, width, initial_indent="      from ", subsequent_indent="           ")
 
 
 def _shown(value: Any) -> str:
@@ -249,7 +249,7 @@ def _money(estimate: Estimate, explain: bool, width: int) -> list[str]:
     if explain:
         cards = {card.id: card for card in estimate.question.cluster.every}
         for words in map(price_words, cards.values()):
-            lines += textwrap.wrap(words, width, initial_indent=" " * 11, subsequent_indent=" " * 13)
+            lines += wrapped(words, width, initial_indent=" " * 11, subsequent_indent=" " * 13)
     if estimate.watts is not None:
         energy = f", {estimate.joules_per_token:,.3g} J per {_tokens(estimate)}" if estimate.joules_per_token else ""
         lines.append(f"power      up to {show_count(estimate.watts)} W{energy}")
@@ -267,7 +267,7 @@ def _tokens(estimate: Estimate) -> str:
 def _remedies(estimate: Estimate, width: int) -> Iterator[str]:
     yield "what would make it fit, cheapest first"
     for rank, remedy in enumerate(estimate.remedies, 1):
-        yield from textwrap.wrap(
+        yield from wrapped(
             f"{remedy.change}: {remedy.effect}; quality: {remedy.quality}",
             width,
             initial_indent=f"  {rank}. ",
@@ -281,4 +281,4 @@ def _cautions(estimate: Estimate, width: int) -> Iterator[str]:
     said = estimate.refused
     for caution in estimate.warnings:
         if caution.message not in said and caution.code != "overloaded":
-            yield from textwrap.wrap(caution.message, width, initial_indent="  - ", subsequent_indent="    ")
+            yield from wrapped(caution.message, width, initial_indent="  - ", subsequent_indent="    ")

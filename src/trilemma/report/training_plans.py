@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -17,6 +16,7 @@ from trilemma.quantities import GIB, counted, show_count, show_usd
 from trilemma.report.bars import bar
 from trilemma.report.document import PlansDocument
 from trilemma.report.tables import render_table
+from trilemma.report.wrapping import wrapped
 from trilemma.search.techniques import Technique
 from trilemma.search.training import FoundPlan, TrainingSearch
 from trilemma.search.training_questions import Gain, LeastGpus, WaterfallStep
@@ -160,7 +160,7 @@ def _notes(estimate: Estimate, search: TrainingSearch, width: int) -> list[str]:
     if estimate.speed is not None and estimate.speed.step_s is not None:
         step = estimate.speed.step_s.interval
         text += f" #1 takes {seconds(step.low)} to {seconds(step.high)} s with 90 % probability."
-    return textwrap.wrap(text, width)
+    return wrapped(text, width)
 
 
 def _front(search: TrainingSearch, estimates: Sequence[Estimate]) -> Iterator[str]:
@@ -236,4 +236,4 @@ def _cautions(estimate: Estimate, width: int) -> Iterator[str]:
         return
     yield "assumed and uncertain"
     for caution in estimate.warnings:
-        yield from textwrap.wrap(caution.message, width, initial_indent="  - ", subsequent_indent="    ")
+        yield from wrapped(caution.message, width, initial_indent="  - ", subsequent_indent="    ")
