@@ -32,9 +32,10 @@ from trilemma.hardware.catalogue import find  # noqa: E402
 from trilemma.hardware.cluster import Cluster  # noqa: E402
 from trilemma.models.resolve import load_model  # noqa: E402
 from trilemma.plans import EngineRef  # noqa: E402
+from trilemma.search.precisions import kv_dtypes, precisions  # noqa: E402
 from trilemma.search.question import FormatChoice, PoolsAsked, SearchQuestion  # noqa: E402
 from trilemma.search.search import search_serving, table_of  # noqa: E402
-from trilemma.search.space import BATCHES, Fixed, kv_dtypes, precisions  # noqa: E402
+from trilemma.search.space import BATCHES, Constraints  # noqa: E402
 from trilemma.workloads import Serving  # noqa: E402
 
 #: Plans a second that the sweep has to reach on one core.
@@ -75,7 +76,7 @@ def ours(
     model, cluster = load_model(MODEL), Cluster.of(find("h200-sxm"), gpus)
     workload = Serving(isl=ISL, osl=OSL, ttft_ms=TTFT_MS, tpot_ms=TPOT_MS)
     question = SearchQuestion(
-        cluster=cluster, workload=workload, fixed=Fixed(), engine=EngineRef(), batches=batches, pools=pools
+        cluster=cluster, workload=workload, fixed=Constraints(), engine=EngineRef(), batches=batches, pools=pools
     )  # fmt: skip
     chosen = precisions(model, cluster.accelerator, None if all_precisions else ["as-is"])
     choices = [

@@ -22,9 +22,9 @@ import numpy as np
 
 from trilemma.precision.gate import GateRules, gate
 from trilemma.precision.lab.matrix import run_matrix
-from trilemma.precision.lab.presets import Job
+from trilemma.precision.lab.presets import LabJob
 from trilemma.precision.lab.recipes import RECIPES
-from trilemma.precision.lab.records import Regime, Run
+from trilemma.precision.lab.records import LabRun, Regime
 
 REGIME = Regime(
     steps=1200, width=32, layers=1, heads=2, batch=16, context=32, learning_rate=5e-3, probe_every=100_000
@@ -53,13 +53,13 @@ def train(path: Path, workers: int) -> None:
     document = json.loads(path.read_text()) if path.exists() else {"losses_x_1000": {name: {} for name in SEEDS}}
     losses = document["losses_x_1000"]
     jobs = [
-        Job(recipe=RECIPES[name], regime=REGIME, seed=seed)
+        LabJob(recipe=RECIPES[name], regime=REGIME, seed=seed)
         for name, seeds in SEEDS.items()
         for seed in seeds
         if str(seed) not in losses.setdefault(name, {})
     ]
 
-    def keep(done: int, total: int, run: Run) -> None:
+    def keep(done: int, total: int, run: LabRun) -> None:
         losses[run.recipe.name][str(run.seed)] = [round(1000 * loss) for loss in run.losses[-TAIL_STEPS:]]
         path.write_text(json.dumps(document, separators=(",", ":")) + "\n")
         print(f"{done}/{total} {run.recipe.name} seed {run.seed}: {run.cpu_s:.1f} CPU-s", file=sys.stderr)

@@ -20,11 +20,11 @@ import torch
 
 from trilemma.models.resolve import load_model
 from trilemma.precision import tiny_model
-from trilemma.precision.emulation import Precision
+from trilemma.precision.emulation import EmulatedFormats
 from trilemma.precision.export import PlanModules, modules_of
 from trilemma.precision.export.writers import export_text
-from trilemma.precision.measure import Bench, open_bench
-from trilemma.precision.patterns import Rule
+from trilemma.precision.measure import Evaluation, open_bench
+from trilemma.precision.patterns import PrecisionRule
 from trilemma.precision.plan import PrecisionPlan, plan_from_rules
 
 TOLERANCE = 0.005
@@ -52,23 +52,23 @@ def plan_of(folder: Path, recipe: Recipe) -> PrecisionPlan:
     """Attention and feed-forward in their formats, embedding and head as they are."""
     (attention, attention_inputs), (ffn, ffn_inputs) = recipe
     rules = (
-        Rule(roles=("attention",), weights=attention, activations=attention_inputs),
-        Rule(roles=("ffn",), weights=ffn, activations=ffn_inputs),
-        Rule(roles=("*",)),
+        PrecisionRule(roles=("attention",), weights=attention, activations=attention_inputs),
+        PrecisionRule(roles=("ffn",), weights=ffn, activations=ffn_inputs),
+        PrecisionRule(roles=("*",)),
     )
     return plan_from_rules(load_model(str(folder)), rules, name="proof")
 
 
-def emulated(bench: Bench, plan: PrecisionPlan) -> float:
+def emulated(bench: Evaluation, plan: PrecisionPlan) -> float:
     """Perplexity on the held-out tokens with the plan's weights and activations emulated."""
     dtype = plan.model.dtype
     chosen = [one for one in plan.groups if one.weights != dtype]
     weights = {one.group.name: one.weights.name for one in chosen}
     inputs = {one.group.name: _PER_TOKEN[one.activations.name] for one in chosen if one.activations != dtype}
-    return bench.held_out.quality(Precision(weights=weights, activations=inputs)).perplexity
+    return bench.held_out.quality(EmulatedFormats(weights=weights, activations=inputs)).perplexity
 
 
-def perplexity(model: Any, bench: Bench) -> float:
+def perplexity(model: Any, bench: Evaluation) -> float:
     """Perplexity of a Transformers model on the same tokens."""
     run = bench.held_out
     with torch.inference_mode():
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str]) -> int:
     bench = open_bench(folder, data)
     recipes, make = makers[tool]
     worst = 0.0
-    print(f"full precision: perplexity {bench.held_out.quality(Precision()).reference_perplexity:.5f}")
+    print(f"full precision: perplexity {bench.held_out.quality(EmulatedFormats()).reference_perplexity:.5f}")
     for name, recipe in recipes.items():
         began = time.perf_counter()
         plan = plan_of(folder, recipe)

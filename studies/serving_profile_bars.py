@@ -20,7 +20,7 @@ from serving_profile_points import _benches
 from trilemma.measured.serving.deployment.bench_files import Point
 from trilemma.measured.serving.deployment.points import TTFT_TRUST
 from trilemma.measured.serving.deployment.profile import calibrate, predicted
-from trilemma.measured.serving.speed.fit import Bench
+from trilemma.measured.serving.speed.fit import SpeedFigures
 from trilemma.timing.serving_terms import ServingTerms, shipped
 
 FIGURES = ("tpot", "ttft")
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
 
 
-def _groups(benches: Sequence[Bench]) -> Iterator[Bench]:
+def _groups(benches: Sequence[SpeedFigures]) -> Iterator[SpeedFigures]:
     for whole in benches:
         bench = whole.take(np.isin(whole.quantity, FIGURES))
         degrees = np.stack([np.asarray(getattr(bench.layout, name)) for name in ("tp", "pp", "dp", "ep")], axis=-1)
@@ -64,16 +64,16 @@ def _groups(benches: Sequence[Bench]) -> Iterator[Bench]:
             yield replace(bench, trust=np.where(bench.quantity == "ttft", TTFT_TRUST, 1.0))
 
 
-def _loads(bench: Bench) -> list[tuple[float, float, float]]:
+def _loads(bench: SpeedFigures) -> list[tuple[float, float, float]]:
     return [*zip(bench.isl.tolist(), bench.osl.tolist(), bench.concurrency.tolist(), strict=True)]
 
 
-def _without(terms: ServingTerms, bench: Bench) -> ServingTerms:
+def _without(terms: ServingTerms, bench: SpeedFigures) -> ServingTerms:
     own = {key: row for key, row in terms.offsets[-1].items() if key != bench.keys[-1]}
     return replace(terms, offsets=(*terms.offsets[:-1], own))
 
 
-def _judge(bench: Bench, terms: ServingTerms, *, seed: int, points: int, found: dict[str, list[Any]]) -> None:
+def _judge(bench: SpeedFigures, terms: ServingTerms, *, seed: int, points: int, found: dict[str, list[Any]]) -> None:
     loads = sorted(set(_loads(bench)))
     drawn = {loads[at] for at in np.random.default_rng(seed).permutation(len(loads))[:points]}
     seen = np.array([load in drawn for load in _loads(bench)])

@@ -17,7 +17,7 @@ import numpy as np
 from trilemma.errors import InputError
 from trilemma.measured.serving.deployment.profile import predicted, profile_offsets
 from trilemma.measured.serving.speed.benches import benches_of
-from trilemma.measured.serving.speed.fit import Bench, fit
+from trilemma.measured.serving.speed.fit import SpeedFigures, fit
 from trilemma.measured.serving.speed.question import SpeedQuestion, read_speed_question
 from trilemma.measured.tables import UnusableRow, read_table
 from trilemma.timing.serving_terms import ServingTerms, priors, shipped
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"\n{good} of {len(groups)} groups at or below {BAR:.0%}; {worse} made worse by more than {WORSE:.0%}")
 
 
-def _benches(table: str, models: str | None) -> tuple[list[Bench], list[str]]:
+def _benches(table: str, models: str | None) -> tuple[list[SpeedFigures], list[str]]:
     questions: list[SpeedQuestion | str] = []
     for row in read_table(table).rows:
         if row.text("tier") == "A":
@@ -67,7 +67,7 @@ def _benches(table: str, models: str | None) -> tuple[list[Bench], list[str]]:
     return benches_of(questions), names
 
 
-def _errors(bench: Bench, terms: ServingTerms, *, seeds: int, points: int) -> tuple[float, float]:
+def _errors(bench: SpeedFigures, terms: ServingTerms, *, seeds: int, points: int) -> tuple[float, float]:
     """Median over seeds of the median error on rows not drawn, without and with the profile of those drawn."""
     before, after = [], []
     for seed in range(seeds):

@@ -27,7 +27,7 @@ from trilemma.precision.lab.alarms import Thresholds, alarms_of
 from trilemma.precision.lab.matrix import run_matrix
 from trilemma.precision.lab.presets import PRESETS
 from trilemma.precision.lab.recipes import REFERENCE
-from trilemma.precision.lab.records import Probe, Run
+from trilemma.precision.lab.records import LabRun, Probe
 from trilemma.precision.lab.warning import EARLY_STEPS, early_warning, spearman
 
 #: Seeds by what they were used for.
@@ -88,7 +88,7 @@ def measure(path: Path, workers: int) -> None:
     for name, preset in EXPERIMENTS.items():
         jobs = [job for job in replace(preset, seeds=seeds).jobs() if (name, job.recipe.name, job.seed) not in done]
 
-        def keep(at: int, total: int, run: Run, experiment: str = name) -> None:
+        def keep(at: int, total: int, run: LabRun, experiment: str = name) -> None:
             with path.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(row_of(experiment, run)) + "\n")
             print(f"{at}/{total} {run.recipe.name} seed {run.seed}: {run.cpu_s:.1f} CPU-s", file=sys.stderr)
@@ -101,7 +101,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-def row_of(experiment: str, run: Run) -> dict[str, Any]:
+def row_of(experiment: str, run: LabRun) -> dict[str, Any]:
     early = [probe for probe in run.probes if probe.step < EARLY_STEPS]
     raised = [[alarm.signal for alarm in look] for look in alarms_of(run, Thresholds.shipped())]
     return {
