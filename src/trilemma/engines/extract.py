@@ -92,11 +92,6 @@ def image_engine(image: str) -> str | None:
     return next((engine for engine, pattern in named if re.search(pattern, repository)), None)
 
 
-def is_program(words: Sequence[str]) -> bool:
-    """Whether an engine's program starts somewhere in ``words``."""
-    return any(program.starts(words, at) for at in range(len(words)) for program in programs())
-
-
 def program_at_start(words: Sequence[str]) -> int:
     """How many words at the start name a program (0: none): ``vllm serve …`` → 2, ``python -m module …`` → 3."""
     skip = 1 if words and re.fullmatch(r"python[\d.]*", PurePosixPath(words[0]).name) else 0

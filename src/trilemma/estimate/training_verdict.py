@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import erf, exp, hypot, log, sqrt
+from math import exp, hypot, log, sqrt
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from trilemma.estimate.estimate import Verdict
 from trilemma.hardware.cluster import Cluster
 from trilemma.hardware.hosts import node_of
-from trilemma.intervals import NINETY, Interval
+from trilemma.intervals import NINETY, Interval, normal_cdf
 from trilemma.memory.training import TrainingMemory
 from trilemma.memory.traits import coefficients
 from trilemma.quantities import GIB, show_gib
@@ -126,4 +126,4 @@ def training_verdict(memory: TrainingMemory, capacity: Interval, host: HostNeed 
 
 def _above(left: float, spread: float) -> float:
     """The chance that a normal figure around ``left`` with that standard deviation is above zero."""
-    return 0.5 * (1 + erf(left / spread / sqrt(2))) if spread > 0 else float(left >= 0)
+    return float(normal_cdf(left / spread)) if spread > 0 else float(left >= 0)

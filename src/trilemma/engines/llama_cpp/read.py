@@ -56,15 +56,6 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     )
 
 
-def _downloaded(settings: FlagSettings) -> str | None:
-    """The repository, the file of it or the address that the server fetches the model from; None where it has the file."""
-    repository, file = settings.value("hf-repo"), settings.value("hf-file")
-    if repository and file:
-        return f"{repository}/{file}"
-    found = repository or settings.value("model-url")
-    return None if found is None else str(found)
-
-
 def _version_of(image: str | None) -> str | None:
     """The build in an image's tag (``ghcr.io/ggml-org/llama.cpp:server-cuda-b7410``)."""
     match = re.search(r":[\w.-]*\b(b\d{3,6})\b", image or "")
