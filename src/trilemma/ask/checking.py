@@ -14,7 +14,9 @@ from trilemma.ask.command_load import load_of, with_acceptance
 from trilemma.ask.exported import expected_load, exported_weights, prediction_beside
 from trilemma.ask.nouns import counts, surrounded
 from trilemma.ask.profiles import terms_of
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.ask.unknown_models import UnknownModel
+from trilemma.commands.bare_json import UNQUOTED, quoted
+from trilemma.errors import Caution, InputError, UnknownName, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
 from trilemma.hardware.mixed import parse_gpus
@@ -30,13 +32,22 @@ NO_CARDS = "the command does not say which cards it runs on; name them, such as 
 
 
 def words_of(command: str | Sequence[str]) -> list[str]:
-    """A command as words; text is split as a shell would, after lines joined by backslashes."""
+    """A command as words; text is split as a shell would, after lines joined by backslashes. Bare JSON in it is one word."""
     if not isinstance(command, str):
-        return [str(word) for word in command]
+        words = [str(word) for word in command]
+        return [quoted(words[0])] if len(words) == 1 and any(map(str.isspace, words[0])) else words
     try:
-        return shlex.split(command.replace("\\\n", " "))
+        return shlex.split(quoted(command.replace("\\\n", " ")))
     except ValueError as error:
         raise InputError(f"{shorten(command)!r} is no command line: {error}; give a list of its words") from None
+
+
+def with_pasted(answer: Answer, command: str | Sequence[str]) -> Answer:
+    """``answer`` with what must be said of the text that was pasted: JSON that a shell would take apart."""
+    from trilemma.estimate.doubt import with_cautions
+
+    whole = command if isinstance(command, str) else str(command[0]) if len(command) == 1 else ""
+    return answer if quoted(whole) == whole else Answer.of(with_cautions(answer, (UNQUOTED,)))
 
 
 def checked(words: Sequence[str], gpu: Any, options: SimpleNamespace) -> Answer:
@@ -55,9 +66,14 @@ def checked(words: Sequence[str], gpu: Any, options: SimpleNamespace) -> Answer:
         return checked_training(engine, own_words, gpu, options)
     command = engines.get(engine).read(own_words)
     beside = prediction_beside(words)
-    model, elsewhere = exported_weights(beside, command, options.models) or model_of_command(command, options.models)
     command = with_acceptance(options.draft, on_cards(gpu, command))
     cluster, named, cautions = cluster_of_command(gpu, command)
+    try:
+        model, elsewhere = exported_weights(beside, command, options.models) or model_of_command(
+            command, options.models
+        )
+    except UnknownName as error:
+        raise UnknownModel(command, error) from None
     cluster = surrounded(cluster, options)
     workload, expected = expected_load(beside, command.plan)
     workload = load_of(options, workload, command)

@@ -73,7 +73,7 @@ def check(command: str | Sequence[str], gpu: Any = None, **options: Any) -> Answ
     ``check("vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size 8", gpu="h200-sxm:8").remedies``. ``command`` is text or
     a list of words, as it is run or deployed.
     """
-    from trilemma.ask.checking import checked, words_of
+    from trilemma.ask.checking import checked, with_pasted, words_of
 
     asked, words = settled(CHECK, options), words_of(command)
     if not words and asked.log is not None:
@@ -82,7 +82,8 @@ def check(command: str | Sequence[str], gpu: Any = None, **options: Any) -> Answ
         words = logged_command(asked.log)
     if not words:
         raise InputError("no engine command given; give one such as vllm serve MODEL")
-    return checked(words, gpu, asked)
+    answer = checked(words, gpu, asked)
+    return with_pasted(answer, command)
 
 
 def compare(model: Any, gpus: Sequence[Any], *, workload: Any = None, **options: Any) -> CardsCompared:

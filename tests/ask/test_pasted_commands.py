@@ -1,0 +1,58 @@
+"""Commands as recipes print them: JSON without a shell's quotes, models that are in no catalogue."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import trilemma as tl
+from trilemma.ask.unknown_models import UnknownModel
+from trilemma.commands.bare_json import quoted
+
+#: As vllm-project/recipes@8959cf64 renders it for Llama-3.3-70B on Blackwell.
+RENDERED = (
+    "vllm serve meta-llama/Llama-3.3-70B-Instruct --tensor-parallel-size 2 --max-num-batched-tokens 8192"
+    ' --compilation-config {"pass_config": {"fuse_allreduce_rms":true,"eliminate_noops":true}} --max-model-len 8192'
+)
+
+
+def test_bare_json_is_one_word() -> None:
+    answer = tl.check(RENDERED, gpu="gb200:2")
+    assert answer.fits
+    assert "unquoted-json" in {one.code for one in answer.warnings}
+    assert "fuse_allreduce_rms" in (answer.command or "")
+
+
+def test_quoted_json_is_left_alone() -> None:
+    whole = f"vllm serve x --hf-overrides {shlex.quote(json.dumps({'a': {'b': 1}}))}"
+    assert quoted(whole) == whole
+    assert quoted('bash -c "vllm serve x --a {\\"b\\": 1}"') == 'bash -c "vllm serve x --a {\\"b\\": 1}"'
+
+
+_PLAIN = st.integers() | st.text(max_size=8) | st.booleans()
+
+
+@given(st.dictionaries(st.text(max_size=8), _PLAIN | st.lists(_PLAIN, max_size=3), min_size=1, max_size=3))
+def test_any_bare_object_is_the_word_that_it_was(value: dict[str, object]) -> None:
+    words = shlex.split(quoted(f"engine --flag {json.dumps(value)} --other=1"))
+    assert [words[0], words[-1]] == ["engine", "--other=1"]
+    assert json.loads(words[2]) == value
+
+
+@given(st.text(max_size=300))
+def test_anything_else_keeps_its_letters(text: str) -> None:
+    assert quoted(text).replace("'", "") == text.replace("'", "") or "{" in text or "[" in text
+
+
+def test_a_model_that_is_not_known_leaves_its_flags_judged() -> None:
+    with pytest.raises(
+        UnknownModel, match=r"model not known, flags fine \(vllm [\d.]+ takes them all\); unknown model"
+    ):
+        tl.check("vllm serve made-up/Nothing-9B --tensor-parallel-size 2 --max-model-len 8192", gpu="h100-sxm:2")
+    with pytest.raises(UnknownModel, match=r"flags in doubt: .*--max-modl-len; the nearest") as told:
+        tl.check("vllm serve made-up/Nothing-9B --max-modl-len 8192", gpu="h100-sxm")
+    assert len(told.value.doubted) == 1
