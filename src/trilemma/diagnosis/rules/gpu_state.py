@@ -6,26 +6,30 @@ from collections.abc import Iterator
 from typing import Any
 
 from trilemma.diagnosis.findings import Case, Evidence, Finding, Severity
-from trilemma.diagnosis.readers.nvidia_smi import KIND
+from trilemma.diagnosis.gpus import gpus_in
+from trilemma.diagnosis.readers import nvidia_smi, nvidia_smi_query, nvidia_smi_table, nvidia_smi_text
 from trilemma.diagnosis.rules import Rule
 
 _WELL = ("", "None", "N/A")
 
 
 def _judge(case: Case) -> Iterator[Finding]:
-    for file, part in case.parts(KIND):
-        for event in part.events:
-            for name, severity, claim, fix in _faults(event.values):
-                yield Finding(
-                    id=f"gpu.{name}",
-                    role="context" if severity == "context" else "root",
-                    severity=severity,
-                    claim=f"GPU {event.values['gpu']} ({event.values['name']}): {claim}",
-                    evidence=(Evidence(file=file, value=f"GPU {event.values['gpu']}: {claim}"),),
-                    observed=claim,
-                    confidence="established" if severity == "error" else "supported",
-                    fix=fix,
-                )
+    told: set[tuple[str, str, str]] = set()
+    for file, _, event in gpus_in(case):
+        for name, severity, claim, fix in _faults(event.values):
+            if (same := (event.values["gpu"], name, claim)) in told:  # two tools say it
+                continue
+            told.add(same)
+            yield Finding(
+                id=f"gpu.{name}",
+                role="context" if severity == "context" else "root",
+                severity=severity,
+                claim=f"GPU {event.values['gpu']} ({event.values['name']}): {claim}",
+                evidence=(Evidence(file=file, line=event.line, value=f"GPU {event.values['gpu']}: {claim}"),),
+                observed=claim,
+                confidence="established" if severity == "error" else "supported",
+                fix=fix,
+            )
 
 
 def _faults(values: Any) -> Iterator[tuple[str, Severity, str, str]]:
@@ -73,4 +77,7 @@ def _faults(values: Any) -> Iterator[tuple[str, Severity, str, str]]:
         )
 
 
-RULE = Rule(needs=(KIND,), judge=_judge)
+RULE = Rule(
+    needs=tuple(reader.KIND for reader in (nvidia_smi, nvidia_smi_query, nvidia_smi_table, nvidia_smi_text)),
+    judge=_judge,
+)

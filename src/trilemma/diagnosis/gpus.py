@@ -1,0 +1,59 @@
+"""One GPU as any tool reports it: the same keys whoever says it, None where nothing was said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trilemma.diagnosis.findings import Case, Event, Part
+
+#: More are not kept of one file.
+MOST_GPUS = 4096
+#: What a GPU may say of itself; sizes in MiB, power in watts, temperatures in °C.
+_KEYS = (
+    "gpu", "name", "memory_total_mib", "memory_free_mib", "uncorrected_errors", "ecc", "remap_pending", "remap_failed",
+    "recovery_action", "slowed_by", "link_width", "link_width_most", "link_generation", "link_generation_most",
+    "temperature_c", "power_limit_w", "power_default_w", "power_most_w", "clock_mhz", "clock_most_mhz", "clock_set_mhz",
+    "mig", "persistence", "driver", "partition", "busy", "uuid",
+)  # fmt: skip
+_OFTEN_FALSE = ("remap_pending", "remap_failed", "mig")
+
+
+def gpu_event(line: int | None = None, **values: Any) -> Event:
+    """An event named "gpu" with every key of this house."""
+    unknown = set(values) - set(_KEYS)
+    assert not unknown, unknown
+    told: dict[str, Any] = dict.fromkeys(_KEYS)
+    told |= {"slowed_by": [], "uncorrected_errors": 0, "recovery_action": "", **dict.fromkeys(_OFTEN_FALSE, False)}
+    return Event(
+        name="gpu", line=line, values=told | {key: value for key, value in values.items() if value is not None}
+    )
+
+
+def number_of(text: str) -> float | None:
+    """The number that a text starts with: ``700.00 W`` is 700; None where it starts with none."""
+    found = re.match(r"\s*(\d{1,15}(?:\.\d{0,9})?)", text)
+    return float(found[1]) if found else None
+
+
+def facts_of(gpus: list[Event], **more: Any) -> dict[str, Any]:
+    """The facts that every list of GPUs states: how many, which, how large."""
+    told = {key: value for key, value in more.items() if value}
+    return {
+        "gpus": len(gpus),
+        **told,
+        "names": sorted({gpu.values["name"] for gpu in gpus if gpu.values["name"]})[:8],
+        "memory_total_mib": sorted({gpu.values["memory_total_mib"] for gpu in gpus if gpu.values["memory_total_mib"]})[
+            :8
+        ],
+    }
+
+
+def gpus_in(case: Case) -> Iterator[tuple[str, Part, Event]]:
+    """(file, part, GPU) of everything read, whichever tool reports it."""
+    for reading in case.readings:
+        for part in reading.parts:
+            for event in part.events:
+                if event.name == "gpu" and "slowed_by" in event.values:
+                    yield reading.file, part, event
