@@ -71,17 +71,22 @@ class Interval:
         """The limit below which a positive figure is with the probability ``chance``: the inverse of `chance_below`."""
         if not 0 < self.low < self.high:
             return self.value
-        middle = (math.log(self.low) + math.log(self.high)) / 2
-        sigma = (math.log(self.high) - math.log(self.low)) / 2 / NINETY
-        return math.exp(middle + sigma * NormalDist().inv_cdf(chance))
+        deviations = NormalDist().inv_cdf(chance)
+        bound = self.low if deviations < 0 else self.high
+        return self.value * (bound / self.value) ** (abs(deviations) / NINETY)
 
     def chance_below(self, limit: float) -> float:
-        """The probability that a positive figure is at most ``limit``: log-normal, ``low`` and ``high`` its 5th and 95th
-        percentile. ``value`` need not be the median: bounds that lean to one side say that the figure does."""
+        """The probability that a positive figure is at most ``limit``.
+
+        ``value`` is the median, ``low`` and ``high`` the 5th and 95th percentile, log-normal on each side: what is shown, its
+        range and its chance are of one law, and a figure holds a limit with at least even odds just where it lies within it.
+        """
         if not 0 < self.low < self.high:
             return float(self.value <= limit)
         if limit <= 0:
             return 0.0
-        middle = (math.log(self.low) + math.log(self.high)) / 2
-        sigma = (math.log(self.high) - math.log(self.low)) / 2 / NINETY
-        return (1 + math.erf((math.log(limit) - middle) / sigma / math.sqrt(2))) / 2
+        bound = self.low if limit < self.value else self.high
+        if bound == self.value:
+            return float(limit >= self.value)
+        deviations = NINETY * math.log(limit / self.value) / abs(math.log(bound / self.value))
+        return (1 + math.erf(deviations / math.sqrt(2))) / 2

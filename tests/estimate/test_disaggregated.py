@@ -126,11 +126,14 @@ def test_replicas_share_the_load_and_add_their_tokens():
 
 
 def test_the_chance_of_a_target_by_hand():
-    # log-normal about sqrt(1 · 4) = 2; its 5th and 95th percentile are the bounds
+    # log-normal on each side of the median 1.5; its 5th and 95th percentile are the bounds
     figure = Interval(value=1.5, low=1.0, high=4.0)
-    assert figure.chance_below(2.0) == pytest.approx(0.5)
+    assert figure.chance_below(1.5) == pytest.approx(0.5)
+    assert figure.chance_below((1.5 * 4.0) ** 0.5) == pytest.approx(0.7946, abs=1e-4)  # half of 1.645 deviations above
+    assert figure.chance_below(1.5**0.5) == pytest.approx(0.2054, abs=1e-4)
     assert figure.chance_below(1.0) == pytest.approx(0.05, abs=1e-4)
     assert figure.chance_below(4.0) == pytest.approx(0.95, abs=1e-4)
     assert figure.chance_below(0.0) == 0.0
     assert Interval.exact(3.0).chance_below(3.0) == 1.0
     assert Interval.exact(3.0).chance_below(2.9) == 0.0
+    assert Interval(value=3.0, low=1.0, high=3.0).chance_below(3.0) == 1.0

@@ -58,7 +58,7 @@ def test_rows_say_gpus_dollars_and_kilowatts():
 @pytest.mark.parametrize(
     ("gpu", "options"),
     [
-        ("mi300x", {"ttft": 2000, "tpot": 50, "confidence": 0.9}),
+        ("mi300x", {"ttft": 2000, "tpot": 50, "confidence": 0.95}),
         ("b200", {"ttft": 2, "tpot": 50}),
         ("h100-sxm", {"ttft": 50, "tpot": 3}),
     ],

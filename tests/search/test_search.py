@@ -35,9 +35,18 @@ def test_every_plan_is_accounted_for(main_job):
 
 
 def test_a_target_is_assumed_only_where_nothing_is_asked(main_job):
-    assert main_job.workload.tpot_ms == 50
-    assert "--tpot 50 ms assumed" in main_job.assumed[0]
+    assert (main_job.workload.tpot_ms, main_job.workload.ttft_ms) == (50, 2000)
+    assert "--tpot 50 ms" in main_job.assumed[0] and "--ttft 2000 ms" in main_job.assumed[0]
     assert not search("llama-3.1-8b", "h200-sxm", 1, isl=512, osl=128, concurrency=8).assumed
+    one = search("llama-3.1-8b", "h200-sxm", 1, isl=512, osl=128, tpot_ms=20)
+    assert (one.workload.tpot_ms, one.workload.ttft_ms) == (20, 2000)
+
+
+def test_a_target_that_nobody_asked_for_is_given_up_where_no_plan_holds_it():
+    found = search("llama-3.1-70b", "l40s", 8, isl=32768, osl=512)  # a prompt of 32,768 takes longer than 2 s here
+    assert found.meets_targets
+    assert found.workload.ttft_ms is None
+    assert "left open" in found.assumed[0]
 
 
 def test_best_first_and_within_the_target(main_job):

@@ -74,14 +74,14 @@ def search(model: Any, gpu: Any, options: SimpleNamespace, *, workload: Serving 
 
     terms = terms_of(options.profile)
 
-    def again(asked: Serving, front: int) -> SearchResult:
+    def again(asked: Serving, front: int, *, assume: bool = False) -> SearchResult:
         return search_serving(
             named, cluster, asked, top=options.top, fixed=fixed, precision=options.precision, front=front,
             kv_dtype=options.kv_dtype, engine=engine, pools=options.pools, free=free, confidence=options.confidence,
-            terms=terms,
+            terms=terms, assume=assume,
         )  # fmt: skip
 
-    result = again(load, options.front)
+    result = again(load, options.front, assume=True)
     nearest = None
     if not result.plans:
         from trilemma.search.nearest import nearest_miss

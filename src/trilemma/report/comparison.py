@@ -217,6 +217,12 @@ def _notes(comparison: CardComparison, width: int) -> Iterator[str]:
         for one in comparison.candidates
         if one.instead_of
     ]
+    notes += [
+        f"{cards_words(one)}: {words}"
+        for one in comparison.candidates
+        for words in one.assumed
+        if words not in comparison.assumed
+    ]
     for message, rows in _cautions(comparison).items():
         notes.append(f"{rows}: {message}" if rows else message)
     for note in notes:

@@ -45,11 +45,14 @@ class Candidate:
     best_meets: bool = False
     least_gpus: int | None = None
     refused: str = ""
+    #: What was assumed of its targets.
+    assumed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CardComparison:
-    """Candidates in the order given, for one load; ``assumed`` lists what was filled in."""
+    """Candidates in the order given, for one load; ``assumed`` lists what was filled in. Where a target that nobody asked for
+    is held on some cards alone, ``workload`` is that of the first, and each candidate tells its own."""
 
     model: Model
     workload: Serving
@@ -73,7 +76,7 @@ def compare(
     each; the first always runs the weights and the cache as published. A card on which no rules of ``engine`` are known gets the
     first engine that has some.
     """
-    assumed: tuple[str, ...] = ()
+    settled: SearchResult | None = None
     candidates = []
     for at, cluster in enumerate(clusters):
         asked = _Asked(
@@ -81,14 +84,19 @@ def compare(
             free=at < len(free) and free[at],
         )  # fmt: skip
         try:
-            found = asked.search(workload, precision=[AS_PUBLISHED], kv_dtype=["auto"])
             wide = asked.search(workload, precision=precision, kv_dtype=kv_dtype)
+            found = asked.search(wide.workload, precision=[AS_PUBLISHED], kv_dtype=["auto"], assume=False)
         except InputError as error:
             candidates.append(Candidate(cluster=cluster, published=None, best=None, starts=False, refused=error.flags))
             continue
-        assumed, workload = assumed or found.assumed, found.workload
-        candidates.append(_candidate(asked, found, wide, workload, instead_of=engine or EngineRef()))
-    return CardComparison(model=model, workload=workload, candidates=tuple(candidates), assumed=assumed)
+        settled = settled or wide
+        candidates.append(_candidate(asked, found, wide, wide.workload, instead_of=engine or EngineRef()))
+    return CardComparison(
+        model=model,
+        workload=workload if settled is None else settled.workload,
+        candidates=tuple(candidates),
+        assumed=() if settled is None else settled.assumed,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,6 +141,7 @@ def _candidate(
         published_meets=found.meets_targets,
         best_meets=wide.meets_targets,
         least_gpus=least,
+        assumed=wide.assumed,
     )
 
 
@@ -146,7 +155,7 @@ def _carrying(asked: _Asked, workload: Serving) -> int | None:
 
 def _holding(asked: _Asked, workload: Serving) -> int | None:
     gpus = 1 << asked.cluster.gpus.bit_length()
-    unloaded = replace(workload, rate=None, concurrency=None, ttft_ms=None, tpot_ms=_NO_TARGET_MS)
+    unloaded = replace(workload, rate=None, concurrency=None, ttft_ms=_NO_TARGET_MS, tpot_ms=_NO_TARGET_MS)
     while gpus <= _MOST_GPUS:
         larger = replace(asked.cluster, gpus=gpus, gpus_per_node=min(gpus, asked.cluster.accelerator.gpus_per_node))
         found = replace(asked, cluster=larger, free=False).search(

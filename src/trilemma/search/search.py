@@ -18,6 +18,7 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.plans import EngineRef
 from trilemma.quantities import counted
+from trilemma.search.assumed_targets import targets_tried
 from trilemma.search.blocked import blocked
 from trilemma.search.found import found_of, point_of, pools_of
 from trilemma.search.pareto import pareto_front
@@ -27,7 +28,6 @@ from trilemma.search.result import SearchResult, worse_than_shown
 from trilemma.search.space import NODES, Constraints, engine_layouts, layouts, slots_tried
 from trilemma.search.table import PlanTable, plan_table
 from trilemma.search.targets import EVEN_ODDS, misses, overshoot
-from trilemma.timing.coefficients import spec_sheet
 from trilemma.timing.serving_terms import ServingTerms
 from trilemma.workloads import Serving
 
@@ -47,11 +47,12 @@ def search_serving(
     free: bool = False,
     confidence: float | None = None,
     terms: ServingTerms | None = None,
+    assume: bool = True,
 ) -> SearchResult:
     """Search layouts × precisions × cache formats × loads, with and without prefill and decode apart: most tokens per second
     and GPU under the latency targets first (at a stated rate of arrival the quickest answers).
 
-    Without load and without targets a target for the time per output token is assumed and listed. ``top`` plans and up to
+    Without load a target that is not stated is assumed and listed, unless ``assume`` says that none is. ``top`` plans and up to
     ``front`` more of the Pareto front become full estimates. ``free`` searches the number of GPUs, ``cluster`` being one
     node: with a load the plan of the fewest GPUs comes first. ``confidence`` is the chance with which each target has to hold
     (None: at least as likely as not); ``terms`` take the place of those that
@@ -59,19 +60,20 @@ def search_serving(
     given cannot be laid out, and for pools that the engine does not have.
     """
     began = time.perf_counter()
-    workload, assumed = _with_target(workload)
-    check_context(model, workload.longest_request)
     named = engine or EngineRef()
-    question = SearchQuestion(
-        cluster=cluster, workload=workload, fixed=fixed or Constraints(), engine=named, free=free,
-        confidence=_checked(confidence, workload), terms=terms,
-        pools=pools_possible(pools, named, gpus=cluster.gpus, workload=workload),
-    )  # fmt: skip
-    choices = choices_of(model, question, precision=precision, kv_dtype=kv_dtype)
-    table = table_of(model, choices, question)
-    tally = table.tally
-    rejected = Counter(tally.rejected)
-    meets = _judged(table, workload, rejected)
+    for asked, assumed in targets_tried(workload, assume=assume):
+        check_context(model, asked.longest_request)
+        question = SearchQuestion(
+            cluster=cluster, workload=asked, fixed=fixed or Constraints(), engine=named, free=free,
+            confidence=_checked(confidence, asked), terms=terms,
+            pools=pools_possible(pools, named, gpus=cluster.gpus, workload=asked),
+        )  # fmt: skip
+        table = table_of(model, choices_of(model, question, precision=precision, kv_dtype=kv_dtype), question)
+        rejected = Counter(table.tally.rejected)
+        meets = _judged(table, asked, rejected)
+        if meets.any() or not len(table):
+            break
+    tally, workload = table.tally, question.workload
     chosen = _best(table, meets, question, top)
     on_front = _front(table, meets)
     front_rows = [int(row) for row in np.flatnonzero(on_front)]
@@ -183,21 +185,6 @@ def _space(model: Model, question: SearchQuestion) -> LayoutSpace:
             " change `gpu` or the degrees given"
         )
     return space
-
-
-def _with_target(workload: Serving) -> tuple[Serving, tuple[str, ...]]:
-    if workload.isl is None or workload.osl is None:
-        raise InputError(
-            "a search needs the lengths of prompt and output; give `serve` ISL/OSL, such as `serve` 4096/1024"
-        )
-    stated = (workload.concurrency, workload.rate, workload.ttft_ms, workload.tpot_ms)
-    if any(value is not None for value in stated):
-        return workload, ()
-    target = spec_sheet()["assumed_target"]
-    words = (
-        f"no load or latency asked for: --tpot {target['tpot_ms']} ms assumed ({target['source'].partition(':')[0]})"
-    )
-    return replace(workload, tpot_ms=float(target["tpot_ms"])), (words,)
 
 
 def _checked(confidence: float | None, workload: Serving) -> float | None:

@@ -30,11 +30,11 @@ class Margin:
         """``seconds``, of which a wait may be from ``waits`` less to more, as what is held against a target in their place.
 
         The bounds of a latency are those of its class times the least and the most of it; the limit that it keeps with
-        ``confidence`` is then that of the class times this (log-normal, as `Interval.at_chance`).
+        ``confidence`` is then that of the class times this (`Interval.at_chance`).
         """
-        least, most = (np.maximum(np.asarray(seconds + wait, dtype=float), 1e-12) for wait in waits)
-        deviations = NormalDist().inv_cdf(self.confidence or EVEN_ODDS) / (2 * NINETY)
-        return np.sqrt(least * most) * (most / least) ** deviations
+        deviations = NormalDist().inv_cdf(self.confidence or EVEN_ODDS)
+        bound = seconds + waits[0 if deviations < 0 else 1]
+        return seconds * np.maximum(bound / seconds, 1e-12) ** (abs(deviations) / NINETY)
 
 
 def margin_of(spread: Mapping[str, tuple[float, float]], confidence: float) -> Margin:

@@ -1,0 +1,39 @@
+"""Latency targets of a search that nobody stated: which are assumed, and which of them stay open where no plan holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from trilemma.errors import InputError
+from trilemma.timing.coefficients import spec_sheet
+from trilemma.workloads import Serving
+
+
+def targets_tried(workload: Serving, *, assume: bool = True) -> Iterator[tuple[Serving, tuple[str, ...]]]:
+    """``workload`` with the targets to search under and what was assumed: the first, or where no plan holds them the next.
+
+    Without a load a search goes as far as its targets let it, so one that is not stated is assumed: without a limit to the
+    first token plans win whose readers wait a quarter of a minute for it. A target that nobody asked for and that no plan
+    holds is given up, and told. Raises `InputError` where the lengths are missing.
+    """
+    if workload.isl is None or workload.osl is None:
+        raise InputError(
+            "a search needs the lengths of prompt and output; give `serve` ISL/OSL, such as `serve` 4096/1024"
+        )
+    missing = [name for name in ("tpot", "ttft") if getattr(workload, f"{name}_ms") is None]
+    loaded = workload.concurrency is not None or workload.rate is not None
+    if not assume or loaded or not missing:
+        yield workload, ()
+        return
+    facts = spec_sheet()["assumed_target"]
+    asked = "no load or latency asked for" if len(missing) == 2 else "no load asked for"
+    told = [f"--{name} {facts[f'{name}_ms']} ms ({facts['words'][name]})" for name in missing]
+    limits = {f"{name}_ms": float(facts[f"{name}_ms"]) for name in missing}
+    yield replace(workload, **limits), (f"{asked}: {' and '.join(told)} assumed",)
+    kept = missing[:-1]
+    if kept:
+        words = f"{asked}: {told[0]} assumed; {told[1]} is held by no plan beside it and left open"
+    else:
+        words = f"{told[0]} was assumed, is held by no plan beside the target given and left open"
+    yield replace(workload, **{f"{name}_ms": limits[f"{name}_ms"] for name in kept}), (words,)
