@@ -36,5 +36,9 @@ def joint_words(result: SearchResult) -> Iterator[str]:
         return
     both = len(result.plans[0].estimate.targets) > 1
     why = " (the least of the chances: errors of TTFT and TPOT go together)" if both else ""
-    ask = "; --confidence 0.8 asks for plans that are surer" if result.confidence in (None, EVEN_ODDS) and chance < 0.8 else ""
+    ask = (
+        "; --confidence 0.8 asks for plans that are surer"
+        if result.confidence in (None, EVEN_ODDS) and chance < 0.8
+        else ""
+    )
     yield f"#1 holds {'both targets' if both else 'the target'} with a chance of {percent(chance)}{why}{ask}"

@@ -61,7 +61,7 @@ def search_serving(
     """
     began = time.perf_counter()
     named = engine or EngineRef()
-    for asked, assumed in targets_tried(workload, assume=assume):
+    for asked, words in targets_tried(workload, assume=assume):
         check_context(model, asked.longest_request)
         question = SearchQuestion(
             cluster=cluster, workload=asked, fixed=fixed or Constraints(), engine=named, free=free,
@@ -71,6 +71,7 @@ def search_serving(
         table = table_of(model, choices_of(model, question, precision=precision, kv_dtype=kv_dtype), question)
         rejected = Counter(table.tally.rejected)
         meets = _judged(table, asked, rejected)
+        assumed = words
         if meets.any() or not len(table):
             break
     tally, workload = table.tally, question.workload
