@@ -73,7 +73,7 @@ class Interval:
             return self.value
         deviations = NormalDist().inv_cdf(chance)
         bound = self.low if deviations < 0 else self.high
-        return self.value * (bound / self.value) ** (abs(deviations) / NINETY)
+        return self.value * math.exp(math.log(bound / self.value) * abs(deviations) / NINETY)
 
     def chance_below(self, limit: float) -> float:
         """The probability that a positive figure is at most ``limit``.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from trilemma.errors import InputError
@@ -29,11 +29,19 @@ def targets_tried(workload: Serving, *, assume: bool = True) -> Iterator[tuple[S
     facts = spec_sheet()["assumed_target"]
     asked = "no load or latency asked for" if len(missing) == 2 else "no load asked for"
     told = [f"--{name} {facts[f'{name}_ms']} ms ({facts['words'][name]})" for name in missing]
-    limits = {f"{name}_ms": float(facts[f"{name}_ms"]) for name in missing}
-    yield replace(workload, **limits), (f"{asked}: {' and '.join(told)} assumed",)
+    limits = {name: float(facts[f"{name}_ms"]) for name in missing}
+    yield _within(workload, limits), (f"{asked}: {' and '.join(told)} assumed",)
     kept = missing[:-1]
     if kept:
         words = f"{asked}: {told[0]} assumed; {told[1]} is held by no plan beside it and left open"
     else:
         words = f"{told[0]} was assumed, is held by no plan beside the target given and left open"
-    yield replace(workload, **{f"{name}_ms": limits[f"{name}_ms"] for name in kept}), (words,)
+    yield _within(workload, {name: limits[name] for name in kept}), (words,)
+
+
+def _within(workload: Serving, limits_ms: Mapping[str, float]) -> Serving:
+    return replace(
+        workload,
+        ttft_ms=limits_ms.get("ttft", workload.ttft_ms),
+        tpot_ms=limits_ms.get("tpot", workload.tpot_ms),
+    )
