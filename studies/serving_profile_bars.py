@@ -20,7 +20,7 @@ from serving_profile_points import _benches
 from trilemma.measured.serving.deployment.bench_files import Point
 from trilemma.measured.serving.deployment.points import TTFT_TRUST
 from trilemma.measured.serving.deployment.profile import calibrate, predicted
-from trilemma.measured.serving.speed.fit import SpeedFigures
+from trilemma.measured.serving.speed.figures import SpeedFigures
 from trilemma.timing.serving_terms import ServingTerms, shipped
 
 FIGURES = ("tpot", "ttft")

@@ -17,7 +17,8 @@ import numpy as np
 from trilemma.errors import InputError
 from trilemma.measured.serving.deployment.profile import predicted, profile_offsets
 from trilemma.measured.serving.speed.benches import benches_of
-from trilemma.measured.serving.speed.fit import SpeedFigures, fit
+from trilemma.measured.serving.speed.figures import SpeedFigures
+from trilemma.measured.serving.speed.fit import fit
 from trilemma.measured.serving.speed.question import SpeedQuestion, read_speed_question
 from trilemma.measured.tables import UnusableRow, read_table
 from trilemma.timing.serving_terms import ServingTerms, priors, shipped
@@ -44,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         place = (bench.machine.accelerator.id, bench.engine)
         if place not in terms_without:
             rest = [other for other in benches if (other.machine.accelerator.id, other.engine) != place]
-            terms_without[place] = fit(rest, priors(), start=shipped(), most_rounds=8)
+            terms_without[place] = fit(rest, priors(), start=shipped(), most_rounds=16)
         before, after = _errors(bench, terms_without[place], seeds=arguments.seeds, points=arguments.points)
         good += after <= BAR
         worse += after > before + WORSE

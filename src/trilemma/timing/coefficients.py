@@ -129,6 +129,16 @@ def scaled(coefficients: Coefficients, factors: Mapping[str, Numbers]) -> Coeffi
     return replace(coefficients, **changed)
 
 
+def headroom(coefficients: Coefficients) -> dict[str, float]:
+    """Term → logarithm of the factor at which the last of its shares of a bandwidth reaches all of it."""
+    capped = {term: [name for name in names if name in _AT_MOST_ONE] for term, names in SCALED_BY.items()}
+    return {
+        term: max(-float(np.log(getattr(coefficients, name))) for name in names)
+        for term, names in capped.items()
+        if names
+    }
+
+
 #: Coefficients that are shares of a datasheet figure, or multiply one.
 _SHARES = (
     "cache_stream", "prefill_attention", "experts_share_of_matmul", "experts_stream", "prefill_matmul", "prefill_experts",

@@ -16,7 +16,7 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.measured.serving.deployment import profile as serving_profile
 from trilemma.measured.serving.deployment.bench_files import Point
 from trilemma.measured.serving.deployment.points import bench_of
-from trilemma.measured.serving.speed.fit import predict
+from trilemma.measured.serving.speed.figures import predict
 from trilemma.models.resolve import load_model
 from trilemma.plans import Layout, Plan, Pool, ServeOptions
 from trilemma.timing import serving_terms

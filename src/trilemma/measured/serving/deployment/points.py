@@ -12,7 +12,7 @@ from trilemma.estimate.serving_load import admission_of
 from trilemma.formats import catalogue
 from trilemma.hardware.cluster import Cluster
 from trilemma.measured.serving.deployment.bench_files import Point
-from trilemma.measured.serving.speed.fit import SpeedFigures
+from trilemma.measured.serving.speed.figures import SpeedFigures
 from trilemma.models.architecture import Model
 from trilemma.plans import Layout, Plan
 from trilemma.timing.admission import Admission

@@ -22,7 +22,8 @@ from trilemma.errors import InputError, shorten
 from trilemma.hardware.catalogue import find
 from trilemma.intervals import student_t_95
 from trilemma.measured.serving.deployment.bench_files import Point
-from trilemma.measured.serving.speed.fit import SpeedFigures, fit, predict
+from trilemma.measured.serving.speed.figures import SpeedFigures, predict
+from trilemma.measured.serving.speed.fit import fit
 from trilemma.quantities import Array
 from trilemma.timing.eras import Era
 from trilemma.timing.serving_terms import LEVELS, OwnSpread, Priors, ServingTerms, keys_of, served_as
@@ -105,7 +106,7 @@ def profile_offsets(bench: SpeedFigures, terms: ServingTerms) -> dict[str, float
     based = replace(bench, machine=_scaled(bench, start))
     levels = tuple(1e-3 if level != LEVELS[-1] else 1.0 for level in LEVELS)
     priors = Priors(widths={term: tuple(width * level for level in levels) for term, width in _WIDTHS.items()})
-    fitted = fit([based], priors, most_rounds=15)
+    fitted = fit([based], priors, most_rounds=30)
     keys = keys_of(bench.engine, bench.machine.accelerator, bench.precision)
     sums = dict.fromkeys(_WIDTHS, 0.0)
     for known, key in zip(fitted.offsets, keys, strict=True):

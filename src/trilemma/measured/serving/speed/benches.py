@@ -15,7 +15,7 @@ from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
-from trilemma.measured.serving.speed.fit import SpeedFigures
+from trilemma.measured.serving.speed.figures import SpeedFigures
 from trilemma.measured.serving.speed.question import SpeedQuestion
 from trilemma.models.architecture import Model
 from trilemma.plans import Layout, ServeOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from trilemma.measured.serving.speed.fit import SpeedFigures
+from trilemma.measured.serving.speed.figures import SpeedFigures
 from trilemma.measured.serving.speed.question import SpeedQuestion
 from trilemma.timing.serving_terms import LEVELS, ServingTerms, keys_of
 

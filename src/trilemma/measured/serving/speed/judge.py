@@ -14,7 +14,7 @@ from trilemma.measured.judgement import FigureComparison, Judgement
 from trilemma.measured.serving.speed.baseline import interpolated
 from trilemma.measured.serving.speed.benches import benches_of, in_own_unit
 from trilemma.measured.serving.speed.distance import Seen, distances
-from trilemma.measured.serving.speed.fit import SpeedFigures
+from trilemma.measured.serving.speed.figures import SpeedFigures
 from trilemma.measured.serving.speed.question import METRICS as _OWN
 from trilemma.measured.serving.speed.question import SpeedQuestion, read_speed_question
 from trilemma.measured.serving.speed.refit import family_of, predictions, residuals_of, without

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from trilemma.errors import InputError, with_flags
 from trilemma.measured.serving.speed.benches import benches_of
-from trilemma.measured.serving.speed.fit import SpeedFigures, fit, predict
+from trilemma.measured.serving.speed.figures import SpeedFigures, predict
+from trilemma.measured.serving.speed.fit import fit
 from trilemma.measured.serving.speed.question import SpeedQuestion, read_speed_question
 from trilemma.measured.serving.speed.spread import Residual, spreads_of
 from trilemma.measured.tables import Row, UnusableRow

@@ -1,0 +1,152 @@
+"""Measured figures of one deployment as timing answers them: the questions behind them, each once, and what terms say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trilemma.formats.formats import Format
+from trilemma.plans import Layout
+from trilemma.quantities import Array
+from trilemma.timing.admission import Admission
+from trilemma.timing.coefficients import scaled
+from trilemma.timing.forward_pass import decode_step, prefill_pass
+from trilemma.timing.machine import Machine
+from trilemma.timing.operators import ModelWork
+from trilemma.timing.serving_step import ServingSpeed, concurrency_for_rate, serving_speed
+from trilemma.timing.serving_terms import keys_of
+
+#: Figures of a load, which one question answers together.
+_OF_LOAD = ("tpot", "ttft", "output")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpeedFigures:
+    """Figures of one model on one kind of card under one engine; arrays have one entry per figure.
+
+    ``quantity`` is tpot or ttft in seconds, output, decode or prefill in tokens per second over the whole plan; ``queued``
+    ones are taken with every request waiting, those with a ``rate`` (requests a second, else nan) as requests arrive. ``at``
+    says where the figures stood in the table, ``trust`` what each weighs.
+    """
+
+    work: ModelWork
+    machine: Machine
+    engine: str
+    precision: str
+    kv_format: Format
+    layout: Layout
+    isl: Array
+    osl: Array
+    concurrency: Array
+    rate: Array
+    admission: Admission
+    queued: Any
+    quantity: Any
+    measured: Array
+    at: Any
+    trust: Array
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Its key at each of `LEVELS`."""
+        return keys_of(self.engine, self.machine.accelerator, self.precision)
+
+    def take(self, chosen: Any) -> SpeedFigures:
+        """The figures at ``chosen`` (indices or a mask)."""
+        degrees = {name: np.asarray(getattr(self.layout, name))[chosen] for name in ("tp", "pp", "dp", "ep")}
+        arrays = ("isl", "osl", "concurrency", "rate", "queued", "quantity", "measured", "at", "trust")
+        return SpeedFigures(
+            work=self.work, machine=self.machine, engine=self.engine, precision=self.precision,
+            kv_format=self.kv_format, layout=Layout(**degrees),
+            admission=self.admission.take(chosen), **{name: getattr(self, name)[chosen] for name in arrays},
+        )  # fmt: skip
+
+
+def predict(bench: SpeedFigures, factors: Mapping[str, Any]) -> Any:
+    """What each figure of ``bench`` should be, under multipliers that broadcast against its figures."""
+    machine = bench.machine.with_coefficients(scaled(bench.machine.coefficients, factors))
+    out = np.zeros(np.broadcast_shapes(bench.measured.shape, *(np.shape(factor) for factor in factors.values())))
+    load = np.isin(bench.quantity, _OF_LOAD)
+    if np.any(load):
+        out[..., load] = _of_load(bench.take(load), machine)
+    for quantity, phase in (("decode", _decode_rate), ("prefill", _prefill_rate)):
+        chosen = bench.quantity == quantity
+        if np.any(chosen):
+            out[..., chosen] = phase(bench.take(chosen), machine)
+    return out
+
+
+def _of_load(bench: SpeedFigures, machine: Machine) -> Any:
+    speed = _load_speed(bench, machine)
+    rest = np.where(bench.quantity == "ttft", speed.ttft_s, speed.output_tokens_per_s)
+    return np.where(bench.quantity == "tpot", speed.tpot_s, rest)
+
+
+def _load_speed(bench: SpeedFigures, machine: Machine) -> ServingSpeed:
+    dp = np.asarray(bench.layout.dp)
+    offered = np.where(bench.queued, (bench.admission.holds + 1) * dp, bench.concurrency)
+    arriving = np.isfinite(bench.rate)
+    if np.any(arriving):
+        kept_up = concurrency_for_rate(
+            bench.work, machine, bench.layout, rate=np.where(arriving, bench.rate, 0.0), isl=bench.isl, osl=bench.osl,
+            kv_format=bench.kv_format, admission=bench.admission,
+        )  # fmt: skip
+        offered = np.where(arriving, kept_up, offered)
+    return serving_speed(
+        bench.work, machine, bench.layout, concurrency=offered, isl=bench.isl, osl=bench.osl, kv_format=bench.kv_format,
+        admission=bench.admission,
+    )  # fmt: skip
+
+
+def _decode_rate(bench: SpeedFigures, machine: Machine) -> Any:
+    running = np.maximum(bench.concurrency / np.asarray(bench.layout.dp), 1.0)
+    context = bench.isl + bench.osl / 2
+    step = decode_step(bench.work, machine, bench.layout, batch=running, context=context, kv_format=bench.kv_format)
+    return bench.concurrency / step.total_s
+
+
+def _prefill_rate(bench: SpeedFigures, machine: Machine) -> Any:
+    prompts = bench.concurrency / np.asarray(bench.layout.dp)
+    through = prefill_pass(
+        bench.work, machine, bench.layout, tokens=bench.isl, cached=0, prompts=prompts, kv_format=bench.kv_format
+    )
+    return bench.isl * bench.concurrency / through.total_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AskedOnce:
+    """Figures of a bench that take the same way through timing. ``asked`` are the questions behind them, each once (the figures
+    of one load are answers to one question); ``of`` says which of them each figure answers."""
+
+    figures: SpeedFigures
+    asked: SpeedFigures
+    of: Any
+
+    def predict(self, factors: Mapping[str, Any]) -> Any:
+        """`predict` of ``figures``."""
+        if self.figures.quantity[0] not in _OF_LOAD:
+            return predict(self.figures, factors)
+        machine = self.asked.machine
+        speed = _load_speed(self.asked, machine.with_coefficients(scaled(machine.coefficients, factors)))
+        answers = {"ttft": speed.ttft_s, "tpot": speed.tpot_s, "output": speed.output_tokens_per_s}
+        shape = np.broadcast_shapes(self.asked.measured.shape, *(np.shape(factor) for factor in factors.values()))
+        wide = np.stack([np.broadcast_to(answers[name], shape) for name in _OF_LOAD])
+        return np.moveaxis(wide, 0, -1)[..., self.of, [_OF_LOAD.index(name) for name in self.figures.quantity]]
+
+
+def parts_of(bench: SpeedFigures) -> list[AskedOnce]:
+    """``bench`` in parts, one for each way through timing."""
+    kinds = np.where(np.isin(bench.quantity, _OF_LOAD), "load", bench.quantity)
+    return [_part(bench.take(kinds == kind)) for kind in dict.fromkeys(kinds.tolist())]
+
+
+def _part(figures: SpeedFigures) -> AskedOnce:
+    degrees = [np.asarray(getattr(figures.layout, name)) for name in ("tp", "pp", "dp", "ep")]
+    admitted = [figures.admission.half_way, figures.admission.at_full_length]
+    columns = (*degrees, figures.isl, figures.osl, figures.concurrency, figures.rate, figures.queued, *admitted)
+    question = np.nan_to_num(np.stack([np.asarray(one, dtype=float) for one in columns], axis=1), nan=-1.0)
+    _, first, of = np.unique(question, axis=0, return_index=True, return_inverse=True)
+    return AskedOnce(figures=figures, asked=figures.take(first), of=of.reshape(-1))
