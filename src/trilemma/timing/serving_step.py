@@ -22,6 +22,8 @@ from trilemma.timing.speculation import Speculation
 
 #: Requests in flight with which a rate that cannot be kept up with is priced.
 MOST_REQUESTS = 2**14
+#: Cuts of a range at once, and figures for which a call of the physics takes hardly longer than for one.
+_MOST_CUTS, _CALL_FIGURES = 15, 2048
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,20 +203,25 @@ def concurrency_for_rate(
     """Requests in flight when ``rate`` requests arrive a second (Little's law): at least 1, or ``most`` where the plan cannot
     keep up.
 
-    Throughput rises with the requests in flight, so the least number that carries the rate is found by halving.
+    Throughput rises with the requests in flight, so the least number that carries the rate is found by cutting the range:
+    into many parts at once where plans are few, since a call costs more than its figures then.
 
     Source: Little 1961, ``L = λ·W``.
     """
-    low = np.asarray(layout.dp) * 0.0
+    plans = (layout.gpus, layout.ep, admission.most, rate, isl, osl)
+    low = np.zeros(np.broadcast_shapes(*(np.shape(one) for one in plans)))
     high = low + float(most)
-    for _ in range(most.bit_length()):
-        middle = np.ceil((low + high) / 2)
+    parts = 1 + max(1, min(_MOST_CUTS, _CALL_FIGURES // max(low.size, 1)))
+    shares = (np.arange(1, parts) / parts).reshape(-1, *[1] * low.ndim)
+    while np.any(high - low > 1):
+        tried = np.ceil(low + (high - low) * shares)
         speed = serving_speed(
-            work, machine, layout, concurrency=middle, isl=isl, osl=osl, kv_format=kv_format, admission=admission,
+            work, machine, layout, concurrency=tried, isl=isl, osl=osl, kv_format=kv_format, admission=admission,
             prefix_hit=prefix_hit, speculation=speculation,
         )  # fmt: skip
         enough = speed.output_tokens_per_s / np.asarray(osl) >= rate
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        high = np.where(enough, tried, high).min(axis=0)
+        low = np.where(enough | (tried >= high), low, tried).max(axis=0)
     return high
 
 
