@@ -33,7 +33,8 @@ def fit(model: Any, gpu: Any = None, *, plan: Any = None, workload: Any = None, 
     if isinstance(model, Question):
         return _of_question(model, gpu, options)
     if gpu is None:
-        raise InputError("`gpu` is missing; name the cards, such as h200-sxm:8")
+        raise InputError("`gpu` is missing; name the cards, such as h200-sxm:8, or auto")
+    gpu = named_cards(gpu)
     if _trains(options) or (plan is not None and not isinstance(plan, Plan)):
         from trilemma.ask.training import one_plan as one_training_plan
 
@@ -54,7 +55,7 @@ def plan(model: Any, gpu: Any, *, workload: Any = None, **options: Any) -> Servi
     from trilemma.ask.serving import search
 
     asked = settled(PLAN, options)
-    return search(model, gpu, asked, workload=workload)
+    return search(model, named_cards(gpu), asked, workload=workload)
 
 
 def train(model: Any, gpu: Any, *, workload: Any = None, **options: Any) -> TrainingPlans:
@@ -64,7 +65,7 @@ def train(model: Any, gpu: Any, *, workload: Any = None, **options: Any) -> Trai
     """
     from trilemma.ask.training import search
 
-    return search(model, gpu, settled(PLAN, options, TRAINING), workload=workload)
+    return search(model, named_cards(gpu), settled(PLAN, options, TRAINING), workload=workload)
 
 
 def check(command: str | Sequence[str], gpu: Any = None, **options: Any) -> Answer:
@@ -82,7 +83,7 @@ def check(command: str | Sequence[str], gpu: Any = None, **options: Any) -> Answ
         words = logged_command(asked.log)
     if not words:
         raise InputError("no engine command given; give one such as vllm serve MODEL")
-    answer = checked(words, gpu, asked)
+    answer = checked(words, named_cards(gpu), asked)
     return with_pasted(answer, command)
 
 
@@ -93,7 +94,8 @@ def compare(model: Any, gpus: Sequence[Any], *, workload: Any = None, **options:
     asked = settled(COMPARE, options)
     if workload is None and asked.serve is None and asked.isl is None and asked.osl is None:
         asked.serve = "1024/1024"
-    return side_by_side(model, [gpus] if isinstance(gpus, str) else gpus, asked, workload=workload)
+    cards = [named_cards(gpu) for gpu in ([gpus] if isinstance(gpus, str) else gpus)]
+    return side_by_side(model, cards, asked, workload=workload)
 
 
 def upgrade(command: str | Sequence[str], gpu: Any = None, **options: Any) -> VersionsCompared:
@@ -106,7 +108,7 @@ def upgrade(command: str | Sequence[str], gpu: Any = None, **options: Any) -> Ve
     for name in ("old", "new"):
         if getattr(asked, name) is None:
             raise InputError(f"`{name}` is missing; name the versions to compare, such as old='0.19', new='0.21'")
-    return upgraded(words, gpu, asked)
+    return upgraded(words, named_cards(gpu), asked)
 
 
 def _of_question(question: Question[Any, Any], gpu: Any, options: dict[str, Any]) -> Answer:
@@ -119,6 +121,15 @@ def _of_question(question: Question[Any, Any], gpu: Any, options: dict[str, Any]
     from trilemma.ask.training import judged as judged_training
 
     return judged_training(question)
+
+
+def named_cards(gpu: Any) -> Any:
+    """``gpu`` as it is, or this machine's cards where it says "auto". Raises `InputError` where none of them is known."""
+    if not isinstance(gpu, str) or gpu.strip().lower() != "auto":
+        return gpu
+    from trilemma.machine.machine import this_machine
+
+    return this_machine().gpu_words
 
 
 def _trains(options: dict[str, Any]) -> bool:

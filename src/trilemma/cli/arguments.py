@@ -124,7 +124,7 @@ def add_cluster_arguments(
 ) -> None:
     """``several`` candidates; ``host``: the command uses the memory around the cards."""
     group = parser.add_argument_group("GPUs")
-    text = "accelerator and how many, such as h200-sxm:8; a catalogue name or an accelerator file"
+    text = "accelerator and how many, such as h200-sxm:8; a catalogue name, an accelerator file, or auto"
     if several:
         group.add_argument(
             "--gpu", metavar="G[:N]", action="append", required=required, help=f"{text}; give it once per candidate"
@@ -170,8 +170,9 @@ def read_weights(arguments: argparse.Namespace, accelerator: Any) -> WeightPreci
 def read_cluster(arguments: argparse.Namespace) -> Cluster:
     """The cluster that ``--gpu`` names, of one kind of cards, in the shape that the other flags give it."""
     from trilemma.ask.nouns import cluster_of
+    from trilemma.ask.questions import named_cards
 
-    return cluster_of(arguments.gpu, SimpleNamespace(**vars(arguments)))
+    return cluster_of(named_cards(arguments.gpu), SimpleNamespace(**vars(arguments)))
 
 
 def read_workload(arguments: argparse.Namespace) -> Serving:

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu",
         metavar="G[:N]",
-        help="the cards it runs on, such as h100-sxm:8 (N defaults to the command's) or rtx-4090+rtx-3090",
+        help="the cards it runs on, such as h100-sxm:8 (N defaults to the command's) or rtx-4090+rtx-3090; auto: this machine's",
     )
     add_named(
         parser,

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("trilemma.cli.plan", "search all layouts for the best plans"),
     "compare": ("trilemma.cli.compare", "GPUs side by side for one job"),
     "export": ("trilemma.cli.export", "turn a plan into files and commands that an engine accepts"),
+    "here": ("trilemma.cli.here", "this machine: its cards, which models run on it, how fast, one command each"),
     "diagnose": ("trilemma.cli.diagnose", "logs, traces, dumps, telemetry: what is wrong, why, what mends it"),
     "upgrade": ("trilemma.cli.upgrade", "what another version of the engine changes for a command"),
     "validate": ("trilemma.cli.validate", "predicted against measured, error by class"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
+from io import BytesIO
 from typing import Any
 from xml.etree import ElementTree
 
@@ -22,6 +23,14 @@ def read(name: str) -> Reading:
     try:
         with opened(name) as source:
             return _read(source)
+    except Unreadable as error:
+        return Reading(file=name, kind="unreadable", why=str(error))
+
+
+def read_bytes(name: str, content: bytes) -> Reading:
+    """What stands in ``content``, which a tool printed; ``name`` is what it is told by."""
+    try:
+        return _read(Source(name, BytesIO(content)))
     except Unreadable as error:
         return Reading(file=name, kind="unreadable", why=str(error))
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from trilemma.data.digest import DATA
 from trilemma.estimate.estimate import Estimate
+from trilemma.machine.answer import WhatRuns
 from trilemma.precision.documents import GateDocument, LabDocument, WatchDocument
 from trilemma.report.training_plans import TrainingPlansDocument
 from trilemma.report.validation import ValidationDocument
@@ -24,6 +25,7 @@ DOCUMENTS: dict[str, Any] = {
     "train-lab": LabDocument,
     "gate": GateDocument,
     "watch": WatchDocument,
+    "here": WhatRuns,
 }
 SCHEMAS = DATA / "schemas"
 

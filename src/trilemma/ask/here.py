@@ -1,0 +1,152 @@
+"""What a machine runs: its cards, and of models that people run those that fit, with which engine, how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trilemma.ask.answers import Shown
+from trilemma.ask.screen import screen_width
+from trilemma.data.files import read_data
+from trilemma.errors import InputError
+from trilemma.machine.answer import CardsHere, RunsHere, WhatRuns
+from trilemma.machine.machine import SeenMachine, recorded_machine, this_machine
+
+if TYPE_CHECKING:
+    from trilemma.ask.answers import Answer
+
+#: A model's weights beyond this share of all cards' memory are not tried.
+_WEIGHTS_SHARE = 0.95
+
+
+class Here(Shown, WhatRuns):
+    """What runs on a machine, as an answer that shows itself."""
+
+    __slots__ = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether a model of those tried runs."""
+        return bool(self.runs)
+
+    def document(self, *, explain: bool) -> dict[str, Any]:  # noqa: ARG002 - nothing is left to explain
+        from trilemma.columns import document_of
+
+        return document_of(self)
+
+    def show(self, *, explain: bool = False, width: int | None = None) -> str:  # noqa: ARG002
+        from trilemma.report.here import render_here
+
+        return render_here(self, width=width or screen_width())
+
+
+def here(outputs: str | Path | Sequence[str | Path] | None = None, *, models: str | None = None) -> Here:
+    """What this machine runs, or the one whose tools printed ``outputs`` (files or folders)."""
+    if outputs is None or (not isinstance(outputs, str | Path) and not outputs):
+        machine = this_machine()
+    else:
+        machine = recorded_machine([outputs] if isinstance(outputs, str | Path) else outputs)
+    table = read_data("here.toml")
+    runs, too_large = _tried(machine, table, models)
+    return Here(
+        cards=tuple(_cards(machine)),
+        host_memory_bytes=machine.host_memory_bytes,
+        driver=machine.driver,
+        runs=tuple(runs),
+        too_large=tuple(too_large),
+        unseen=machine.unseen if not machine.cards else (),
+        isl=table["isl"],
+        osl=table["osl"],
+        recorded=machine.recorded,
+    )
+
+
+def _cards(machine: SeenMachine) -> list[CardsHere]:
+    return [
+        CardsHere(
+            name=card.name,
+            count=count,
+            id=None if card.part is None else card.part.id,
+            memory_bytes=card.memory_bytes,
+            free_bytes=card.free_bytes,
+            sliced=card.sliced,
+            note="; ".join((card.why, *(one.message for one in card.cautions))).strip("; "),
+        )
+        for card, count in machine.kinds()
+    ]
+
+
+def _tried(machine: SeenMachine, table: dict[str, Any], models: str | None) -> tuple[list[RunsHere], list[str]]:
+    known = [(card, count) for card, count in machine.kinds() if card.part is not None and not card.sliced]
+    if not known:
+        return [], []
+    card, count = max(known, key=lambda one: one[1] * (one[0].part.label_gb if one[0].part else 0))
+    assert card.part is not None
+    runs: list[RunsHere] = []
+    too_large: list[str] = []
+    for row in table["model"]:
+        if len(runs) == table["most_shown"]:
+            break
+        found = next(
+            (one for way in row["ways"] if (one := _fitting(row["name"], way, card.word, count, table, models))), None
+        )
+        if found is None:
+            too_large.append(row["name"])
+        else:
+            runs.append(found)
+    return runs, too_large
+
+
+def _fitting(
+    model: str, way: dict[str, Any], card: str, count: int, table: dict[str, Any], models: str | None
+) -> RunsHere | None:
+    """The fewest cards, a power of two, on which a model fits this way."""
+    from trilemma.ask.nouns import weights_of
+    from trilemma.ask.questions import fit
+    from trilemma.hardware.catalogue import find
+    from trilemma.models.parameters import weight_bytes
+
+    part = find(card)
+    try:
+        weights = weights_of(model, part, precision=way.get("precision"), models=models, engine=way["engine"])
+    except InputError:
+        return None
+    size = float(weight_bytes(weights.model))
+    gpus = 1
+    while gpus <= count:
+        if size < _WEIGHTS_SHARE * part.runtime_total().value * gpus:
+            answer = _asked(fit, model, way, f"{card}:{gpus}", table, models)
+            if answer is not None and answer.fits and answer.command:
+                return _run(model, way, answer, gpus, size)
+        gpus *= 2
+    return None
+
+
+def _asked(
+    fit: Any, model: str, way: dict[str, Any], gpu: str, table: dict[str, Any], models: str | None
+) -> Answer | None:
+    options = {key: table[key] for key in ("isl", "osl", "context")}
+    try:
+        answer: Answer = fit(
+            model, gpu, engine=way["engine"], precision=way.get("precision"), models=models, concurrency=1, **options
+        )
+    except InputError:
+        return None
+    return answer
+
+
+def _run(model: str, way: dict[str, Any], answer: Answer, gpus: int, size: float) -> RunsHere | None:
+    speed, cache = answer.speed, answer.cache
+    if speed is None or speed.output_tokens_per_s is None:
+        return None
+    return RunsHere(
+        model=model,
+        engine=way["engine"],
+        weights=way.get("precision") or "as published",
+        gpus=gpus,
+        command=answer.command or "",
+        tokens_per_s=speed.output_tokens_per_s,
+        max_context=int(cache.max_context) if cache is not None else 0,
+        weights_bytes=size,
+    )
