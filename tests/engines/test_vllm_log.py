@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
 import time
 from pathlib import Path
 
 import pytest
 
-from trilemma.engines.vllm.log import MOST_BYTES, StartUpLog, read_log
+from trilemma.diagnosis.start_log import start_in
+from trilemma.engines.start_log import StartUpLog
+from trilemma.engines.vllm.log import LogReader
 from trilemma.errors import InputError
 from trilemma.quantities import GIB, MIB
 
 
 def log(tmp_path: Path, text: str) -> StartUpLog:
-    path = tmp_path / "serve.log"
-    path.write_text(text)
-    return read_log(path)
+    reader = LogReader()
+    for number, line in enumerate(text.splitlines(), start=1):
+        reader.take(line, number)
+    return reader.result(str(tmp_path / "serve.log"))
+
+
+def read_log(path: Path) -> StartUpLog:
+    return start_in(str(path), "vllm")[1]
 
 
 def values(found: StartUpLog) -> dict[str, float]:
@@ -276,18 +284,20 @@ def test_powershell_logs_are_utf_16(tmp_path: Path) -> None:
 def test_hostile_files(tmp_path: Path) -> None:
     path = tmp_path / "serve.log"
     path.write_bytes(b"\x1f\x8b\x08\0\0\0" * 100)
-    with pytest.raises(InputError, match="not text"):
+    with pytest.raises(InputError, match=r"--log .*cannot be read"):
         read_log(path)
-    with pytest.raises(InputError, match="not a file"):
-        read_log(tmp_path)
-    with pytest.raises(InputError, match="not a file"):
-        read_log(tmp_path / "absent.log")
-    with pytest.raises(InputError, match="--log"):
-        read_log("a\0b")
-    with path.open("wb") as stream:
-        stream.truncate(MOST_BYTES + 1)
-    with pytest.raises(InputError, match="larger than 64 MiB"):
+    path.write_bytes(b"\0\1\2" * 100)
+    with pytest.raises(InputError, match="it is not text"):
         read_log(path)
+    for absent in (tmp_path, tmp_path / "absent.log", Path("a\0b")):
+        with pytest.raises(InputError, match=r"--log .*cannot be read"):
+            read_log(absent)
+
+
+def test_a_packed_log_is_read_like_a_plain_one(tmp_path: Path) -> None:
+    path = tmp_path / "serve.log.gz"
+    path.write_bytes(gzip.compress(POOL.encode()))
+    assert values(read_log(path)) == {"kv_cache_bytes": gib(61.66)}
 
 
 @pytest.mark.slow

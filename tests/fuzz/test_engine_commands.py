@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from trilemma.commands.bounded_yaml import load_all
 from trilemma.commands.shell_words import split_commands
+from trilemma.diagnosis.start_log import start_in
 from trilemma.engines.extract import extract
 from trilemma.engines.vllm.flags import table
-from trilemma.engines.vllm.log import read_log
 from trilemma.engines.vllm.read import read
 from trilemma.engines.vllm.write import write
 from trilemma.errors import InputError
@@ -82,7 +82,7 @@ def test_any_file_is_read_or_refused(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     answered(extract, [str(path)])
     answered(read, ["vllm", "serve", "m", "--config", str(path)])
-    answered(read_log, path)
+    answered(start_in, str(path))
     script = tmp_path / "file.sh"
     script.write_bytes(content)
     answered(extract, [str(script)])

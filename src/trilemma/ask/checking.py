@@ -52,6 +52,7 @@ def with_pasted(answer: Answer, command: str | Sequence[str]) -> Answer:
 
 def checked(words: Sequence[str], gpu: Any, options: SimpleNamespace) -> Answer:
     """Will the command start, and if not, at which stage does it die and what would make it?"""
+    from trilemma.diagnosis.start_log import start_in
     from trilemma.engines.extract import extract
     from trilemma.engines.loading import while_loading
     from trilemma.engines.training import trainable
@@ -86,7 +87,8 @@ def checked(words: Sequence[str], gpu: Any, options: SimpleNamespace) -> Answer:
         terms=terms_of(options.profile),
     )
     cautions = (*cautions, *_remote_code(command, model))
-    answer = with_remedies(check_command(command, question, log=options.log), gpus=named)
+    log = None if options.log is None else start_in(options.log, engine)[1]
+    answer = with_remedies(check_command(command, question, log=log), gpus=named)
     return Answer.of(with_cautions(answer, (*elsewhere, *expected, *cautions)))
 
 

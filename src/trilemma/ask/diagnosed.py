@@ -5,16 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trilemma.ask.answers import Shown
+from trilemma.ask.options import CHECK, settled
 from trilemma.ask.screen import screen_width
 from trilemma.diagnosis.judging import Diagnosis, judge
 
+if TYPE_CHECKING:
+    from trilemma.estimate.estimate import Estimate
 
-def diagnose(paths: str | Path | Sequence[str | Path]) -> Diagnosed:
-    """What logs, traces, dumps and telemetry say is wrong; files, folders, or ``-`` for standard input, judged together."""
-    return Diagnosed.of(judge([paths] if isinstance(paths, str | Path) else list(paths)))
+
+def diagnose(
+    paths: str | Path | Sequence[str | Path],
+    command: str | Sequence[str] = (),
+    gpu: Any = None,
+    *,
+    beside: Estimate | None = None,
+    **options: Any,
+) -> Diagnosed:
+    """What logs, traces, dumps and telemetry say is wrong; files, folders, or ``-`` for standard input, judged together.
+
+    ``command`` is what ran, on ``gpu``, with the options of `check`; or ``beside`` is an answer of `fit` or `check` to hold the
+    run against. Without either the command is looked for in the files.
+    """
+    from trilemma.ask.checking import words_of
+    from trilemma.ask.expecting import expecting
+
+    expect = expecting(words_of(command), gpu, beside, settled(CHECK, options))
+    return Diagnosed.of(judge([paths] if isinstance(paths, str | Path) else list(paths), expect=expect))
 
 
 class Diagnosed(Shown, Diagnosis):

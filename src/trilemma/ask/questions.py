@@ -78,9 +78,10 @@ def check(command: str | Sequence[str], gpu: Any = None, **options: Any) -> Answ
 
     asked, words = settled(CHECK, options), words_of(command)
     if not words and asked.log is not None:
-        from trilemma.engines import logged_command
+        from trilemma.diagnosis.start_log import start_in
+        from trilemma.engines import started_command
 
-        words = logged_command(asked.log)
+        words = started_command(*start_in(asked.log))
     if not words:
         raise InputError("no engine command given; give one such as vllm serve MODEL")
     answer = checked(words, named_cards(gpu), asked)

@@ -36,6 +36,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 #: Commands that answer for training too, in words of their own (``add_training``), where ``--train`` is given.
 TRAINING = ("fit", "plan")
+#: Commands that take any number of words before ``--`` and an engine's command behind it, which argparse cannot tell apart.
+_WORDS_BEHIND = ("diagnose",)
 
 
 class Parser(argparse.ArgumentParser):
@@ -126,7 +128,11 @@ def _run(arguments: list[str]) -> int:
         raise UnknownName("command", command, COMMANDS, hint="see trilemma --help")
     training = any(word == "--train" or word.startswith("--train=") for word in arguments)
     parser = build_parser(command, training=training)
-    parsed = parser.parse_args(arguments)
+    behind: list[str] = []
+    if command in _WORDS_BEHIND and "--" in arguments:
+        at = arguments.index("--")
+        arguments, behind = arguments[:at], arguments[at + 1 :]
+    parsed = parser.parse_args(arguments, argparse.Namespace(behind=behind))
     if parsed.version:
         from trilemma import __version__
 

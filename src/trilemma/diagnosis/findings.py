@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from trilemma.diagnosis.expectation import Expectation
 
 Role = Literal["root", "symptom", "cascade", "context"]
 Severity = Literal["error", "warning", "context"]
@@ -60,12 +63,16 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """What one reader found in one file: ``weight`` is the number of records that are of its kind."""
+    """What one reader found in one file: ``weight`` is the number of records that are of its kind.
+
+    ``whole`` is what the reader made of all of them, for those who ask for more than facts.
+    """
 
     kind: str
     weight: float
     facts: Mapping[str, Any] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
+    whole: Any = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,9 +92,10 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """All files of one question, as the rules see them."""
+    """All files of one question, as the rules see them, and what the estimator expects of the run that each is of."""
 
     readings: tuple[Reading, ...]
+    expectations: Mapping[str, Expectation] = field(default_factory=dict)
 
     def parts(self, kind: str) -> Iterator[tuple[str, Part]]:
         """(file, part) of every file that holds records of this kind, whatever else it holds."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from trilemma.diagnosis.expectation import Expectation
 from trilemma.diagnosis.findings import Case, Finding, Missing, Reading, in_order
 from trilemma.diagnosis.readers import every_reader
 from trilemma.diagnosis.reading import read
@@ -44,12 +45,23 @@ class Diagnosis:
         return 2 if hopeless or len(self.unreadable) == len(self.files) else 0
 
 
-def judge(paths: Sequence[str | Path]) -> Diagnosis:
-    """Reads files and folders (``-`` is standard input), each by its content, and judges them together."""
+#: Expectations by file, and what was missing to make one.
+Expect = Callable[[Case], tuple[Mapping[str, Expectation], Sequence[str]]]
+
+
+def judge(paths: Sequence[str | Path], *, expect: Expect | None = None) -> Diagnosis:
+    """Reads files and folders (``-`` is standard input), each by its content, and judges them together.
+
+    ``expect`` says what the estimator expects of the runs that the files are of.
+    """
     files = files_of(paths)
     case = _together(Case(readings=tuple(map(read, files))))
     findings: list[Finding] = []
     missing: dict[str, None] = {}
+    if expect is not None:
+        expectations, lacking = expect(case)
+        case = replace(case, expectations=expectations)
+        missing |= dict.fromkeys(lacking)
     for rule in rules():
         if any(case.has(kind) for kind in rule.needs):
             for said in rule.judge(case):

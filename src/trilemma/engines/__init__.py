@@ -7,13 +7,13 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
-from trilemma.errors import InputError, UnknownName
+from trilemma.errors import UnknownName
 
 if TYPE_CHECKING:
     from trilemma.engines.deployment import Fleet
     from trilemma.engines.engine import Engine
+    from trilemma.engines.start_log import StartReader, StartUpLog
     from trilemma.engines.traits import EngineTraits
-    from trilemma.engines.vllm.log import LogReader, StartUpLog
 
 
 def readable() -> tuple[str, ...]:
@@ -55,30 +55,14 @@ def _engine(name: str, package: str) -> Engine:
     return Engine(name, f"trilemma.engines.{package}")
 
 
-def log_reader(name: str) -> Callable[[str], StartUpLog]:
-    """``read_start`` of the engine called ``name``: what its start-up printed. Raises `InputError` for engines that have none."""
-    from trilemma.engines.traits import every
-
-    found = traits_of(name)
-    if not found.reads_logs:
-        known = " or ".join(one.label for one in every().values() if one.reads_logs)
-        raise InputError(f"--log reads logs of {known}; those of {name} are not read yet, leave it out")
-    return cast(
-        "Callable[[str], StartUpLog]", importlib.import_module(f"trilemma.engines.{found.package}.log").read_start
-    )
+def started_command(name: str, log: StartUpLog) -> list[str]:
+    """The words of the command whose start ``log`` of the engine called ``name`` tells. Raises `InputError` naming what it
+    does not state."""
+    logged = importlib.import_module(f"trilemma.engines.{traits_of(name).package}.logged")
+    return cast("list[str]", logged.command_of(log))
 
 
-def logged_command(path: str) -> list[str]:
-    """The words of the command whose start the log at ``path`` tells. Raises `InputError` naming what it does not state."""
-    from trilemma.engines.traits import every
-
-    packages = [found.package for found in every().values() if found.reads_logs]
-    read = importlib.import_module(f"trilemma.engines.{packages[0]}.log").read_start
-    logged = importlib.import_module(f"trilemma.engines.{packages[0]}.logged")
-    return cast("list[str]", logged.command_of(read(path)))
-
-
-def log_readers() -> dict[str, tuple[tuple[str, ...], Callable[[], LogReader]]]:
+def log_readers() -> dict[str, tuple[tuple[str, ...], Callable[[], StartReader]]]:
     """Of every engine whose logs are read: the marks of lines that say something, and what takes them one by one."""
     from trilemma.engines.traits import every
 

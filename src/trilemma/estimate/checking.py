@@ -9,6 +9,7 @@ from typing import Any
 from trilemma import engines
 from trilemma.engines.base import EngineCommand, KvPool, Stage, StartUp
 from trilemma.engines.in_force import refusals
+from trilemma.engines.start_log import StartUpLog
 from trilemma.errors import Caution, InputError
 from trilemma.estimate.doubt import with_cautions
 from trilemma.estimate.estimate import Estimate, Verdict
@@ -27,7 +28,7 @@ _SAME_CARD = 0.05
 _PLAUSIBLE_GRAPHS = 0.10
 
 
-def check_command(command: EngineCommand, question: ServingQuestion, *, log: str | None = None) -> Estimate:
+def check_command(command: EngineCommand, question: ServingQuestion, *, log: StartUpLog | None = None) -> Estimate:
     """Will ``command``, whose plan ``question`` asks about, start on its cards, and if not, where does it die?
 
     ``refused`` says why the engine's parser would refuse it, where it would; the rest is then of the command
@@ -39,16 +40,15 @@ def check_command(command: EngineCommand, question: ServingQuestion, *, log: str
         answer = estimate(question)
         answer = replace(answer, refused=(*answer.refused, *refusals(command)))
     else:
-        answer = _with_log(question, log)
+        answer = measured_start(question, log)
     return with_cautions(answer, command.cautions)
 
 
-def _with_log(question: ServingQuestion, path: str) -> Estimate:
+def measured_start(question: ServingQuestion, told: StartUpLog) -> Estimate:
+    """The answer to ``question`` with what the start of its engine measured, each figure listed beside the one predicted."""
     model, cluster, plan = question.model, question.cluster, question.plan
-    read_log = engines.log_reader(plan.engine.name)
     check_kinds(plan.engine.name, cluster)
-    told = read_log(path)
-    pool = plan.pool
+    pool, path = plan.pool, told.path
     if plan.engine.version is None and told.version is not None:
         plan = replace(plan, engine=replace(plan.engine, version=told.version))
     check_layout(model, pool.layout)

@@ -63,7 +63,7 @@ class _Gatherer:
             if log.refusal is not None and log.reason is not None:
                 values = {"refusal": log.refusal, "outcome": log.outcome or "configuration", "text": log.reason.text}
                 events.append(Event(name="refusal", line=log.reason.line_number, values=values))
-            return Part(kind=KIND, weight=2.0 + len(log.lines), facts=facts, events=tuple(events))
+            return Part(kind=KIND, weight=2.0 + len(log.lines), facts=facts, events=tuple(events), whole=log)
         return None
 
 

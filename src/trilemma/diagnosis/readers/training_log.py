@@ -1,79 +1,189 @@
-"""Training logs: loss, step time and speed by step, as Megatron-LM, torchtitan, Transformers' Trainer and FSDP examples print."""
+"""Training logs: loss, step time, speed, memory and waits by step, as the loops of nine projects print them.
+
+Lines: Megatron-LM training.py (``iteration``, ``elapsed time per iteration``, ``memory (MB)``), torchtitan metrics.py
+(``step: … loss: … tps:``), DeepSpeed timer.py (``RunningAvgSamplesPerSec``, ``MaxMemAllocated``), Transformers' Trainer (dicts
+and tqdm), Composer's console (``Train throughput/…``), NeMo (``train_step_timing in s``), Lightning (``data_time``), nanochat
+(``dt:``), AWS's FSDP example (``Speed: … samples/sec``).
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from statistics import median
+from array import array
+from statistics import fmean, median
 from typing import Any
 
 from trilemma.diagnosis.findings import Event, Part
 from trilemma.diagnosis.readers import Reader
+from trilemma.quantities import GIB, MIB
 
 KIND = "training-log"
-_MOST_STEPS = 2_000_000
-_N = r"([-+]?(?:nan|inf|\d[\d.]{0,20}(?:[eE][-+]?\d{1,3})?))"
-_LOSS = re.compile(rf"(?i)(?:lm loss|['\"]?\bloss['\"]?)\s*[:=]\s*{_N}")
-_STEP = re.compile(r"(?i)\b(?:iteration|step|batch)s?\s*[:=]?\s*(\d{1,12})")
-_MILLISECONDS = re.compile(rf"elapsed time per iteration \(ms\): {_N}")
-_SPEED = re.compile(rf"Speed: {_N} samples/sec")
-_TOKENS = re.compile(r"\btps: ([\d,]{1,14})")
-_MFU = re.compile(rf"mfu: {_N}%")
-_TFLOPS = re.compile(rf"(?:throughput per GPU \(TFLOP/s/GPU\)|tflops): {_N}")
+_MOST_STEPS = 200_000
+_MOST_PAUSES = 1000
+_N = r"([-+]?(?:nan|inf|\d[\d,.]{0,20}(?:[eE][-+]?\d{1,3})?))"
+_LOSS = re.compile(
+    rf"(?i)(?:lm loss|reduced_train_loss|loss/train/total|['\"]?\b(?:train_)?loss['\"]?)\s*[:=]\s*['\"]?{_N}"
+)
+_STEP = re.compile(r"(?i)\b(?:iteration|global_step|step|batch)s?\s*[:=]?\s*(\d{1,12})")
+_NOT_A_STEP = ("Namespace(", "alidation", "eval_loss", "test loss")
+#: Figures of a step: name, what one is worth in the unit of the name, pattern.
+_FIGURES: tuple[tuple[str, float, re.Pattern[str]], ...] = (
+    ("step_ms", 1.0, re.compile(rf"elapsed time per iteration \(ms\): {_N}")),
+    ("step_ms", 1e3, re.compile(rf"(?:train_step_timing in s|iter time \(s\)|step_time|sec/iter)['\"]?\s*[:=]\s*{_N}")),
+    ("step_ms", 1.0, re.compile(rf"\bdt:\s*{_N}\s*ms")),
+    ("samples_per_s", 1.0, re.compile(rf"(?:Speed:|CurrSamplesPerSec=|samples/sec:)\s*{_N}")),
+    ("samples_per_s", 1.0, re.compile(rf"['\"]train_samples_per_second['\"]: {_N}")),
+    ("tokens_per_s_per_gpu", 1.0, re.compile(rf"(?:\btps:\s*|throughput/device/tokens_per_sec: |tokens/s/gpu:? ){_N}")),
+    ("tokens_per_s", 1.0, re.compile(rf"\btok/sec:\s*{_N}")),
+    ("mfu_percent", 1.0, re.compile(rf"\bmfu: {_N}(?:%| \|)")),
+    ("mfu_percent", 100.0, re.compile(rf"throughput/device/mfu: {_N}")),
+    ("tflops_per_gpu", 1.0, re.compile(rf"(?:throughput per GPU \(TFLOP/s/GPU\)|tflops): {_N}")),
+    ("data_s", 1.0, re.compile(rf"(?:data_time|time_data|data_loading|time/data)['\"]?\s*[:=]\s*{_N}(?!\s*ms)")),
+    ("gradient_norm", 1.0, re.compile(rf"(?i)grad[_ ]norm['\"]?\s*[:=]\s*['\"]?{_N}")),
+    ("loss_scale", 1.0, re.compile(rf"loss scale: {_N}")),
+    ("memory_bytes", GIB, re.compile(rf"memory:\s*{_N}GiB")),
+    ("memory_bytes", MIB, re.compile(rf"max reserved: {_N}")),
+    ("memory_bytes", 1e9, re.compile(rf"(?:MaxMemAllocated=|memory/peak_reserved_mem: ){_N}")),
+    ("allocated_bytes", MIB, re.compile(rf"max allocated: {_N}")),
+    ("allocated_bytes", MIB, re.compile(rf"(?<!max )allocated: {_N}")),
+)  # fmt: skip
+_RATE = re.compile(r"\|\s*\d{1,9}/\d{1,9} \[[\d:]{1,12}<[^,]{1,16},\s*([\d.]{1,10})(s/it|it/s)")
+_PAUSE = re.compile(r"\[?GC[ \w]{0,20}\]?:?.{0,60}?([\d.]{1,10})\s*(ms|s|seconds)\b")
+_DTYPE = re.compile(r"using (torch\.\w{1,20}) for parameters")
+_DEVICE = re.compile(r"CUDA capacity: (.{3,60}?) with [\d.]{1,8}GiB memory")
+_PEAK = re.compile(rf"(?i)peak (?:flops|tflops)[^\d]{{0,40}}{_N}")
+_OVERFLOW = ("OVERFLOW! Rank", "Gradient overflow.", "overflow detected. Skipping")
+_PRESSURE = re.compile(
+    r"(\d{1,6}) pytorch allocator cache flush|num_alloc_retries['\"]?\s*[:=]\s*(\d{1,6})|CUDA memory allocation retr"
+)
 
 
 class _Gatherer:
     def __init__(self) -> None:
         self._steps = 0
-        self._first: float | None = None
-        self._last: float | None = None
+        self._losses: array[float] = array("d")
+        self._numbers: array[int] = array("q")
+        self._lines: array[int] = array("q")
         self._bad: Event | None = None
         self._well = 0
-        self._samples: dict[str, list[float]] = {}
+        self._samples: dict[str, array[float]] = {}
+        self._at: dict[str, array[int]] = {}
+        self._once: dict[str, Any] = {}
+        self._events: dict[str, Event] = {}
+        self._counts: dict[str, int] = {"overflows": 0, "allocator_flushes": 0}
+        self._pauses: list[float] = []
 
     def take(self, record: str, where: int) -> None:
         scanned = record[:2000]
+        self._aside(scanned, where)
+        if any(word in scanned for word in _NOT_A_STEP):
+            return
         found = _LOSS.search(scanned)
-        if found is None or "Namespace(" in scanned:
-            return
         step = _STEP.search(scanned)
-        if step is None and not scanned.lstrip().startswith("{"):
-            return
-        self._steps += 1
-        loss = _float(found[1])
-        if loss is None or loss != loss or loss in (float("inf"), float("-inf")):
-            values = {"step": int(step[1]) if step else self._steps, "text": scanned.strip()[:300], "after": self._well}
-            self._bad = self._bad or Event(name="bad-loss", line=where, values=values)
-        else:
-            self._well += 1
-            self._first = loss if self._first is None else self._first
-            self._last = loss
-        for name, pattern in (("step_ms", _MILLISECONDS), ("samples_per_s", _SPEED), ("tokens_per_s_per_gpu", _TOKENS),
-                              ("mfu_percent", _MFU), ("tflops_per_gpu", _TFLOPS)):  # fmt: skip
+        if found is not None and (step is not None or "{" in scanned[:60] or "Train " in scanned[:40]):
+            self._loss(found, step, scanned, where)
+        for name, unit, pattern in _FIGURES:
             told = pattern.search(scanned)
             value = _float(told[1]) if told else None
-            kept = self._samples.setdefault(name, []) if value is not None else []
-            if value is not None and len(kept) < 100_000:
-                kept.append(value)
+            if value is not None and math.isfinite(value):
+                self._keep(name, value * unit, where)
+        if "it]" in scanned or "it/s" in scanned:
+            rate = _RATE.search(scanned)
+            value = _float(rate[1]) if rate else None
+            if value:
+                self._keep("step_ms", value * 1e3 if rate and rate[2] == "s/it" else 1e3 / value, where)
+
+    def _loss(self, found: re.Match[str], step: re.Match[str] | None, scanned: str, where: int) -> None:
+        self._steps += 1
+        number = int(step[1]) if step else self._steps
+        loss = _float(found[1])
+        if loss is None or not math.isfinite(loss):
+            values = {"step": number, "text": scanned.strip()[:300], "after": self._well}
+            self._bad = self._bad or Event(name="bad-loss", line=where, values=values)
+            return
+        self._well += 1
+        if len(self._losses) < _MOST_STEPS:
+            self._losses.append(loss)
+            self._numbers.append(number)
+            self._lines.append(where)
+
+    def _keep(self, name: str, value: float, where: int) -> None:
+        kept = self._samples.setdefault(name, array("d"))
+        if len(kept) < _MOST_STEPS:
+            kept.append(value)
+            self._at.setdefault(name, array("q")).append(where)
+
+    def _aside(self, text: str, where: int) -> None:
+        """What a log says beside its steps: once, or counted."""
+        if "for parameters" in text and (found := _DTYPE.search(text)):
+            self._tell("parameters_in", found[1], where, text)
+        elif "CUDA capacity" in text and (found := _DEVICE.search(text)):
+            self._tell("device", found[1], where, text)
+        elif "GC" in text and (found := _PAUSE.search(text)):
+            value = _float(found[1])
+            if value is not None and len(self._pauses) < _MOST_PAUSES:
+                self._pauses.append(value * (1 if found[2] == "ms" else 1e3))
+                self._events.setdefault("pause", Event(name="pause", line=where, values={"text": text.strip()[:300]}))
+        elif any(word in text for word in _OVERFLOW):
+            self._counts["overflows"] += 1
+            self._events.setdefault("overflow", Event(name="overflow", line=where, values={"text": text.strip()[:300]}))
+        elif "alloc" in text and (found := _PRESSURE.search(text)):
+            flushes = next((int(one) for one in found.groups() if one), 1)
+            if flushes:
+                self._counts["allocator_flushes"] += flushes
+                values = {"text": text.strip()[:300]}
+                self._events.setdefault("pressure", Event(name="pressure", line=where, values=values))
+        elif "peak" in text.lower() and "lops" in text.lower() and (found := _PEAK.search(text)):
+            value = _float(found[1])
+            if value:
+                self._tell("stated_peak_flops", value if value > 1e6 else value * 1e12, where, text)
+
+    def _tell(self, name: str, value: Any, where: int, text: str) -> None:
+        if name not in self._once:
+            self._once[name] = value
+            self._events[name] = Event(name=name, line=where, values={"text": text.strip()[:300]})
 
     def part(self) -> Part | None:
-        if not self._steps:
-            return None
-        facts: dict[str, Any] = {"steps_logged": self._steps}
-        if self._first is not None:
-            facts |= {"first_loss": self._first, "last_loss": self._last}
+        weight = 3 * self._steps + sum(len(values) for values in self._samples.values())
+        if not self._steps and not ({"step_ms", "samples_per_s", "tokens_per_s_per_gpu"} & self._samples.keys()):
+            if not self._once and not self._pauses and not any(self._counts.values()):
+                return None
+            weight = 1
+        facts: dict[str, Any] = {"steps_logged": max(self._steps, len(self._samples.get("step_ms", ())))}
+        if self._losses:
+            facts |= {"first_loss": self._losses[0], "last_loss": self._losses[-1]}
         facts |= {f"median_{name}": median(values) for name, values in self._samples.items()}
-        events = () if self._bad is None else (self._bad,)
-        return Part(kind=KIND, weight=3 * self._steps, facts=facts, events=events)
+        if len(self._samples.get("step_ms", ())) > 1:
+            facts["mean_step_ms"] = fmean(self._samples["step_ms"][1:])  # the first step compiles and warms up
+        peaks = self._samples.get("memory_bytes") or self._samples.get("allocated_bytes")
+        if peaks:
+            facts["peak_memory_bytes"] = max(peaks)
+        facts |= self._once | {name: count for name, count in self._counts.items() if count}
+        if self._pauses:
+            facts |= {"pauses": len(self._pauses), "longest_pause_ms": max(self._pauses)}
+        first = [] if not self._lines else [Event(name="step", line=self._lines[0], values={"loss": self._losses[0]})]
+        events = (*([] if self._bad is None else [self._bad]), *self._events.values(), *first)
+        return Part(kind=KIND, weight=weight, facts=facts, events=events, whole=self._series())
+
+    def _series(self) -> dict[str, tuple[Any, Any]]:
+        """By name the lines and values of each step; losses with their step numbers under "step"."""
+        series: dict[str, tuple[Any, Any]] = {name: (self._at[name], values) for name, values in self._samples.items()}
+        return {**series, "loss": (self._lines, self._losses), "step": (self._lines, self._numbers)}
 
 
 def _float(text: str) -> float | None:
     try:
-        value = float(text.replace(",", ""))
+        return float(text.replace(",", "").rstrip("."))
     except ValueError:
         return None
-    return value
 
 
 READER = Reader(
-    kind=KIND, form="lines", begin=_Gatherer, marks=("oss: ", "'loss'", '"loss"', "oss=", "elapsed time per iteration")
-)
+    kind=KIND, form="lines", begin=_Gatherer,
+    marks=("oss: ", "oss:", "'loss'", '"loss"', "_loss'", "oss=", "oss/train", "elapsed time per iteration", "memory (MB)",
+           "Train throughput/", "Train memory/", "train_step_timing", "SamplesPerSec", "data_time", "time_data", "time/data",
+           "s/it", "it/s", "for parameters", "CUDA capacity", "[GC", "GC ", "OVERFLOW!", "overflow", "allocator cache flush",
+           "alloc_retries", "allocation retr", "samples_per_second", "eak FLOPS", "eak flops", "eak TFLOPS", "iter time (s)",
+           "tok/sec"),
+)  # fmt: skip

@@ -11,7 +11,7 @@ from trilemma.diagnosis.rules import Rule
 
 def _judge(case: Case) -> Iterator[Finding]:
     for file, part in case.parts(KIND):
-        for event in part.events:
+        for event in (one for one in part.events if one.name == "bad-loss"):
             at_once = event.values["after"] == 0
             when = "from the first logged step on" if at_once else f"at step {event.values['step']}"
             yield Finding(

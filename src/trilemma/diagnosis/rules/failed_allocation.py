@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trilemma.diagnosis.expectation import Expectation
 from trilemma.diagnosis.findings import Case, Event, Evidence, Finding
 from trilemma.diagnosis.readers.out_of_memory import KIND
 from trilemma.diagnosis.rules import Rule
+from trilemma.diagnosis.shortfall import ledger_words, logits_in, remedies_of, told
 from trilemma.quantities import GIB
 
 #: Reserved beyond allocated above this share of the card is fragmentation worth a remedy (research: cases mem-04, mem-07).
@@ -66,14 +68,14 @@ def _judge(case: Case) -> Iterator[Finding]:
             key = (event.values.get("request_bytes"), event.values.get("gpu"))
             if key not in seen and len(seen) < _SHOWN:
                 seen.add(key)
-                yield _finding(file, event, len(part.events))
+                yield _finding(file, event, len(part.events), case.expectations.get(file))
 
 
 def _gib(size: float) -> str:
     return f"{size / GIB:.2f} GiB"
 
 
-def _finding(file: str, event: Event, times: int) -> Finding:
+def _finding(file: str, event: Event, times: int, expectation: Expectation | None) -> Finding:
     values = event.values
     lines = ledger(values)
     request, capacity = values.get("request_bytes"), values.get("capacity_bytes")
@@ -81,6 +83,16 @@ def _finding(file: str, event: Event, times: int) -> Finding:
     summed = f": {total} = {_gib(sum(lines.values()))}" if lines else ""
     of = f" of {_gib(capacity)}" if capacity else ""
     cause, fix, effect = _cause(values, lines)
+    expected = f"{_gib(request)} free in one piece" if request else None
+    if expectation is not None:
+        expected = f"by the ledger ({expectation.said}): {ledger_words(expectation.answer)}"
+        changes, gives = told(remedies_of(expectation, values))
+        if changes and cause is None:
+            fix, effect = changes, gives
+        elif changes:
+            fix += f"; or, with less to hold: {changes}"
+        logits = logits_in(request or 0, expectation.answer)
+        summed += f"; {logits}" if logits else ""
     asked = f"{_gib(request)} were asked for" if request else "an allocation failed"
     return Finding(
         id="memory.out-of-memory" if cause is None else f"memory.{cause}",
@@ -89,7 +101,7 @@ def _finding(file: str, event: Event, times: int) -> Finding:
         claim=f"out of memory on GPU {values.get('gpu', '?')}{of}: {asked}{summed}"
         + (f" ({times} such errors)" if times > 1 else ""),
         evidence=(Evidence(file=file, line=event.line, value=values["text"]),),
-        expected=f"{_gib(request)} free in one piece" if request else None,
+        expected=expected,
         observed=f"{_gib(values['free_bytes'])} free" if "free_bytes" in values else None,
         confidence="established" if lines else "supported",
         fix=fix,

@@ -84,6 +84,8 @@ class TrainerRun:
     sequences: int = 1
     in_backward: bool = False
     companions: list[Companion] = field(default_factory=list)
+    #: The model itself where the command describes it.
+    architecture: Model | None = None
     unknown: tuple[str, ...] = ()
     cautions: list[Caution] = field(default_factory=list)
 
@@ -109,7 +111,7 @@ def assemble(
     run.model = without_url(run.model)
     cautions = list(run.cautions)
     micro, batch = (run.sequences * one for one in _batches(run, dp, cautions))
-    model = load_model(run.model)
+    model = run.architecture or load_model(run.model)
     if run.seq is None:
         seq = int(framework_facts("transformers_flags")["defaults"]["max_length"])
         text = f"sequences of {seq:,} tokens assumed (SFTConfig's default); give --max_length"

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import ast
-import codecs
 import re
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from trilemma.engines.base import Stage
+from trilemma.engines.start_log import Measured, Refusal, StartUpLog, sentences, tightest
 from trilemma.engines.vllm import log_lines
-from trilemma.engines.vllm.log_lines import Refusal, measured_in
-from trilemma.errors import InputError, shorten
+from trilemma.engines.vllm.log_lines import measured_in
 
-MOST_BYTES = 64 * 2**20
-_MOST_LINE = 2**16
 _MOST_SCANNED = 8192
 _MOST_KEPT = 20_000
 _MOST_TEXT = 200
@@ -35,96 +29,6 @@ MARKS = (
     *log_lines.READY,
     "LLM engine", "server version ", "█  version ", "args: ",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
-    """One figure as printed: ``value`` in the unit that ends ``name``, the file line, its text, the worker that said it."""
-
-    name: str
-    value: float
-    line_number: int
-    text: str
-    rank: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StartUpLog:
-    """What one start says. ``measured`` holds the tightest rank's figure of each name, ``lines`` all of them.
-
-    ``outcome`` is None when the log ends before start-up does, or when the engine refuses its configuration.
-    ``arguments`` are the non-default arguments as the server logged them, ``config`` the engine's own configuration.
-    ``refusal`` and ``reason`` say how and in which words the engine gave up; ``starts`` counts starts in the file, of
-    which the last is read.
-    """
-
-    path: str
-    version: str | None = None
-    model: str | None = None
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    config: Mapping[str, str] = field(default_factory=dict)
-    measured: Mapping[str, Measured] = field(default_factory=dict)
-    lines: tuple[Measured, ...] = ()
-    outcome: Stage | None = None
-    refusal: Refusal | None = None
-    reason: Measured | None = None
-    starts: int = 1
-
-
-def read_log(path: str | Path) -> StartUpLog:
-    """Reads a log of at most 64 MiB; lines beyond 64 KiB are cut. Raises `InputError` for a file that is no text log."""
-    reader = LogReader()
-    for line_number, line in enumerate(_lines(Path(path)), start=1):
-        reader.take(line, line_number)
-    return reader.result(str(path))
-
-
-def read_start(path: str | Path) -> StartUpLog:
-    """`read_log` of a log that says something of a start. Raises `InputError` for one that holds no line of it."""
-    found = read_log(path)
-    if not (found.lines or found.outcome or found.refusal or found.model or found.version):
-        raise InputError(
-            f"--log {shorten(str(path))} holds no line of a vLLM start; give what the engine printed until it served or failed"
-        )
-    return found
-
-
-def _lines(path: Path) -> Iterator[str]:
-    try:
-        if not path.is_file():
-            raise InputError(f"--log {shorten(str(path))} is not a file; give the path of a start-up log")
-        if path.stat().st_size > MOST_BYTES:
-            raise InputError(
-                f"--log {shorten(str(path))} is larger than {MOST_BYTES // 2**20} MiB; cut it to one start"
-            )
-        with path.open("rb") as stream:
-            encoding = _encoding(stream.read(4096), path)
-            stream.seek(0)
-            yield from _decoded(stream, encoding)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not a usable path"
-        raise InputError(f"--log {shorten(str(path))} cannot be read: {reason}") from error
-
-
-def _encoding(head: bytes, path: Path) -> str:
-    """UTF-8, or UTF-16 where a byte order mark says so (redirected output of PowerShell)."""
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    if b"\0" in head:
-        raise InputError(f"--log {shorten(str(path))} is not text; give the log as the engine printed it, unpacked")
-    return "utf-8-sig"
-
-
-def _decoded(stream: IO[bytes], encoding: str) -> Iterator[str]:
-    if encoding == "utf-16":
-        for line in stream.read(MOST_BYTES).decode(encoding, errors="replace").splitlines():
-            yield line[:_MOST_LINE]
-        return
-    within = 0
-    while chunk := stream.readline(_MOST_LINE):
-        if within == 0:
-            yield chunk.decode("utf-8", errors="replace").rstrip("\r\n").removeprefix("\ufeff")
-        within = 0 if chunk.endswith(b"\n") else within + len(chunk)
 
 
 class LogReader:
@@ -189,7 +93,7 @@ class LogReader:
             return
         self.refusal = refusal
         self.outcome = self._stage(refusal)
-        text = _sentences(log_lines.PREFIX.sub("", line))
+        text = sentences(log_lines.PREFIX.sub("", line))
         self.reason = Measured(name="reason", value=0.0, line_number=line_number, text=text)
 
     def _stage(self, refusal: Refusal) -> Stage | None:
@@ -220,34 +124,13 @@ class LogReader:
             model=str(model) if model else None,
             arguments=self.arguments,
             config=self.config,
-            measured=_tightest(self.lines),
+            measured=tightest(self.lines),
             lines=tuple(self.lines),
             outcome=outcome,
             refusal=self.refusal,
             reason=self.reason,
             starts=max(self.starts, 1),
         )
-
-
-def _sentences(text: str) -> str:
-    """The first sentences of ``text`` that are short enough to tell, none of them cut."""
-    found = ""
-    for sentence in re.split(r"(?<=[.!?])\s+", " ".join(text.split())):
-        if found and len(found) + len(sentence) >= _MOST_TEXT:
-            break
-        found = f"{found} {sentence}".strip()
-    return found if len(found) <= _MOST_TEXT else found[:_MOST_TEXT].rpartition(" ")[0] + " …"
-
-
-def _tightest(lines: list[Measured]) -> dict[str, Measured]:
-    """Of each name the figure of the tightest rank: the least of what is had, the most of what is taken."""
-    found: dict[str, Measured] = {}
-    for line in lines:
-        before = found.get(line.name)
-        smaller = line.name in log_lines.SMALLEST
-        if before is None or (line.value < before.value if smaller else line.value > before.value):
-            found[line.name] = line
-    return found
 
 
 def _arguments(line: str) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 from trilemma.engines.base import Stage
+from trilemma.engines.start_log import Refusal
 from trilemma.quantities import GIB, KIB, MIB
 
 _N = r"(-?[0-9][0-9,]{0,20}(?:\.[0-9]{1,9})?)"
@@ -95,7 +95,6 @@ OUT_OF_MEMORY = re.compile(
 )
 OUT_OF_MEMORY_NAMES = ("oom_request_bytes", "oom_capacity_bytes", "oom_free_bytes")
 
-Refusal = Literal["free_memory", "no_kv_memory", "context", "mamba_blocks", "out_of_memory", "configuration"]
 #: Texts by which the engine refuses to start, and what they mean.
 REFUSALS: tuple[tuple[str, Refusal], ...] = (
     ("is less than desired", "free_memory"),
@@ -140,12 +139,6 @@ VERSION = re.compile(
 LOADING = re.compile(r"(?:Starting|Beginning) to load model (\S{1,300}?)\.\.\.")
 RESTART = re.compile(r"vLLM (?:API )?server version |█  version ")
 RANK = re.compile(r"\((?:VllmWorker(?:Process)?|Worker|EngineCore|RayWorkerWrapper|RayWorkerProc)[^)]{0,80}\)")
-
-#: Names of which the smallest value is the tightest rank's; of the others it is the largest.
-SMALLEST = frozenset((
-    "capacity_bytes", "free_bytes", "budget_bytes", "kv_cache_bytes", "kv_cache_tokens", "max_concurrency", "gpu_blocks",
-    "gpu_blocks_profiled", "max_context_tokens", "oom_free_bytes", "oom_capacity_bytes",
-))  # fmt: skip
 
 
 def number(text: str) -> float:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from trilemma.commands.flag_words import words_of
+from trilemma.engines.start_log import StartUpLog
 from trilemma.engines.vllm.flags import table
-from trilemma.engines.vllm.log import StartUpLog
 from trilemma.errors import InputError, shorten
 
 #: Names of the engine's configuration line that a flag calls otherwise.
