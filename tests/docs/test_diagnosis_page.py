@@ -19,7 +19,7 @@ PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 def test_the_example_in_a_shell_and_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    shell = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)[1]
+    shell = next(one for one in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) if "echo" in one)
     codes = []
     for line in shell.splitlines():
         if line.startswith("echo"):

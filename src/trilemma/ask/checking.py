@@ -12,6 +12,7 @@ from trilemma import engines
 from trilemma.ask.answers import Answer
 from trilemma.ask.command_load import load_of, with_acceptance
 from trilemma.ask.exported import expected_load, exported_weights, prediction_beside
+from trilemma.ask.logged import with_failed_sum
 from trilemma.ask.nouns import counts, surrounded
 from trilemma.ask.profiles import terms_of
 from trilemma.ask.unknown_models import UnknownModel
@@ -89,6 +90,8 @@ def checked(words: Sequence[str], gpu: Any, options: SimpleNamespace) -> Answer:
     cautions = (*cautions, *_remote_code(command, model))
     log = None if options.log is None else start_in(options.log, engine)[1]
     answer = with_remedies(check_command(command, question, log=log), gpus=named)
+    if options.log is not None:
+        answer = with_failed_sum(answer, options.log)
     return Answer.of(with_cautions(answer, (*elsewhere, *expected, *cautions)))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from trilemma.ask.answers import Answer
 from trilemma.ask.checking import cards_of, idle_cautions
+from trilemma.ask.logged import beside_training_log
 from trilemma.ask.nouns import surrounded
 from trilemma.errors import InputError
 from trilemma.hardware.cluster import Cluster
@@ -25,8 +26,6 @@ def checked_training(framework: str, words: Sequence[str], gpu: Any, options: Si
     from trilemma.search.training_rules import check_training_plan
 
     accelerator, named, cards, counted = cards_of(gpu)
-    if options.log is not None:
-        raise InputError("`log` compares serving engines with their start-up logs; leave it out for training")
     if cards:
         raise InputError(f"training gives every card the same part of a model, and `gpu` names {gpu}; name one kind")
     command = read_training(framework, words, gpus=named if counted else None)
@@ -44,5 +43,7 @@ def checked_training(framework: str, words: Sequence[str], gpu: Any, options: Si
     )  # fmt: skip
     answer = with_cautions(answer, command.cautions)
     answer = with_training_remedies(answer, model=model, cluster=cluster, workload=command.workload, plan=command.plan)
+    if options.log is not None:
+        answer = beside_training_log(answer, options.log)
     idle = idle_cautions(needed, named, counted=counted)
     return Answer.of(replace(answer, warnings=(*idle, *answer.warnings)))

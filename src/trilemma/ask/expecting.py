@@ -29,7 +29,7 @@ def expecting(
     def expect(case: Case) -> tuple[Mapping[str, Expectation], Sequence[str]]:
         files = [one for one in case.readings if any(part.kind in _MEASURED for part in one.parts)]
         if beside is not None:
-            whole = _expectation(beside, "the answer given", ())
+            whole = expectation_of(beside, "the answer given", ())
             return {one.file: whole for one in files}, ()
         card = gpu if gpu is not None else _card_of(case)
         if words:
@@ -117,10 +117,11 @@ def _judged(words: Sequence[str], card: Any, options: SimpleNamespace, said: str
         raise InputError(
             f"`gpu` is missing: which cards {shorten(' '.join(words), most=60)} runs on, such as `gpu` h100-sxm:8"
         )
-    return _expectation(checked(words, card, options), said, tuple(words))
+    return expectation_of(checked(words, card, options), said, tuple(words))
 
 
-def _expectation(answer: Estimate, said: str, words: tuple[str, ...]) -> Expectation:
+def expectation_of(answer: Estimate, said: str, words: tuple[str, ...]) -> Expectation:
+    """An answer as what is expected of a run."""
     from trilemma.diagnosis.expectation import Expectation
 
     return Expectation(answer=answer, said=said, price=_priced, command=words)

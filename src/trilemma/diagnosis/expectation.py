@@ -36,7 +36,12 @@ class Expectation:
 def shown(figure: Interval, unit: str = "") -> str:
     """ "12.3 (11.0 – 14.1) s": the value with its range."""
     unit = f" {unit}" if unit else ""
-    return f"{figure.value:,.4g} ({figure.low:,.4g} – {figure.high:,.4g}){unit}"
+    return f"{plain(figure.value)} ({plain(figure.low)} – {plain(figure.high)}){unit}"
+
+
+def plain(value: float) -> str:
+    """A number with four digits, never in powers of ten where it is large."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def away(observed: float, figure: Interval) -> float:

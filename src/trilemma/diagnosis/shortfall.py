@@ -82,15 +82,19 @@ def logits_in(request_bytes: float, answer: Estimate) -> str | None:
     if isinstance(plan, Plan):
         return None
     seq, tp = answer.question.workload.seq, int(plan.layout.tp)
+    found: list[tuple[int, int]] = []
     for size in _LOGIT_BYTES:
         sequence = seq * model.vocab * size / tp
         times = round(request_bytes / sequence)
         if times >= 1 and abs(request_bytes - times * sequence) <= max(_PRINTED * GIB, 0.002 * sequence):
-            return (
-                f"the request is {counted(times, 'sequence')} of {seq:,} tokens by {model.vocab // tp:,} logits of {size} bytes:"
-                " a fused or chunked loss does not hold them"
-            )
-    return None
+            found.append((times, size))
+    if not found:
+        return None
+    times, size = min(found, key=lambda one: abs(one[0] - int(plan.micro_batch)))
+    return (
+        f"the request is {counted(times, 'sequence')} of {seq:,} tokens by {model.vocab // tp:,} logits of {size} bytes:"
+        " a fused or chunked loss does not hold them"
+    )
 
 
 def told(remedies: tuple[Remedy, ...]) -> tuple[str | None, str | None]:

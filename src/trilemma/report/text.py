@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trilemma.estimate.estimate import Estimate, Latency
+from trilemma.estimate.measured import LogComparison
 from trilemma.hardware.price import price_words
 from trilemma.intervals import Interval
 from trilemma.memory.ledger import Line
@@ -152,19 +153,32 @@ def _measured(estimate: Estimate) -> list[str]:
     compared = estimate.measured
     if not compared:
         return []
+    mixed = not all(one.name.endswith("_bytes") for one in compared)
     rows = [
         [
-            one.name.removesuffix("_bytes").replace("_", " "),
-            show_gib(one.predicted),
-            f"{one.low / GIB:,.2f} – {one.high / GIB:,.2f}",
-            show_gib(one.measured),
+            one.name.removesuffix("_bytes").replace("_", " ")
+            + (", GiB" if mixed and one.name.endswith("_bytes") else ""),
+            _printed(one, one.predicted),
+            f"{_printed(one, one.low)} – {_printed(one, one.high)}",
+            _printed(one, one.measured),
             "outside our range" if one.diverges else "",
             one.where,
         ]
         for one in compared
     ]
-    headers = ["against the log, GiB", "predicted", "90 % range", "measured", "", "where"]
+    headers = [
+        "against the log" if mixed else "against the log, GiB",
+        "predicted",
+        "90 % range",
+        "measured",
+        "",
+        "where",
+    ]
     return render_table(headers, rows, align="lrrrll").splitlines()
+
+
+def _printed(one: LogComparison, value: float) -> str:
+    return show_gib(value) if one.name.endswith("_bytes") else f"{value:,.4g}"
 
 
 def _cache(estimate: Estimate) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trilemma.diagnosis.expectation import Expectation, away, shown
+from trilemma.diagnosis.expectation import Expectation, away, plain, shown
 from trilemma.diagnosis.findings import Case, Evidence, Finding, Missing, Part
 from trilemma.diagnosis.readers.engine_start import KIND as START
 from trilemma.diagnosis.readers.serving_load import KIND
@@ -117,10 +117,10 @@ def _finding(
         id="serving.throughput",
         role="symptom" if slow else "context",
         severity="warning" if slow else "context",
-        claim=f"expected {shown(figure)} tokens/s under {words} ({expectation.said}), observed {observed:,.4g}: {gap}",
+        claim=f"expected {shown(figure)} tokens/s under {words} ({expectation.said}), observed {plain(observed)}: {gap}",
         evidence=proof,
         expected=f"{shown(figure)} tokens/s",
-        observed=f"{observed:,.4g} tokens/s",
+        observed=f"{plain(observed)} tokens/s",
         confidence="supported" if not slow or causes else "hypothesis",
         fix=fix or ("profile one step (trilemma diagnose TRACE names the line that is longer than expected)" if slow else None),
         predicted_effect=f"{figure.value / observed:.2f} times as many tokens a second" if slow else None,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trilemma.diagnosis.expectation import Expectation, away, shown
+from trilemma.diagnosis.expectation import Expectation, away, plain, shown
 from trilemma.diagnosis.findings import Case, Evidence, Finding, Missing, Part
 from trilemma.diagnosis.readers.nccl_debug import KIND as NCCL
 from trilemma.diagnosis.readers.training_log import KIND
@@ -89,10 +89,10 @@ def _finding(case: Case, file: str, part: Part, observed: float, figure: Interva
         role="symptom" if slow else "context",
         severity="warning" if slow else "context",
         claim=f"expected {shown(figure)} tokens/s a GPU ({expectation.said}; a step of {expected_s:.3g} s: {parts}), observed "
-        f"{observed:,.4g}, a step of {step_s:.3g} s: {told}",
+        f"{plain(observed)}, a step of {step_s:.3g} s: {told}",
         evidence=_evidence(file, part),
         expected=f"{shown(figure)} tokens/s a GPU",
-        observed=f"{observed:,.4g} tokens/s a GPU",
+        observed=f"{plain(observed)} tokens/s a GPU",
         confidence="supported" if not slow or (best is not None and best.sure) else "hypothesis",
         fix=(best.fix if best is not None and best.fix else "profile two steps of every rank and diagnose the traces")
         if slow else None,
@@ -175,14 +175,19 @@ def _longer(slower: Estimate, answer: Estimate) -> float:
     return max(steps[0] - steps[1], 0.0) if len(steps) == 2 else 0.0
 
 
+def peak_of(answer: Estimate) -> Interval:
+    """What an allocator reports of the ledger: the card's total without the context, which stands outside of it."""
+    total = answer.memory.total
+    outside = sum(float(line.bytes) for line in answer.memory.ledger if line.name == "context")
+    return Interval(value=total.value - outside, low=total.low - outside, high=max(total.high, total.value) - outside)
+
+
 def _memory(file: str, part: Part, expectation: Expectation) -> Iterator[Finding]:
     """The peak that the log states beside the ledger's: reserved memory, else allocated."""
     peak = part.facts.get("peak_memory_bytes")
     if not peak:
         return
-    total = expectation.answer.memory.total
-    outside = sum(float(line.bytes) for line in expectation.answer.memory.ledger if line.name == "context")
-    figure = Interval(value=total.value - outside, low=total.low - outside, high=max(total.high, total.value) - outside)
+    figure = peak_of(expectation.answer)
     more = away(peak, figure)
     yield Finding(
         id="training.memory-beside-estimate",

@@ -71,6 +71,17 @@ def _judge(case: Case) -> Iterator[Finding]:
                 yield _finding(file, event, len(part.events), case.expectations.get(file))
 
 
+def sum_words(values: Mapping[str, Any]) -> str:
+    """ "15.66 GiB were asked for; 72.80 GiB allocated by PyTorch + … = 79.10 GiB"."""
+    lines, request = ledger(values), values.get("request_bytes")
+    asked = f"{_gib(request)} were asked for" if request else "an allocation failed"
+    return f"{asked}; {_total(lines)}" if lines else asked
+
+
+def _total(lines: Mapping[str, int]) -> str:
+    return " + ".join(f"{_gib(size)} {name}" for name, size in lines.items()) + f" = {_gib(sum(lines.values()))}"
+
+
 def _gib(size: float) -> str:
     return f"{size / GIB:.2f} GiB"
 
@@ -79,8 +90,7 @@ def _finding(file: str, event: Event, times: int, expectation: Expectation | Non
     values = event.values
     lines = ledger(values)
     request, capacity = values.get("request_bytes"), values.get("capacity_bytes")
-    total = " + ".join(f"{_gib(size)} {name}" for name, size in lines.items())
-    summed = f": {total} = {_gib(sum(lines.values()))}" if lines else ""
+    summed = f": {_total(lines)}" if lines else ""
     of = f" of {_gib(capacity)}" if capacity else ""
     cause, fix, effect = _cause(values, lines)
     expected = f"{_gib(request)} free in one piece" if request else None
