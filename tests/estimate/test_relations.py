@@ -1,7 +1,8 @@
 """Relations between answers, held to random questions: a small form of ``scripts/relations.py``."""
 
-import importlib.util
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -11,21 +12,30 @@ import trilemma as tl
 
 
 @pytest.fixture(scope="module")
-def relations() -> ModuleType:
-    path = Path(__file__).parents[2] / "scripts" / "relations.py"
-    spec = importlib.util.spec_from_file_location("relations", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["relations"] = module
-    spec.loader.exec_module(module)
-    return module
+def runs() -> Iterator[ModuleType]:
+    scripts = str(Path(__file__).parents[2] / "scripts")
+    sys.path.insert(0, scripts)
+    yield import_module("relations.runs")
+    sys.path.remove(scripts)
 
 
-def test_relations_hold_for_random_questions(relations: ModuleType) -> None:
-    found = relations.run(150, seed=7)
-    assert sum(tried for tried, _ in found.values()) > 200
-    assert {name: broken for name, (_, broken) in found.items() if broken} == {}
+def test_relations_hold_for_random_questions(runs: ModuleType) -> None:
+    found = runs.run(200, seed=7)
+    assert sum(tally.tried for tally in found.values()) > 300
+    assert {name: tally.broken for name, tally in found.items() if tally.broken} == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "no upgrade from itself", "its command checked gives the same", "plan and compare agree", "best plan asked again",
+        "no phase above the roof", "twice of all is twice", "training: no mfu above one",
+    ],
+)  # fmt: skip
+def test_relations_are_really_asked(runs: ModuleType, name: str) -> None:
+    tally = runs.run(12, seed=3, only=name)[name]
+    assert tally.tried > 0
+    assert tally.broken == []
 
 
 def test_lines_of_trainings_sum_to_the_byte() -> None:

@@ -30,8 +30,14 @@ _MOST_SHOWN, _MOST_CARDS = 100, 16
 
 
 def one_plan(model: Any, gpu: Any, options: SimpleNamespace, *, plan: Plan | None, workload: Serving | None) -> Answer:
-    """One plan in full, and where it does not start, the changes with which it would; ``plan`` and ``workload`` take the
-    place of the options that make them."""
+    """One plan in full, and where it does not start, the changes with which it would."""
+    return judged(question_of(model, gpu, options, plan=plan, workload=workload))
+
+
+def question_of(
+    model: Any, gpu: Any, options: SimpleNamespace, *, plan: Plan | None = None, workload: Serving | None = None
+) -> Question[Serving, Plan]:
+    """What the options ask; ``plan`` and ``workload`` take the place of those that make them."""
     cluster = cluster_of(gpu, options, mixed=True)
     weights = weights_of(
         model, cluster.accelerator, precision=options.precision, models=options.models, engine=options.engine
@@ -41,7 +47,7 @@ def one_plan(model: Any, gpu: Any, options: SimpleNamespace, *, plan: Plan | Non
         plan, cluster = engines_of(gpu, options, cluster, context=load.longest_request, quantization=weights.on_load)
     free_bytes = None if options.free_gib is None else options.free_gib * GIB
     terms = terms_of(options.profile)
-    return judged(weights.asked(cluster=cluster, workload=load, plan=plan, free_bytes=free_bytes, terms=terms))
+    return weights.asked(cluster=cluster, workload=load, plan=plan, free_bytes=free_bytes, terms=terms)
 
 
 def judged(question: Question[Serving, Plan]) -> Answer:

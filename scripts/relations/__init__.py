@@ -1,0 +1,1 @@
+"""Relations that hold between answers, whatever is asked."""
