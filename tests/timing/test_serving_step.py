@@ -189,9 +189,25 @@ def test_dense_throughput_rises_with_requests_until_the_cache_is_full():
         kv_format=BF16,
     )
     assert np.all(np.diff(speed.output_tokens_per_s[:201]) > 0)  # where requests wait, a free slot is filled at once
-    np.testing.assert_allclose(speed.output_tokens_per_s[200:], speed.output_tokens_per_s[200])
+    # the turn of those that wait never stands between two who run, so a little is gained yet, and nothing lost
+    full = speed.output_tokens_per_s[199:]
+    assert np.all(np.diff(full) >= -1e-9)
+    assert full[-1] < full[0] * 1.01
     assert set(speed.bottleneck()[200:]) == {"capacity"}
-    assert np.all(np.diff(speed.ttft_s) > 0)
+    assert np.all(np.diff(speed.ttft_s) >= -1e-12)
+
+
+@pytest.mark.parametrize("osl", [2, 16, 1024])
+def test_requests_in_flight_are_their_rate_times_their_time_whether_they_wait_or_not(osl):
+    """Little's law, to the last digit, across the load from which slots are short; nor does the rate fall there, which it did
+    by 4 % where prefills fill the turn."""
+    loads = np.unique(np.geomspace(1, 2000, 200).round())
+    speed = serving_speed(
+        model_work(llama_70b(), card()), machine(), Layout(tp=8), concurrency=loads, admission=Admission.of(200), isl=128,
+        osl=osl, kv_format=BF16,
+    )  # fmt: skip
+    np.testing.assert_allclose(speed.output_tokens_per_s / osl * speed.request_s, loads)
+    assert np.all(np.diff(speed.output_tokens_per_s) >= -1e-9 * speed.output_tokens_per_s[:-1])
 
 
 def test_narrower_weights_decode_faster_and_widened_ones_prefill_no_faster():

@@ -27,17 +27,6 @@ def waiting_s(offered: Numbers, running: Numbers, cycle_s: Numbers) -> Any:
     return np.maximum(np.asarray(offered, dtype=float) - running, 0.0) * cycle_s / running
 
 
-def beyond_s(waited_s: Numbers, within_s: Numbers) -> Any:
-    """Seconds of a wait of ``waited_s`` that are left beside ``within_s`` which pass at the same time: their difference where the
-    wait is long, and without a step where it begins, ``w - within * (1 - exp(-w / within))``.
-
-    Numbers or arrays that broadcast. A definition of ours; Little's law holds where the wait is long.
-    """
-    waited, within = np.asarray(waited_s, dtype=float), np.asarray(within_s, dtype=float)
-    turns = np.minimum(waited, 50 * within) / np.where(within > 0, within, 1.0)  # e^-50 is nothing
-    return np.maximum(waited + within * np.expm1(-turns), 0.0)
-
-
 def shared_queue_wait_s(busy: Numbers, servers: Numbers, service_s: Numbers) -> Any:
     """Mean seconds in a queue before ``servers`` workers that are ``busy`` a share of the time, each request ``service_s``.
 

@@ -18,7 +18,7 @@ _PREFILL_TOKENS = 2048
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplicaLoad:
-    """What one attention replica is asked to do; numbers or arrays of one shape."""
+    """What one attention replica is asked to do; numbers or arrays of one shape. ``in_flight`` counts over all replicas."""
 
     pp: Any
     dp: Any
@@ -26,7 +26,7 @@ class ReplicaLoad:
     running: Any
     running_range: tuple[Any, Any]
     holds: Any
-    in_all: Any
+    in_flight: Any
     osl: Any
     fresh: Any
     cached: Any
@@ -61,7 +61,7 @@ def load_of(
         running=mean,
         running_range=(most, least),
         holds=admission.holds,
-        in_all=np.minimum(asked, dp * mean),
+        in_flight=asked,
         osl=np.asarray(osl, dtype=float),
         fresh=fresh,
         cached=cached,
@@ -111,15 +111,17 @@ def cycle_of(
     steps_waited_s = host.steps_waited * step_s
     begun_s = prompt_s + steps_waited_s
     bunched_s = (load.running - 1) * (host.queue_share * each_s + host.queued_request_s)
-    at_once_s = np.where(load.saturated, begun_s, host.request_s + begun_s + bunched_s)
     outside_s = (load.osl - 1) * ((load.running - 1) / load.osl - a_token) * mixed_s
     work_s = each_s / load.osl + (1 - 1 / load.osl) * mixed_s  # a prefill is mixed as far as there are steps
     least_s = load.running * work_s + (load.osl - 1) * bare_s
     # part of a prefill hides behind the traffic of the steps, but no FLOPs hide behind others
     least_s = np.maximum(least_s, load.running * prompt_flops_s + (load.osl - 1) * token_flops_s)
-    cycle_s = np.maximum(at_once_s + outside_s + decode_s, least_s)
-    queue_s = bunched_s + cycle_s - at_once_s - decode_s  # with prefills of others that no step had room for
+    # a free slot is filled at once where requests wait; what each of them takes is the same
+    slot_s = np.maximum(begun_s + outside_s + decode_s, least_s)
+    own_s = np.maximum(host.request_s + bunched_s + begun_s + outside_s + decode_s, least_s)
+    first_s = own_s - decode_s
+    queue_s = first_s - host.request_s - begun_s  # with prefills of others that no step had room for
     return Cycle(
-        cycle_s=cycle_s, bare_s=bare_s, mixed_s=mixed_s, tpot_s=tpot_s, decode_s=decode_s,
-        first_s=host.request_s + begun_s + queue_s, steps_waited_s=steps_waited_s, bunched_s=bunched_s, queue_s=queue_s,
+        cycle_s=np.where(load.saturated, slot_s, own_s), bare_s=bare_s, mixed_s=mixed_s, tpot_s=tpot_s, decode_s=decode_s,
+        first_s=first_s, steps_waited_s=steps_waited_s, bunched_s=bunched_s, queue_s=queue_s,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from trilemma.timing.forward_pass import decode_step, prefill_pass
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.pass_time import RESOURCES, PassTime
-from trilemma.timing.queueing import beyond_s, percentiles_s, token_gap_percentiles_s, waiting_s
+from trilemma.timing.queueing import percentiles_s, token_gap_percentiles_s, waiting_s
 from trilemma.timing.serving_cycle import Cycle, ReplicaLoad, cycle_of, load_of
 from trilemma.timing.speculation import Speculation
 
@@ -120,13 +120,10 @@ def serving_speed(
         prompt_flops_s=shared.computing_s / load.together / load.pp,
         token_flops_s=step.computing_s * per_token,
     )
-    output_per_s = load.in_all * load.osl / cycle.cycle_s
-    if rate is not None:
-        output_per_s = np.minimum(output_per_s, np.asarray(rate) * load.osl)
     lines, resources = _parts(step, shared, drafting_s, per_token, load.prefills_a_token * cycle.mixed_s)
     return _speed(
-        work, machine, load, cycle, gpus=layout.gpus, output_per_s=output_per_s, step=step, prompt=prompt,
-        shared=shared, step_s=step.total_s + drafting_s, steps_per_token=per_token, lines=lines, resources=resources,
+        work, machine, load, cycle, gpus=layout.gpus, rate=rate, step=step, prompt=prompt, shared=shared,
+        step_s=step.total_s + drafting_s, steps_per_token=per_token, lines=lines, resources=resources,
     )  # fmt: skip
 
 
@@ -137,7 +134,7 @@ def _speed(
     cycle: Cycle,
     *,
     gpus: Numbers,
-    output_per_s: Any,
+    rate: Numbers | None,
     prompt: PassTime,
     shared: PassTime,
     **told: Any,
@@ -146,13 +143,19 @@ def _speed(
     # What a request waits for while no slot is free is part of that wait: in all it takes one turn of those in flight.
     within_s = np.where(load.saturated, cycle.first_s + cycle.decode_s - cycle.cycle_s, 0.0)
     waited_s, least_waited_s, most_waited_s = (
-        beyond_s(waiting_s(load.offered, running, cycle.cycle_s), within_s)
+        np.maximum(waiting_s(load.offered, running, cycle.cycle_s) - within_s, 0.0)
         for running in (load.running, *load.running_range)
     )
     ttft_s = cycle.first_s + waited_s
     ttft_p50_s, ttft_p99_s = percentiles_s(cycle.first_s - cycle.bunched_s, cycle.bunched_s + waited_s)
     together = load.prefills_a_token / load.together
     gap_p50_s, gap_p99_s = token_gap_percentiles_s(cycle.bare_s, cycle.mixed_s * load.together, together)
+    request_s = ttft_s + cycle.decode_s
+    output_per_s = (
+        load.in_flight * load.osl / request_s
+    )  # requests end as fast as those in flight take turns (Little 1961)
+    if rate is not None:
+        output_per_s = np.minimum(output_per_s, np.asarray(rate) * load.osl)
     per_gpu = output_per_s / gpus
     useful_s = machine.least_computing_s(work, fresh=load.fresh, osl=load.osl)
     return ServingSpeed(
@@ -170,7 +173,7 @@ def _speed(
         ttft_p99_s=ttft_p99_s,
         gap_p50_s=gap_p50_s,
         gap_p99_s=gap_p99_s,
-        request_s=ttft_s + cycle.decode_s,
+        request_s=request_s,
         request_p50_s=ttft_p50_s + cycle.decode_s,
         request_p99_s=ttft_p99_s + cycle.decode_s,
         first_lines={
