@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import trilemma as tl
 from trilemma import engines
 from trilemma.engines.base import StartUp
 from trilemma.engines.launch import on_every_card
@@ -300,3 +301,27 @@ def test_tables_of_slots_are_answered_row_by_row() -> None:
         one = engines.get("llama.cpp").start_up(**question, options=ServeOptions(context=4096, max_seqs=slots))
         assert table.pool.need_bytes[row] == one.pool.need_bytes
     assert table.pool.need_bytes[1] == 8 * table.pool.need_bytes[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "tower_gib"), [("gemma-3-27b", 0.79), ("llama-4-scout", 1.62)],
+)  # fmt: skip
+def test_a_file_of_the_language_model_alone_loads_no_tower(model: str, tower_gib: float) -> None:
+    """llama-server -m FILE loads a tower where --mmproj names it (tools/server/README.md); plan and check of its command said
+    1.6 GiB apart."""
+    asked = {"isl": 1024, "osl": 128, "concurrency": 4}
+    plan = tl.fit(model, "h200-sxm:1", engine="llama.cpp", precision="Q4_K_M", **asked)
+    assert plan.memory.ledger.get("vision") is None
+    assert f"the vision tower of {tower_gib} GiB is not loaded" in " ".join(one.message for one in plan.warnings)
+    again = tl.check(plan.command, gpu="h200-sxm:1", **asked)
+    assert again.memory.total == plan.memory.total
+    assert again.command == plan.command
+
+
+def test_slots_are_as_long_as_the_engine_pads_them() -> None:
+    """1,040 tokens asked for 512 slots are 1,280 each (llama-context.cpp: n_ctx_seq padded to 256), and 512 of them."""
+    plan = tl.fit(
+        "qwen3-30b-a3b", "b200-sxm:1", engine="llama.cpp", precision="Q4_K_M", isl=1024, osl=16, max_seqs=512, concurrency=64
+    )  # fmt: skip
+    assert plan.cache is not None
+    assert (plan.cache.max_context, plan.cache.max_concurrency) == (1280, 512)

@@ -85,6 +85,14 @@ def test_only_fp8_runs_from_a_16_bit_checkpoint():
     assert by_name["as published"].quality == "unchanged"
 
 
+@pytest.mark.parametrize(("engine", "loads"), [("vllm", "fp8"), ("sglang", "fp8"), ("tensorrt-llm", None)])
+def test_only_engines_that_quantise_while_loading_are_asked_to(engine, loads):
+    """trtllm-serve has no flag for it: its plan said FP8 and its command served 16 bits."""
+    (one,) = precisions(load_model("qwen3-32b"), find("h100-sxm"), ["fp8"], engine=engine)
+    assert one.on_load == loads
+    assert one.served_as == ("Qwen/Qwen3-32B" if loads else "./Qwen3-32B-fp8")
+
+
 def test_asking_for_what_the_checkpoint_is_changes_nothing():
     for word in ("as-is", "bf16"):
         (one,) = precisions(load_model("llama-3.1-70b"), find("h200-sxm"), [word])

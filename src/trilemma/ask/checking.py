@@ -85,6 +85,7 @@ def checked(words: Sequence[str], gpu: Any, options: SimpleNamespace) -> Answer:
         workload=workload,
         plan=command.plan,
         free_bytes=None if options.free_gib is None else options.free_gib * GIB,
+        served_as=command.model,
         terms=terms_of(options.profile),
     )
     cautions = (*cautions, *_remote_code(command, model))

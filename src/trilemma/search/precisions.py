@@ -43,6 +43,8 @@ class WeightPrecision:
     quality: str = "unchanged"
     #: The engine's word for the format that unquantised weights are loaded in, where it is not the checkpoint's own.
     dtype: str | None = None
+    #: Whether the checkpoint is a file of the language model alone, its vision tower in another that the command does not name.
+    text_only: bool = False
 
     @property
     def served_as(self) -> str:
@@ -65,7 +67,7 @@ class WeightPrecision:
         terms: ServingTerms | None = None,
     ) -> ServingQuestion:
         """The question of one plan with weights so stored."""
-        if self.dtype is not None:
+        if self.dtype is not None or self.text_only:
             plan = replace(plan, pools=tuple(self._loaded(pool) for pool in plan.pools))
         scheme, checkpoint = (None, None) if self.checkpoint == AS_PUBLISHED else (self.name, self.checkpoint)
         return Question(
@@ -74,7 +76,11 @@ class WeightPrecision:
         )  # fmt: skip
 
     def _loaded(self, pool: Pool) -> Pool:
-        return replace(pool, options=replace(pool.options, dtype=pool.options.dtype or self.dtype))
+        options = pool.options
+        return replace(
+            pool,
+            options=replace(options, dtype=options.dtype or self.dtype, text_only=options.text_only or self.text_only),
+        )
 
 
 def precisions(
@@ -83,17 +89,17 @@ def precisions(
     """The ways to store ``model``'s weights on ``accelerator``: those ``wanted``, else as published and every narrower
     scheme that the card and the ``engine`` run.
 
-    vLLM quantises 16-bit checkpoints to FP8 while loading; the other schemes need a converted checkpoint. llama.cpp loads
-    GGUF files.
+    vLLM and SGLang quantise 16-bit checkpoints to FP8 while loading; other schemes and engines need a converted checkpoint.
+    llama.cpp loads GGUF files.
     """
     own, model = model, as_published_for(model, engine)
     if wanted:
-        return [_precision(model, name) for name in wanted]
+        return [_precision(model, name, engine) for name in wanted]
     published = weight_bytes(model)
     names = _gguf_mixes(own) if traits_of(engine).weights == "gguf" else _narrower(model, accelerator)
-    narrower = [_precision(model, name) for name in names]
+    narrower = [_precision(model, name, engine) for name in names]
     return [
-        _precision(model, AS_PUBLISHED),
+        _precision(model, AS_PUBLISHED, engine),
         *(one for one in narrower if weight_bytes(one.model) < _CLEARLY_FEWER * published),
     ]
 
@@ -121,7 +127,14 @@ def _gguf_mixes(model: Model) -> list[str]:
     return list(_GGUF_MIXES) if bits >= 8 else []
 
 
-def _precision(model: Model, name: str) -> WeightPrecision:
+def _precision(model: Model, name: str, engine: str) -> WeightPrecision:
+    found, traits = _stored(model, name, engine), traits_of(engine)
+    # convert_hf_to_gguf.py writes the language model; a repository of GGUF files has its tower beside it
+    converted = traits.weights == "gguf" and "gguf" not in hub_id(model.name).lower()
+    return replace(found, text_only=converted and model.multimodal)
+
+
+def _stored(model: Model, name: str, engine: str) -> WeightPrecision:
     if name.strip().lower() in _AS_PUBLISHED_WORDS:
         return WeightPrecision(name=AS_PUBLISHED, model=model)
     scheme = find_scheme(name)
@@ -130,7 +143,8 @@ def _precision(model: Model, name: str) -> WeightPrecision:
         return WeightPrecision(name=scheme.name, model=requantize(model, name), dtype=scheme.format.aliases[0])
     if (own is None and not scheme.quantises) or (own is not None and own.weight_format == scheme.format):
         return WeightPrecision(name=AS_PUBLISHED, model=model)
-    on_load = "fp8" if own is None and scheme.name == "fp8" else None
+    quantised = own is None and scheme.name == "fp8" and traits_of(engine).quantises_on_load
+    on_load = "fp8" if quantised else None
     return WeightPrecision(
         name=scheme.name,
         model=requantize(model, name),

@@ -166,6 +166,7 @@ def options_for(choice: FormatChoice, *, context: int, fixed: Constraints) -> Se
         kv_dtype=None if choice.kv_dtype == "auto" else choice.kv_dtype,
         quantization=choice.precision.on_load,
         dtype=fixed.options.dtype or choice.precision.dtype,
+        text_only=fixed.options.text_only or choice.precision.text_only,
         max_seqs=choice.slots or fixed.options.max_seqs,
     )
 

@@ -166,7 +166,7 @@ def _more_tensor_parallel(plan: Plan, model: Model, gpus: int) -> Iterator[Remed
 
 
 def _narrower_weights(plan: Plan, model: Model, accelerator: Accelerator) -> Iterator[RemedyCandidate]:
-    for at, precision in enumerate(precisions(model, accelerator, None)[1:]):
+    for at, precision in enumerate(precisions(model, accelerator, None, engine=plan.engine.name)[1:]):
         on_load = precision.on_load
         words = f"weights quantised to {precision.name} while loading" if on_load else precision.checkpoint
         change = _with(plan, precision.model, words, 8.0 + at / 10, quantization=on_load)

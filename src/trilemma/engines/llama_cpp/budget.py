@@ -184,6 +184,9 @@ def _cautions(settled: LlamaCppSettled, host: float, away: HostPart | None) -> l
     if host > 0.01 * GIB:
         message = f"{show_gib(host)} GiB stay in the memory of the host"
         found.append(Caution(code="on-host", message=message))
+    if settled.placed.text_only and settled.pieces.vision > 0:
+        message = f"images need --mmproj FILE: the vision tower of {show_gib(settled.pieces.vision)} GiB is not loaded"
+        found.append(Caution(code="tower-not-loaded", message=message))
     if away is not None and not away.locked and not settled.asked.accelerator.unified_memory:
         remedy = f"{_unmapped(settled.facts.version)} makes prompts faster"
         found.append(Caution(code="mapped-weights", message=f"weights on the host are mapped from the file; {remedy}"))

@@ -21,7 +21,8 @@ from trilemma.quantities import MIB, round_up
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choices:
-    """What a start settles: ``context`` tokens of one slot, ``cells`` of the cache, ``slots``, ``layers`` on cards."""
+    """What a start settles: ``context`` tokens of one slot, padded as the engine pads it, ``cells`` of the cache, ``slots``,
+    ``layers`` on cards."""
 
     context: int
     cells: int

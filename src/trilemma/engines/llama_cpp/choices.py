@@ -13,7 +13,7 @@ from trilemma.errors import Caution, InputError
 from trilemma.formats import catalogue
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans import ServeOptions
-from trilemma.quantities import MIB, show_count
+from trilemma.quantities import MIB, round_up, show_count
 
 #: Options that place tensors: beside them ``--fit`` places none (common/fit.cpp).
 _PLACING = ("cpu-moe", "n-cpu-moe", "n-cpu-ffn", "override-tensor")
@@ -62,7 +62,7 @@ def _as_asked(model: Model, options: ServeOptions, facts: LlamaCppFacts) -> Choi
     slots = stated if stated > 0 else facts.slots["number"]
     shared = bool(extra.get("kv-unified", facts.slots["shared"] and options.max_seqs is None))
     longest = model.max_positions or int(facts.coefficients["unstated"]["context"])
-    context = options.context or facts.context or longest
+    context = int(round_up(options.context or facts.context or longest, facts.context_padding))
     layers = _layers_asked(extra, depth)
     if layers is None:
         layers = depth + 1 if facts.layers_on_card == "all" else 0
