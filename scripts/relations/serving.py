@@ -370,6 +370,8 @@ def exported(answer: tl.Estimate) -> Iterator[str]:
         engine = answer.question.engine
         if main(["export", "estimate.json", "--to", engine, "-o", "."]) != 0 or not Path("serve.sh").is_file():
             raise Unasked
+        if answer.question.checkpoint is not None and not Path("prediction.json").is_file():
+            raise Unasked  # of a plan without a speed nothing says what the weights to be made are
         yield "bash serve.sh"
 
 
