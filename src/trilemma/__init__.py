@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from trilemma.ask.answers import Answer
     from trilemma.ask.diagnosed import diagnose
     from trilemma.ask.here import here
-    from trilemma.ask.questions import check, compare, fit, plan, train, upgrade
+    from trilemma.ask.questions import check, compare, fit, plan, recommend, train, upgrade
     from trilemma.errors import InputError, TrilemmaError
     from trilemma.estimate.estimate import Estimate
     from trilemma.hardware.accelerator import Accelerator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Accelerator", "Answer", "Cluster", "Draft", "EngineRef", "Estimate", "InputError", "Interval", "Layout", "Model", "Plan",
     "Pool", "Question", "ServeOptions", "Serving", "TrainingPlan", "TrainingWorkload", "TrilemmaError", "__version__", "check",
-    "compare", "diagnose", "fit", "gpu", "here", "load_model", "plan", "train", "upgrade", "watch_numerics",
+    "compare", "diagnose", "fit", "gpu", "here", "load_model", "plan", "recommend", "train", "upgrade", "watch_numerics",
 ]  # fmt: skip
 
 #: Name → where it lives, and what it is called there.
@@ -60,6 +60,7 @@ _HOMES = {
     "here": "ask.here",
     "load_model": "models.resolve",
     "plan": "ask.questions",
+    "recommend": "ask.questions",
     "train": "ask.questions",
     "upgrade": "ask.questions",
     "watch_numerics": "precision.watch",

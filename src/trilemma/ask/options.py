@@ -17,9 +17,9 @@ from trilemma.versions import DEFAULT_ENGINE
 OptionReader = Callable[[Any], Any]
 #: What an option is a field of: the load, the engine's options, the degrees of a layout, or nothing alone.
 Noun = Literal["load", "engine", "degree", ""]
-FIT, PLAN, COMPARE, CHECK, UPGRADE = "fit", "plan", "compare", "check", "upgrade"
+FIT, PLAN, COMPARE, CHECK, UPGRADE, RECOMMEND = "fit", "plan", "compare", "check", "upgrade", "recommend"
 #: Questions that search what is not settled: there a format may be several.
-SEARCHES = (PLAN, COMPARE)
+SEARCHES = (PLAN, COMPARE, RECOMMEND)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,19 +72,21 @@ class Option:
         )  # fmt: skip
 
 
-_SERVING = (FIT, PLAN, COMPARE)
+_SERVING = (FIT, PLAN, COMPARE, RECOMMEND)
+#: Questions that are told of a cluster.
+_CLUSTERED = (FIT, PLAN, COMPARE)
 _ONE = (FIT, PLAN)
 #: Questions that can be told the load.
 _LOADED = (*_SERVING, CHECK)
 #: The shape of the cluster, the same for every question.
 GPUS: tuple[Option, ...] = (
-    Option(name="nodes", of=_SERVING, read=whole_number, metavar="N", group="GPUs",
+    Option(name="nodes", of=_CLUSTERED, read=whole_number, metavar="N", group="GPUs",
            help="machines (default: as few as hold the GPUs)"),
-    Option(name="gpus_per_node", of=_SERVING, read=whole_number, metavar="N", group="GPUs",
+    Option(name="gpus_per_node", of=_CLUSTERED, read=whole_number, metavar="N", group="GPUs",
            help="GPUs in one machine (default: the card's usual)"),
-    Option(name="network", of=(*_SERVING, CHECK), read=text, metavar="RATE", group="GPUs", once=True,
+    Option(name="network", of=(*_CLUSTERED, CHECK), read=text, metavar="RATE", group="GPUs", once=True,
            help="network between nodes, of one node: 10GbE, 8x400Gb/s, 50GB/s (default: the card's usual)"),
-    Option(name="oversubscription", of=(*_SERVING, CHECK), read=number, metavar="R", group="GPUs",
+    Option(name="oversubscription", of=(*_CLUSTERED, CHECK), read=number, metavar="R", group="GPUs",
            help="how many times the network's edge is wider than its core (default 1)"),
 )  # fmt: skip
 #: In the order of the help, group by group.
@@ -135,7 +137,7 @@ OPTIONS: tuple[Option, ...] = (
            help="target: time to first token, in milliseconds or as 2s"),
     Option(name="tpot", of=_LOADED, read=milliseconds, metavar="MS", group="workload", noun="load", field="tpot_ms",
            help="target: time per output token, in milliseconds or as 40ms"),
-    Option(name="confidence", of=(PLAN,), read=number, metavar="P", group="workload",
+    Option(name="confidence", of=(PLAN, RECOMMEND), read=number, metavar="P", group="workload",
            help="chance with which each target has to hold, such as 0.8 (default 0.5: as likely as not)"),
     Option(name="engine", of=_SERVING, metavar="NAME[@VERSION]", group="engine", default=DEFAULT_ENGINE,
            help="engine and version (default: newest vLLM known)"),
@@ -156,7 +158,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(name="draft", of=(FIT, CHECK), metavar="METHOD[:TOKENS[:SHARE]]", group="engine",
            help="speculative decoding, such as mtp:3, or mtp:3:0.8 where engines print 0.8 of the drafted tokens as accepted"),
     Option(name="eager", of=_ONE, read=truth, group="engine", noun="engine", default=False, help="no CUDA graphs"),
-    Option(name="top", of=(PLAN,), read=whole_number, metavar="N", default=5, help="plans to show (default 5)"),
+    Option(name="top", of=(PLAN, RECOMMEND), read=whole_number, metavar="N", default=5,
+           help="plans or cards to show (default 5)"),
     Option(name="front", of=(PLAN,), read=as_given, default=8, python_only=(PLAN,),
            help="further plans of the Pareto front in full"),
     Option(name="old", of=(UPGRADE,), read=text, metavar="V1", python_only=(UPGRADE,),

@@ -1,4 +1,6 @@
-"""The six questions: `fit`, `check`, `plan`, `train`, `compare`, `upgrade`. Options are keywords named as on the command line.
+"""The seven questions: `fit`, `check`, `plan`, `train`, `compare`, `recommend`, `upgrade`.
+
+Options are keywords named as on the command line.
 
 Each takes words, numbers or nouns: a model is a name, hub id, path or `Model`; cards are ``"h200-sxm:8"``, an accelerator or
 a `Cluster`. Each raises `InputError` for what cannot be, naming the option and what would be right.
@@ -9,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from trilemma.ask.options import CHECK, COMPARE, FIT, PLAN, UPGRADE, settled
+from trilemma.ask.options import CHECK, COMPARE, FIT, OPTIONS, PLAN, RECOMMEND, UPGRADE, settled
+from trilemma.ask.purchase_options import PURCHASE
 from trilemma.ask.training_options import TRAINING
 from trilemma.errors import InputError
 from trilemma.plans import Plan
@@ -18,6 +21,7 @@ from trilemma.question import Question
 if TYPE_CHECKING:
     from trilemma.ask.answers import Answer
     from trilemma.ask.compared import CardsCompared, VersionsCompared
+    from trilemma.ask.recommended import CardsRecommended
     from trilemma.ask.searched import ServingPlans, TrainingPlans
 
 #: The words that ask for training instead of serving.
@@ -97,6 +101,18 @@ def compare(model: Any, gpus: Sequence[Any], *, workload: Any = None, **options:
         asked.serve = "1024/1024"
     cards = [named_cards(gpu) for gpu in ([gpus] if isinstance(gpus, str) else gpus)]
     return side_by_side(model, cards, asked, workload=workload)
+
+
+def recommend(model: Any, **options: Any) -> CardsRecommended:
+    """Which cards to take for a load or a training job, and how many: the cheapest of the whole catalogue.
+
+    ``recommend("llama-3.1-70b", isl=4096, osl=1024, rate=5).choices[0]``; with ``seq`` and ``global_batch`` it is for training.
+    """
+    from trilemma.ask.recommending import for_serving, for_training
+
+    if _trains(options):
+        return for_training(model, settled(RECOMMEND, options, (*TRAINING, *PURCHASE)))
+    return for_serving(model, settled(RECOMMEND, options, (*OPTIONS, *PURCHASE)))
 
 
 def upgrade(command: str | Sequence[str], gpu: Any = None, **options: Any) -> VersionsCompared:

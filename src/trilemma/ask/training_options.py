@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from trilemma.ask.options import FIT, GPUS, PLAN, Option
+from trilemma.ask.options import FIT, GPUS, PLAN, RECOMMEND, Option
 from trilemma.ask.reading import as_given, free_gib, text, whole_number, word
 
-#: The question of one training plan, and that of the best ones.
-_BOTH = (FIT, PLAN)
+#: The question of one training plan, that of the best ones, and that of cards for the job.
+_ALL = (FIT, PLAN, RECOMMEND)
 
 
 def _settled(name: str, help_: str, **more: object) -> Option:
-    return Option(name=name, help=help_, of=_BOTH, group="layout", **more)  # type: ignore[arg-type]
+    return Option(name=name, help=help_, of=_ALL, group="layout", **more)  # type: ignore[arg-type]
 
 
 TRAINING: tuple[Option, ...] = (
-    Option(name="models", of=_BOTH, read=text, metavar="DIR", help="look hub ids up as DIR/<org>--<name>/config.json first"),
+    Option(name="models", of=_ALL, read=text, metavar="DIR", help="look hub ids up as DIR/<org>--<name>/config.json first"),
     *GPUS,
-    Option(name="seq", of=_BOTH, read=whole_number, metavar="SEQ", group="training", aliases=("train",),
+    Option(name="seq", of=_ALL, read=whole_number, metavar="SEQ", group="training", aliases=("train",),
            help="tokens of a sequence"),
-    Option(name="global_batch", of=_BOTH, read=whole_number, metavar="B", group="training",
+    Option(name="global_batch", of=_ALL, read=whole_number, metavar="B", group="training",
            help="sequences of an optimizer step"),
-    Option(name="tokens", of=_BOTH, read=as_given, metavar="N", group="training",
+    Option(name="tokens", of=_ALL, read=as_given, metavar="N", group="training",
            help="length of the run, such as 15T: days and dollars of it"),
-    Option(name="method", of=_BOTH, read=text, group="training", default="full",
+    Option(name="method", of=_ALL, read=text, group="training", default="full",
            choices=("full", "lora", "qlora", "dora"), help="what is trained"),
-    Option(name="rank", of=_BOTH, read=whole_number, metavar="R", group="training",
+    Option(name="rank", of=_ALL, read=whole_number, metavar="R", group="training",
            help="rank of the adapters (default 16)"),
-    Option(name="targets", of=_BOTH, read=as_given, metavar="NAME[,…]", group="training",
+    Option(name="targets", of=_ALL, read=as_given, metavar="NAME[,…]", group="training",
            help="layers with adapters (default: every linear layer)"),
     _settled("tp", "tensor parallel", read=whole_number, metavar="N", noun="degree"),
     _settled("pp", "pipeline parallel", read=whole_number, metavar="N", noun="degree"),
@@ -56,5 +56,6 @@ TRAINING: tuple[Option, ...] = (
     _settled("precision", "bf16, fp8, mxfp8, nvfp4, fsdp, amp, pure-bf16, …", read=word, metavar="RECIPE[,…]"),
     _settled("engine", "megatron (default of full training), transformers (of adapters), torchtitan, deepspeed, …",
              read=text, metavar="NAME[@VERSION]"),
-    Option(name="top", of=(PLAN,), read=whole_number, metavar="N", default=5, help="plans to show (default 5)"),
+    Option(name="top", of=(PLAN, RECOMMEND), read=whole_number, metavar="N", default=5,
+           help="plans or cards to show (default 5)"),
 )  # fmt: skip

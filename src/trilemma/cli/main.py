@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("trilemma.cli.check", "paste an engine command: will it start, where does it die, what to change"),
     "plan": ("trilemma.cli.plan", "search all layouts for the best plans"),
     "compare": ("trilemma.cli.compare", "GPUs side by side for one job"),
+    "recommend": ("trilemma.cli.recommend", "which GPUs to take for a need, and how many"),
     "export": ("trilemma.cli.export", "turn a plan into files and commands that an engine accepts"),
     "here": ("trilemma.cli.here", "this machine: its cards, which models run on it, how fast, one command each"),
     "diagnose": ("trilemma.cli.diagnose", "logs, traces, dumps, telemetry: what is wrong, why, what mends it"),
@@ -35,7 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "kernels": ("trilemma.cli.kernels", "single kernels of a decode step, fitted or measured, beside the estimate"),
 }
 #: Commands that answer for training too, in words of their own (``add_training``), where ``--train`` is given.
-TRAINING = ("fit", "plan")
+TRAINING = ("fit", "plan", "recommend")
 #: Commands that take any number of words before ``--`` and an engine's command behind it, which argparse cannot tell apart.
 _WORDS_BEHIND = ("diagnose",)
 

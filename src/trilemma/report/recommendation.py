@@ -1,0 +1,174 @@
+"""Cards recommended for a need, for people and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from trilemma.capacity.choice import CardChoice, Recommendation
+from trilemma.hardware.price import price_words
+from trilemma.intervals import Interval
+from trilemma.quantities import counted
+from trilemma.report.document import estimate_document
+from trilemma.report.plans import load_words, money
+from trilemma.report.tables import display_width, render_table
+from trilemma.report.wrapping import wrapped
+from trilemma.workloads import Serving
+
+RECOMMENDATION_SCHEMA = "trilemma/recommendation@1"
+_MOST_WHY = 5
+#: Columns of words.
+_WORDS = ("GPUs", "plan", "weights", "recipe", "why")
+_SPARED = {"price": "dollars an hour", "gpus": "GPUs", "power": "board power"}
+
+
+def recommendation_document(answer: Recommendation, *, explain: bool = False) -> dict[str, Any]:
+    """``{"schema", "model", "by", "choices": [{"gpu", "count", "layout", "usd_per_hour", "why", "estimate"}]}``."""
+    return {
+        "schema": RECOMMENDATION_SCHEMA,
+        "model": answer.model.name,
+        "by": answer.spared,
+        "asked": answer.asked,
+        "searched": answer.searched,
+        "seconds": answer.seconds,
+        "assumed": list(answer.assumed),
+        "left_out": [{"why": why, "count": count} for why, count in answer.left_out.items()],
+        "choices": [_choice(one, explain) for one in answer.choices],
+    }
+
+
+def _choice(choice: CardChoice, explain: bool) -> dict[str, Any]:
+    hour = choice.usd_per_hour
+    document: dict[str, Any] = {
+        "gpu": choice.card.id,
+        "name": choice.card.name,
+        "count": choice.gpus,
+        "layout": choice.estimate.summary,
+        "weights": choice.stored,
+        "why": choice.why,
+        "estimate": estimate_document(choice.estimate, explain=explain),
+    }
+    optional = {
+        "usd_per_hour": None if hour is None else hour.value,
+        "usd_per_hour_low": None if hour is None else hour.low,
+        "usd_per_hour_high": None if hour is None else hour.high,
+        "board_watts": choice.watts,
+        "days": _ends(choice.days),
+        "run_usd": _ends(choice.run_usd),
+    }
+    return document | {name: value for name, value in optional.items() if value is not None}
+
+
+def _ends(interval: Interval | None) -> dict[str, float] | None:
+    return None if interval is None else {"value": interval.value, "low": interval.low, "high": interval.high}
+
+
+def render_recommendation(answer: Recommendation, *, width: int = 120) -> str:
+    """One line that says what to take, the choices as a table, how to run the first, and what the answer rests on."""
+    parts = [*wrapped(_headline(answer), width)]
+    if answer.choices:
+        parts += ["", *_table(answer, width).splitlines(), "", *_first(answer.choices[0])]
+    parts += ["", *_notes(answer, width)]
+    return "\n".join(line.rstrip() for line in parts)
+
+
+def _headline(answer: Recommendation) -> str:
+    need = f"{answer.model.name}: {_need(answer)}"
+    if not answer.choices:
+        return f"{need}: none of {counted(answer.asked, 'card')} does it within the limits"
+    first = answer.choices[0]
+    hour = first.usd_per_hour
+    price = f", ${hour.value:,.2f} an hour ({hour.low:,.2f} – {hour.high:,.2f})" if hour is not None else ""
+    return f"{need}: take {first.gpus} x {first.card.name}{price}"
+
+
+def _need(answer: Recommendation) -> str:
+    load = answer.workload
+    if isinstance(load, Serving):
+        return load_words(load)
+    what = {"full": "training of all weights"}.get(load.method, f"{load.method} of rank {load.rank}")
+    length = "" if load.tokens is None else f", {load.tokens / 1e9:,.4g}B tokens"
+    return f"{what}, sequences of {load.seq:,} tokens, {load.global_batch:,} to a step{length}"
+
+
+def _table(answer: Recommendation, width: int) -> str:
+    """The choices; columns give way from the least needed on until the table fits the window, cards and prices last."""
+    columns = [_columns(one, serving=isinstance(answer.workload, Serving)) for one in answer.choices]
+    names = list(columns[0])
+    for least_needed in ("", "why", "kW", "$/M tok", "weights", "recipe", "sure", "plan"):
+        names = [name for name in names if name != least_needed]
+        rows = [[one[name] for name in names] for one in columns]
+        align = "".join("l" if name in _WORDS else "r" for name in names)
+        table = render_table(names, rows, align=align)
+        if all(display_width(line) <= width for line in table.splitlines()):
+            break
+    return table
+
+
+def _columns(choice: CardChoice, *, serving: bool) -> dict[str, str]:
+    """Header → cell."""
+    watts = "–" if choice.watts is None else f"{choice.watts / 1e3:,.1f}"
+    return {
+        "GPUs": f"{choice.gpus} x {choice.card.name}",
+        "plan": choice.estimate.summary,
+        "weights" if serving else "recipe": choice.stored,
+        **(_served(choice) if serving else _trained(choice)),
+        "$/h": money(choice.usd_per_hour),
+        "kW": watts,
+        "sure": _sure(choice.estimate.verdict.probability),
+        "why": choice.why,
+    }
+
+
+def _served(choice: CardChoice) -> dict[str, str]:
+    speed = choice.estimate.speed
+    ttft = None if speed is None or speed.ttft_s is None else speed.ttft_s.interval.value
+    tpot = None if speed is None or speed.tpot_s is None else speed.tpot_s.interval.value
+    price = money(choice.estimate.usd_per_million_tokens)
+    return {"mean TTFT": _time(ttft), "TPOT": _time(tpot), "$/M tok": price}
+
+
+def _trained(choice: CardChoice) -> dict[str, str]:
+    speed = choice.estimate.speed
+    step = None if speed is None or speed.step_s is None else speed.step_s.interval.value
+    told = {"step": _time(step)}
+    if choice.days is not None:
+        told["days"] = f"{choice.days.value:,.1f}"
+    if choice.run_usd is not None:
+        told["run"] = f"${choice.run_usd.value:,.0f}"
+    return told
+
+
+def _sure(probability: float) -> str:
+    return "> 99 %" if probability > 0.99 else f"{probability:.0%}".replace("%", " %")
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    return f"{seconds:,.2f} s" if seconds >= 1 else f"{seconds * 1e3:,.3g} ms"
+
+
+def _first(choice: CardChoice) -> Iterator[str]:
+    answer = choice.estimate
+    yield "run the first"
+    if answer.command:
+        yield f"  {answer.command}"
+    for one in answer.commands:
+        yield f"  {one.command}"
+    if not answer.command and not answer.commands:
+        yield "  trilemma fit … --json > plan.json; trilemma export plan.json writes its files"
+
+
+def _notes(answer: Recommendation, width: int) -> Iterator[str]:
+    notes = list(answer.assumed)
+    notes.append(
+        f"{counted(answer.searched, 'card')} of {answer.asked} were laid out, in {answer.seconds:.1f} s; spared first:"
+        f" {_SPARED[answer.spared]}"
+    )
+    shown = list(answer.left_out.items())[:_MOST_WHY]
+    notes += [f"left out: {counted(count, 'card')}, {why}" for why, count in shown]
+    notes += [price_words(choice.card) for choice in answer.choices[:3] if choice.card.price_source != "given"]
+    notes.append("kW counts every GPU at its board power limit, hosts and cooling apart")
+    for note in notes:
+        yield from wrapped(note, width, initial_indent="note: ", subsequent_indent="      ")
