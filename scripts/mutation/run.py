@@ -4,10 +4,11 @@
     scripts/mutation/run.py run --count 300        mutants, each against the tests that run its line; goes on where it was stopped
     scripts/mutation/run.py show                   killed and survived by room, and the survivors
 
-Everything lies in a folder (``--folder``, else ``.mutation``). A mutant is a fork whose import of one module is answered with
-the slip in it; its tests run until one fails, those of its own room first, then the pinned answers, then the others, each
-shortest first, or until their time is used up. ``equivalent.txt`` beside this file lists mutants that change nothing, with the
-reason; they count neither way.
+Everything lies in a folder (``--folder``, else ``.mutation``). A mutant is a fork of a pytest session that has collected every
+test, in which one function has the slip (`warm`); where it is importing or collecting that runs the line, a fork whose import of
+the module is answered with the slip in it. Its tests run until one fails, those of its own room first, then the pinned answers,
+then the others, each shortest first, or until their time is used up. ``equivalent.txt`` beside this file lists mutants that
+change nothing, with the reason; they count neither way.
 """
 
 from __future__ import annotations
@@ -24,20 +25,25 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from mutants import Mutant, mutants, mutated
+from warm import Warm, swaps
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src"
 ROOMS = ("memory", "timing", "engines", "report")
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
-#: Tests of one mutant at most; node ids beyond it slow the collection down more than they find.
-_MOST_TESTS = 400
+#: Tests of one mutant at most, and where they have to be collected anew: node ids beyond it slow that down more than they find.
+_MOST_TESTS, _MOST_COLLECTED = 2000, 400
+#: A line that fewer tests run is tried with others that run its file.
+_FEW = 10
+#: Folders of tests that need minutes or PyTorch and run none of the rooms.
+_LEFT_OUT = ("--ignore=tests/precision/lab", "--ignore=tests/precision/watch")
 #: Room → folders of its tests, where they are several.
 _NEAR = {"engines": ("tests/engines/", "tests/deployment/")}
 
@@ -84,18 +90,29 @@ class Tests:
             found: dict[int, set[str]] = defaultdict(set)
             measured = self._files.get(path.removeprefix("src/trilemma/"))
             for line, contexts in (self._data.contexts_by_lineno(measured) if measured else {}).items():
-                found[line] |= {one.rpartition("|")[0] for one in contexts if one}
+                found[line] |= {one.rpartition("|")[0] for one in contexts}
             self._cached[path] = found
         return self._cached[path]
 
-    def of(self, mutant: Mutant) -> list[tuple[float, str]]:
-        """(seconds, node id) of the tests that run the line; of a line run at import, those that run the file."""
+    def of(self, mutant: Mutant) -> tuple[list[tuple[float, str]], list[tuple[float, str]]]:
+        """(seconds, node id) of the tests that run the line, and of others that run the file.
+
+        A line run at import is run by all of these. What a cache keeps is recorded for the test alone that asked first.
+        """
         lines = self._lines(mutant.path)
         found = lines.get(mutant.line) or lines.get(mutant.first_line) or set()
+        every = set().union(*lines.values()) if lines else set()
         if _at_import(mutant):
-            found = set().union(*lines.values()) if lines else set()
-        timed = [(seconds, one) for one in found if (seconds := self._time(one)) is not None]
-        return sorted(timed)
+            found = every
+        return self._timed(found), self._timed(every - found)
+
+    def _timed(self, tests: set[str]) -> list[tuple[float, str]]:
+        return sorted((seconds, one) for one in tests if one and (seconds := self._time(one)) is not None)
+
+    def at_import(self, mutant: Mutant) -> bool:
+        """Whether importing or collecting runs the line, so that only another import shows what the slip does there."""
+        lines = self._lines(mutant.path)
+        return "" in (lines.get(mutant.line) or lines.get(mutant.first_line) or ())
 
 
 def _at_import(mutant: Mutant) -> bool:
@@ -108,13 +125,8 @@ def chosen(tests: list[tuple[float, str]], budget_s: float, path: str) -> list[s
     room = path.split("/")[2]
 
     def distance(test: str) -> int:
-        return (
-            0
-            if test.startswith(_NEAR.get(room, (f"tests/{room}/",)))
-            else 1
-            if test.startswith("tests/answers/")
-            else 2
-        )
+        near = _NEAR.get(room, (f"tests/{room}/",))
+        return 0 if test.startswith(near) else 1 if test.startswith("tests/answers/") else 2
 
     picked, used = [], 0.0
     for seconds, one in sorted(tests, key=lambda test: (distance(test[1]), *test)):
@@ -183,30 +195,69 @@ def run(folder: Path, *, count: int, seed: int, budget_s: float, again: bool) ->
     sys.path.insert(0, str(SOURCE))
     os.environ["PYTHONPATH"] = str(SOURCE)
     os.chdir(ROOT)
-    import hypothesis  # noqa: F401
-    import numpy  # noqa: F401
-    import pytest  # noqa: F401
-    import yaml  # noqa: F401
-
     results = folder / "results.jsonl"
     known = {one["name"]: one for one in read(results)}
     tests = Tests(folder)
+    left = []
     for mutant in choice(count, seed):
         before = known.get(mutant.name)
         if before is not None and not (again and before["outcome"] in ("survived", "unclear", "not run")):
             continue
-        every = tests.of(mutant)
-        picked = chosen(every, budget_s, mutant.path)
-        began = time.monotonic()
-        found = outcome(mutant, picked, 4 * budget_s + 60) if picked else "not run"
+        left.append(mutant)
+    began = _Clock(results)
+    by_import: list[tuple[Mutant, list[str], int]] = []
+
+    def in_session(warm: Warm) -> None:
+        for mutant in left:
+            own, others = tests.of(mutant)
+            picked = chosen(own, budget_s, mutant.path)
+            picked += [one for one in chosen(others, budget_s / 4, mutant.path) if len(own) < _FEW]
+            path = ROOT / mutant.path
+            codes = swaps(path.read_text(encoding="utf-8"), path, mutant)
+            found = "not run" if not picked else warm.outcome(codes, picked, 4 * budget_s + 60) if codes else "unclear"
+            if picked and (found == "unclear" or (found == "survived" and tests.at_import(mutant))):
+                pending.write(json.dumps({"tests": picked[:_MOST_COLLECTED], "of": len(own), **asdict(mutant)}) + "\n")
+                pending.flush()
+            else:
+                began.write(mutant, found, len(picked), len(own))
+
+    with (folder / "pending.jsonl").open("w", encoding="utf-8") as pending:
+        child = os.fork()
+        if child == 0:
+            _session(in_session)
+        os.waitpid(child, 0)
+    for line in (folder / "pending.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        picked, of = row.pop("tests"), row.pop("of")
+        by_import.append((Mutant(**row), picked, of))
+    for mutant, picked, of in by_import:
+        found = outcome(mutant, picked, 4 * budget_s + 60)
         if found == "unclear" and outcome(None, picked, 4 * budget_s + 60) == "survived":
             found = "killed"  # the tests are not even found with it, and pass without
-        row = {
-            "name": mutant.name, "outcome": found, "tests": len(picked), "of": len(every),
-            "seconds": round(time.monotonic() - began, 1), **asdict(mutant),
-        }  # fmt: skip
-        with results.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(row) + "\n")
+        began.write(mutant, found, len(picked), of)
+
+
+def _session(work: Callable[[Warm], None]) -> None:
+    """pytest with every test collected and none run; does not return."""
+    import pytest
+
+    words = ["-q", "-p", "no:cacheprovider", "-p", "no:cov", "-p", "no:xdist", "--no-header", "--tb=no"]
+    words += ["-W", "ignore::pytest.PytestAssertRewriteWarning", *_LEFT_OUT]
+    os._exit(int(pytest.main(words, plugins=[Warm(work)])))
+
+
+class _Clock:
+    """Writes results down, each with the seconds since the last."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._last = path, time.monotonic()
+
+    def write(self, mutant: Mutant, found: str, tests: int, of: int) -> None:
+        now = time.monotonic()
+        row = {"name": mutant.name, "outcome": found, "tests": tests, "of": of, "seconds": round(now - self._last, 1)}
+        self._last = now
+        with self._path.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps({**row, **asdict(mutant)}) + "\n")
 
 
 def choice(count: int, seed: int) -> list[Mutant]:
