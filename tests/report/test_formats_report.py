@@ -1,7 +1,7 @@
 """The screens of number formats: every fact beside what specifications say of it, and every fact where it belongs.
 
-OCP OFP8 1.0 (E4M3: bias 7, 448, 2^-6, 2^-9; E5M2: 57,344), OCP MX 1.0 (one E8M0 scale of 32), llama.cpp's ggml-common.h (block sizes),
-Dettmers et al. 2023 (NF4, double quantisation), compressed-tensors (scales of 16 bits).
+OCP OFP8 1.0 (E4M3: bias 7, 448, 2^-6, 2^-9; E5M2: 57,344), OCP MX 1.0 (one E8M0 scale of 32), llama.cpp's ggml-common.h
+(block sizes), Dettmers et al. 2023 (NF4, double quantisation), compressed-tensors (scales of 16 bits).
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def test_a_formula_comes_to_what_it_says(fmt: Format) -> None:
     if left:
         words = left.replace("·", "*").replace("elements", "").replace("bytes", "")
         words = words.replace("tensor", "1e30").replace("channel", "1e30")
-        assert eval(words) == pytest.approx(float(right), rel=1e-5)  # noqa: S307
+        assert eval(words) == pytest.approx(float(right), rel=1e-5)
     assert float(right) == pytest.approx(fmt.effective_bits, rel=1e-5)
 
 
@@ -143,7 +143,8 @@ def test_cards_that_multiply_a_format_as_it_is(name: str, having: set[str], lack
     assert all(in_hardware(fmt, find(card)) for card in having)
     assert not any(in_hardware(fmt, find(card)) for card in lacking)
     document = format_document(fmt, all_accelerators())
-    assert having <= set(document["accelerators"]) and not lacking & set(document["accelerators"])
+    assert having <= set(document["accelerators"])
+    assert not lacking & set(document["accelerators"])
 
 
 def test_three_cards_of_an_architecture_are_one_and_two_more() -> None:
@@ -192,7 +193,8 @@ def test_the_catalogue_lists_every_format_once_in_its_family() -> None:
     row = next(line for line in text.splitlines() if line.startswith("q4_k "))
     assert re.split(r" {2,}", row)[2:4] == ["4.5", "256"]
     some = render_formats([catalogue.get("nf4")], explain=True)
-    assert some.startswith("codebooks\n") and "integers with" not in some
+    assert some.startswith("codebooks\n")
+    assert "integers with" not in some
     assert "  nf4: 4 + 32 / 64 = 4.5; " in some
     assert "  nf4: " not in render_formats([catalogue.get("nf4")])
 
