@@ -197,7 +197,6 @@ def run(folder: Path, *, count: int, seed: int, budget_s: float, again: bool) ->
     os.chdir(ROOT)
     results = folder / "results.jsonl"
     known = {one["name"]: one for one in read(results)}
-    tests = Tests(folder)
     left = []
     for mutant in choice(count, seed):
         before = known.get(mutant.name)
@@ -208,6 +207,7 @@ def run(folder: Path, *, count: int, seed: int, budget_s: float, again: bool) ->
     by_import: list[tuple[Mutant, list[str], int]] = []
 
     def in_session(warm: Warm) -> None:
+        tests = Tests(folder)  # here: coverage empties its file where it finds that it was forked
         for mutant in left:
             own, others = tests.of(mutant)
             picked = chosen(own, budget_s, mutant.path)

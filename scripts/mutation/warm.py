@@ -66,7 +66,7 @@ def swap(codes: Sequence[CodeType]) -> bool:
 def forget() -> None:
     """Empties caches that collecting has filled."""
     for one in gc.get_objects():
-        if isinstance(one, functools._lru_cache_wrapper):
+        if type(one) is functools._lru_cache_wrapper:
             one.cache_clear()
 
 
