@@ -281,7 +281,8 @@ COMMANDS: list[tuple[str, str, dict[str, Any]]] = [
           ("--use_dora true", {"workload.method": "dora"}),
           ("--tuner_type full --fsdp fsdp2", {"plan.zero": 3, "plan.flat_parameters": False}),
       )),
-    *(("openrlhf", f"deepspeed --module openrlhf.cli.train_{kind} --pretrain {QWEN} --max_len 2048 --zero_stage {stage} {more}", found)
+    *(("openrlhf", f"deepspeed --module openrlhf.cli.train_{kind} --pretrain {QWEN} --max_len 2048 --zero_stage {stage} {more}",
+       found)
       for kind, stage, more, found in (
           ("sft", 0, "", {"plan.zero": 0}),
           ("sft", 3, "", {"plan.zero": 3, "plan.offload": Offload()}),
