@@ -180,7 +180,8 @@ def test_blocks_of_hybrids_are_raised_until_a_page_holds_a_state(
 
 def test_the_widest_attention_and_the_largest_state_decide() -> None:
     grouping = together(
-        pages("full", range(2)), pages("full", range(2, 4), block=32, size=4096.0), pages("state", range(4, 8), block=0, size=900.0),
+        pages("full", range(2)), pages("full", range(2, 4), block=32, size=4096.0),
+        pages("state", range(4, 8), block=0, size=900.0),
         pages("state", range(8, 12), block=0, held=2, size=6400.0),
     )  # fmt: skip
     # The widest page has 4,096 bytes for 32 tokens: 128 a token; 6,400 bytes are 50 tokens, 64 in steps of 16.
