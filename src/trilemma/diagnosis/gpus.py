@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from trilemma.diagnosis.findings import Case, Event, Part
+from trilemma.errors import InputError
 
+if TYPE_CHECKING:
+    from trilemma.hardware.accelerator import Accelerator
+
+#: Kinds of records that name GPUs.
+KINDS = (
+    "nvidia-smi", "nvidia-smi-csv", "nvidia-smi-q", "nvidia-smi-xml", "gpu-list", "rocm-smi", "rocm-smi-json", "host-state",
+)  # fmt: skip
 #: More are not kept of one file.
 MOST_GPUS = 4096
 #: What a GPU may say of itself; sizes in MiB, power in watts, temperatures in °C.
@@ -57,3 +66,25 @@ def gpus_in(case: Case) -> Iterator[tuple[str, Part, Event]]:
             for event in part.events:
                 if event.name == "gpu" and "slowed_by" in event.values:
                     yield reading.file, part, event
+
+
+def part_of(gpu: Event) -> Accelerator | None:
+    """What the catalogue has of a GPU by its name and memory; None where it has none."""
+    size = gpu.values["memory_total_mib"]
+    return _part(gpu.values["name"], None if size is None else size / 1024)
+
+
+@lru_cache(maxsize=256)
+def _part(name: str, total_gib: float | None) -> Accelerator | None:
+    from trilemma.hardware.catalogue import find_measured
+
+    try:
+        return find_measured(name, total_gib)[0]
+    except InputError:
+        return None
+
+
+def capability_of(gpu: Event) -> float | None:
+    """Its compute capability, where the catalogue has the card and the maker counts any."""
+    part = part_of(gpu)
+    return None if part is None else part.compute_capability

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trilemma.diagnosis.findings import Case, Evidence, Finding, Severity
-from trilemma.diagnosis.gpus import gpus_in
-from trilemma.diagnosis.readers import nvidia_smi, nvidia_smi_query, nvidia_smi_table, nvidia_smi_text
+from trilemma.diagnosis.gpus import KINDS, gpus_in
 from trilemma.diagnosis.rules import Rule
 
 _WELL = ("", "None", "N/A")
@@ -77,7 +76,4 @@ def _faults(values: Any) -> Iterator[tuple[str, Severity, str, str]]:
         )
 
 
-RULE = Rule(
-    needs=tuple(reader.KIND for reader in (nvidia_smi, nvidia_smi_query, nvidia_smi_table, nvidia_smi_text)),
-    judge=_judge,
-)
+RULE = Rule(needs=KINDS, judge=_judge)
