@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trilemma.ask.answers import Answer
     from trilemma.ask.diagnosed import diagnose
+    from trilemma.ask.examined import doctor
     from trilemma.ask.here import here
     from trilemma.ask.questions import check, compare, fit, plan, recommend, train, upgrade
     from trilemma.errors import InputError, TrilemmaError
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Accelerator", "Answer", "Cluster", "Draft", "EngineRef", "Estimate", "InputError", "Interval", "Layout", "Model", "Plan",
     "Pool", "Question", "ServeOptions", "Serving", "TrainingPlan", "TrainingWorkload", "TrilemmaError", "__version__", "check",
-    "compare", "diagnose", "fit", "gpu", "here", "load_model", "plan", "recommend", "train", "upgrade", "watch_numerics",
+    "compare", "diagnose", "doctor", "fit", "gpu", "here", "load_model", "plan", "recommend", "train", "upgrade",
+    "watch_numerics",
 ]  # fmt: skip
 
 #: Name → where it lives, and what it is called there.
@@ -55,6 +57,7 @@ _HOMES = {
     "check": "ask.questions",
     "compare": "ask.questions",
     "diagnose": "ask.diagnosed",
+    "doctor": "ask.examined",
     "fit": "ask.questions",
     "gpu": "hardware.catalogue:find",
     "here": "ask.here",

@@ -67,10 +67,10 @@ def test_a_topology_says_how_gpus_reach_each_other(tmp_path: Path) -> None:
 
 def test_a_table_keeps_errors_and_watts(tmp_path: Path) -> None:
     path = tmp_path / "smi.txt"
-    path.write_text(table("NVIDIA H100 80GB HBM3", 81559, 500, 2, driver="550.54.15", cuda="12.4", ecc="3"))
+    path.write_text(table("NVIDIA H100 80GB HBM3", 81559, 700, 2, driver="550.54.15", cuda="12.4", ecc="3"))
     found = diagnose(path)
     assert [one.id for one in found.findings] == ["gpu.uncorrected-errors"] * 2
-    assert found.files[0].parts[0].events[0].values["power_limit_w"] == 500
+    assert found.files[0].parts[0].events[0].values["power_limit_w"] == 700
 
 
 def test_versions_of_pip_and_of_collect_env(tmp_path: Path) -> None:

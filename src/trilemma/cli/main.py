@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "recommend": ("trilemma.cli.recommend", "which GPUs to take for a need, and how many"),
     "export": ("trilemma.cli.export", "turn a plan into files and commands that an engine accepts"),
     "here": ("trilemma.cli.here", "this machine: its cards, which models run on it, how fast, one command each"),
+    "doctor": ("trilemma.cli.doctor", "what is wrong with this machine: links, clocks, errors, limits, versions"),
     "diagnose": ("trilemma.cli.diagnose", "logs, traces, dumps, telemetry: what is wrong, why, what mends it"),
     "upgrade": ("trilemma.cli.upgrade", "what another version of the engine changes for a command"),
     "validate": ("trilemma.cli.validate", "predicted against measured, error by class"),

@@ -55,7 +55,15 @@ def judge(paths: Sequence[str | Path], *, expect: Expect | None = None) -> Diagn
     ``expect`` says what the estimator expects of the runs that the files are of.
     """
     files = files_of(paths)
-    case = _together(Case(readings=tuple(map(read, files))))
+    named = frozenset(map(str, paths)) & frozenset(files)
+    return judge_readings(tuple(map(read, files)), named=named, expect=expect)
+
+
+def judge_readings(
+    readings: Sequence[Reading], *, named: frozenset[str] = frozenset(), expect: Expect | None = None
+) -> Diagnosis:
+    """What was read, judged together; ``named``: those of which it matters that they could be read."""
+    case = _together(Case(readings=tuple(readings)))
     findings: list[Finding] = []
     missing: dict[str, None] = {}
     if expect is not None:
@@ -69,7 +77,6 @@ def judge(paths: Sequence[str | Path], *, expect: Expect | None = None) -> Diagn
                     missing[said.what] = None
                 else:
                     findings.append(said)
-    named = frozenset(map(str, paths)) & frozenset(files)
     findings = _with_cascades(findings)
     return Diagnosis(findings=in_order(findings), files=case.readings, missing=tuple(missing), named=named)
 

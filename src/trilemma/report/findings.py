@@ -33,7 +33,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
 
 def render(diagnosis: Diagnosis, *, explain: bool = False, width: int = 100) -> str:
     """The findings in words; ``explain`` adds the facts of every file."""
-    blocks = [_finding(one, explain=explain, width=width) for one in diagnosis.findings]
+    blocks = [finding_words(one, explain=explain, width=width) for one in diagnosis.findings]
     if diagnosis.healthy:
         blocks.insert(0, f"No fault found in {_count(len(diagnosis.files), 'file')}: {_kinds(diagnosis)}.")
     if diagnosis.missing:
@@ -57,7 +57,8 @@ def _kinds(diagnosis: Diagnosis) -> str:
     return ", ".join(f"{kind} ({number})" if number > 1 else kind for kind, number in kinds.items())
 
 
-def _finding(finding: Finding, *, explain: bool, width: int) -> str:
+def finding_words(finding: Finding, *, explain: bool, width: int) -> str:
+    """One finding: severity, claim, figures, evidence, fix."""
     sure = "" if finding.confidence == "established" else f", {finding.confidence}"
     lines = wrap(f"{finding.severity.upper()} ({finding.role}{sure}): {finding.claim}.", width)
     shown = finding.evidence if explain else finding.evidence[:_EVIDENCE_SHOWN]

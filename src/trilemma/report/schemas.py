@@ -12,6 +12,7 @@ from typing import Any
 from trilemma.data.digest import DATA
 from trilemma.estimate.estimate import Estimate
 from trilemma.machine.answer import WhatRuns
+from trilemma.machine.examination import Examination
 from trilemma.precision.documents import GateDocument, LabDocument, WatchDocument
 from trilemma.report.training_plans import TrainingPlansDocument
 from trilemma.report.validation import ValidationDocument
@@ -26,6 +27,7 @@ DOCUMENTS: dict[str, Any] = {
     "gate": GateDocument,
     "watch": WatchDocument,
     "here": WhatRuns,
+    "doctor": Examination,
 }
 SCHEMAS = DATA / "schemas"
 

@@ -73,8 +73,8 @@ def _capped(name: str, limit: float, usual: float, found: list[tuple[str, Event]
     )
     return Finding(
         id="gpu.power-cap",
-        role="root" if stated else "context",
-        severity="warning" if stated else "context",
+        role="context",  # most caps are set on purpose
+        severity="context",
         claim=f"power of {number} x {name} is limited to {limit:g} W, {limit / usual:.0%} of {told}",
         evidence=tuple(proofs),
         expected=f"{usual:g} W",
@@ -93,7 +93,7 @@ def _lost(case: Case) -> Iterator[Finding]:
     )
     if listed[0] and on_bus[0] > listed[0] and on_bus[1] and listed[1]:
         yield Finding(
-            id="gpu.lost",
+            id="gpu.not-listed",
             role="root",
             severity="error",
             claim=f"{on_bus[0] - listed[0]} of {on_bus[0]} GPUs on the PCI bus are not listed by the driver",
