@@ -47,7 +47,7 @@ def test_a_failed_start_keeps_its_remedies(tmp_path: Path, capsys: pytest.Captur
     without = capsys.readouterr().out
     head = "what would make it fit, cheapest first"
     assert told.partition(head)[2].partition("assumed")[0] == without.partition(head)[2].partition("assumed")[0]
-    headline = told.splitlines()[1]
+    headline = " ".join(told.partition("\n\n")[0].split())
     assert "158.31 MiB is free." in headline  # whole sentences, without what stands before them
     assert "core.py" not in headline
     assert "loading needs 61.54 GiB per GPU, the card has 44.40 GiB" in headline

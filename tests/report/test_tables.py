@@ -24,11 +24,31 @@ def test_sides_are_guessed_from_the_cells():
     assert lines[3] == "b     12  x"
 
 
-def test_width_cuts_words_and_never_numbers():
+def test_words_go_over_several_lines_and_numbers_never():
     text = render_table(["name", "bytes"], [["a very long name indeed", "123456789"]], align="lr", width=22)
-    assert all(display_width(line) <= 22 for line in text.splitlines())
-    assert "123456789" in text
-    assert "…" in text
+    assert text.splitlines() == [
+        "name             bytes",
+        "───────────  ─────────",
+        "a very long  123456789",
+        "name indeed",
+    ]
+    cut = render_table(["name", "bytes"], [["unbreakable" * 3, "123456789"]], align="lr", width=22)
+    assert cut.splitlines()[2] == "unbreakabl…  123456789"
+
+
+def test_columns_give_way_in_their_order_and_are_named():
+    headers = ["id", "what", "much", "more"]
+    rows = [["a-long-id-to-copy", "words", "1234567", "7654321"]]
+    asked = {"align": "llrr", "whole": ("id",), "yields": ("more", "much")}
+    assert "left out" not in render_table(headers, rows, width=42, **asked)
+    narrower = render_table(headers, rows, width=41, **asked).splitlines()
+    assert narrower[0] == "id                 what      much"
+    assert narrower[-1] == "left out at 41 columns: more"
+    least = render_table(headers, rows, width=24, **asked).splitlines()
+    assert least[0] == "id                 what"
+    assert least[-2:] == ["left out at 24 columns:", "much, more"]
+    blocks = render_table(headers, rows, width=20, **asked)
+    assert blocks.splitlines() == ["id:", "  a-long-id-to-copy", "what: words", "much: 1234567", "more: 7654321"]
 
 
 def test_hostile_cells_stay_on_one_line():

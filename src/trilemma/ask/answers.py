@@ -32,6 +32,13 @@ class Shown:
 
     def show(self, *, explain: bool = False, width: int | None = None) -> str:
         """The screen of the command, ``width`` columns wide (default: the terminal's)."""
+        from trilemma.report.wrapping import within
+
+        width = width or screen_width()
+        return within(self.screen(explain=explain, width=width), width)
+
+    def screen(self, *, explain: bool, width: int) -> str:
+        """What is shown; lines of prose may still be too long."""
         raise NotImplementedError
 
     def chart(self) -> dict[str, Any] | None:
@@ -79,10 +86,10 @@ class Answer(Shown, Estimate):
 
         return estimate_document(self, explain=explain)
 
-    def show(self, *, explain: bool = False, width: int | None = None) -> str:
+    def screen(self, *, explain: bool, width: int) -> str:
         from trilemma.report.text import render_estimate
 
-        return render_estimate(self, explain=explain, width=width or screen_width())
+        return render_estimate(self, explain=explain, width=width)
 
     def chart(self) -> dict[str, Any] | None:
         """A Vega-Lite specification: roofline, time and memory."""

@@ -6,7 +6,6 @@ from dataclasses import fields
 from typing import Any
 
 from trilemma.ask.answers import Shown
-from trilemma.ask.screen import TABLE_WIDTH, screen_width
 from trilemma.estimate.upgrade import Upgrade
 from trilemma.search.compare import CardComparison
 
@@ -30,10 +29,10 @@ class CardsCompared(Shown, CardComparison):
 
         return comparison_document(self, model=self.model.name, explain=explain)
 
-    def show(self, *, explain: bool = False, width: int | None = None) -> str:  # noqa: ARG002 - nothing is left to explain
+    def screen(self, *, explain: bool, width: int) -> str:  # noqa: ARG002 - nothing is left to explain
         from trilemma.report.comparison import render_comparison
 
-        return render_comparison(self, model=self.model.name, width=width or screen_width())
+        return render_comparison(self, model=self.model.name, width=width)
 
     def chart(self) -> dict[str, Any] | None:
         """A Vega-Lite specification: throughput, price and latency of each."""
@@ -67,10 +66,10 @@ class VersionsCompared(Shown, Upgrade):
 
         return upgrade_document(self)
 
-    def show(self, *, explain: bool = False, width: int | None = None) -> str:  # noqa: ARG002
+    def screen(self, *, explain: bool, width: int) -> str:  # noqa: ARG002
         from trilemma.report.upgrade import render_upgrade
 
-        return render_upgrade(self, width=max(width or screen_width(), TABLE_WIDTH))
+        return render_upgrade(self, width=width)
 
     def __repr__(self) -> str:
         goes_on = "goes on as it stands" if self.harmless else "does not go on as it stands"

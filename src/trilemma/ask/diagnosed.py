@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from trilemma.ask.answers import Shown
 from trilemma.ask.options import CHECK, settled
-from trilemma.ask.screen import screen_width
 from trilemma.diagnosis.judging import Diagnosis, judge
 
 if TYPE_CHECKING:
@@ -55,11 +54,11 @@ class Diagnosed(Shown, Diagnosis):
 
         return document(self)
 
-    def show(self, *, explain: bool = False, width: int | None = None) -> str:
+    def screen(self, *, explain: bool, width: int) -> str:
         """The findings in words; ``explain`` adds the facts of every file."""
         from trilemma.report.findings import render
 
-        return render(self, explain=explain, width=width or screen_width())
+        return render(self, explain=explain, width=width)
 
     def __repr__(self) -> str:
         return f"<Diagnosed: {len(self.findings)} findings in {len(self.files)} files>"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 
-#: A table of plans or cards needs more columns than one estimate.
-TABLE_WIDTH = 100
+#: Columns where nothing says how wide the window is, and the fewest that anything is laid out for.
+_UNKNOWN, _LEAST = 80, 40
 
 
 def screen_width() -> int:
-    """Columns to fill: the terminal's, within what reads well."""
-    return max(60, min(shutil.get_terminal_size((100, 40)).columns, 140))
+    """Columns to fill: those of the window, as `COLUMNS` or the terminal states them."""
+    return max(_LEAST, shutil.get_terminal_size((_UNKNOWN, 24)).columns)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trilemma.ask.answers import Answer, Shown
-from trilemma.ask.screen import TABLE_WIDTH, screen_width
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 
@@ -70,22 +69,20 @@ class ServingPlans(SearchAnswer):
 
         return serving_plans_document(self.result, nearest=self.nearest, explain=explain)
 
-    def show(self, *, explain: bool = False, width: int | None = None) -> str:
+    def screen(self, *, explain: bool, width: int) -> str:
         from trilemma.report.plans import nearest_words, render_plans
         from trilemma.report.text import render_estimate
 
-        width = max(width or screen_width(), TABLE_WIDTH)
         result = self.result.without_front()
         told = render_plans(
             result, model=self.model.name, cluster=self.cluster, width=width,
             explanation=self.explanation if explain else (),
         )  # fmt: skip
         if self.nearest is not None:
-            return (
-                f"{told}\n\n{nearest_words(self.nearest, result)}\n\n{render_estimate(self.nearest, explain=explain)}"
-            )
+            plainest = render_estimate(self.nearest, explain=explain, width=width)
+            return f"{told}\n\n{nearest_words(self.nearest, result)}\n\n{plainest}"
         if explain and self.plans:
-            return f"{told}\n\nthe best plan in full\n\n{render_estimate(self.plans[0], explain=True)}"
+            return f"{told}\n\nthe best plan in full\n\n{render_estimate(self.plans[0], explain=True, width=width)}"
         return told
 
     def chart(self) -> dict[str, Any] | None:
@@ -123,11 +120,10 @@ class TrainingPlans(SearchAnswer):
             techniques=self.techniques, nearest=self.nearest, explain=explain,
         )  # fmt: skip
 
-    def show(self, *, explain: bool = False, width: int | None = None) -> str:
+    def screen(self, *, explain: bool, width: int) -> str:
         from trilemma.report.text import render_estimate
         from trilemma.report.training_plans import render_training_plans
 
-        width = max(width or screen_width(), TABLE_WIDTH)
         told = render_training_plans(
             self.search, self.plans, model=self.model.name, cluster=self.cluster, workload=self.workload,
             gains=self.gains, least=self.least, waterfall=self.waterfall, techniques=self.techniques, width=width,

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trilemma.cli.output import screen_width, show
 from trilemma.errors import InputError, shorten
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(
         f"{tables.rows:,} rows read, {len(found)} groups fitted; mean error on shapes left out, by accelerator and engine"
     )
-    print(render_lines(report))
+    show(render_lines(report, width=screen_width()))
     print("\nleft out\n" + _left_out(tables))
     return _YES if all(line.met for line in report) else _NO
 

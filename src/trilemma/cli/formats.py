@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import shutil
-import sys
 from typing import TYPE_CHECKING, Any
 
 from trilemma.cli.arguments import add_output_arguments
+from trilemma.cli.output import screen_width, show
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,17 +35,16 @@ def run(arguments: argparse.Namespace) -> int:
     from trilemma.formats.catalogue import get, names
 
     chosen = [get(name) for name in arguments.names or names()]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     if arguments.json:
         print(_document(chosen, named=bool(arguments.names), compare=arguments.compare))
     elif arguments.compare:
-        print(_comparison(chosen))
+        show(_comparison(chosen))
     elif arguments.names:
-        print(_in_full(chosen, explain=arguments.explain, width=min(width or 100, 120)))
+        show(_in_full(chosen, explain=arguments.explain, width=screen_width()))
     else:
         from trilemma.report.formats import render_formats
 
-        print(render_formats(chosen, explain=arguments.explain, width=width))
+        show(render_formats(chosen, explain=arguments.explain, width=screen_width()))
     return 0
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import sys
 from typing import Any
 
 from trilemma.cli.arguments import add_output_arguments
+from trilemma.cli.output import screen_width, show
 
 SCHEMA = "trilemma/hardware@1"
 
@@ -28,12 +27,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(_document(chosen, whole=arguments.name is not None or arguments.explain))
         return 0
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     if arguments.name is None and not arguments.explain:
-        print(render_catalogue(chosen, width=width))
+        show(render_catalogue(chosen, width=screen_width()))
     else:
-        texts = (render_accelerator(one, explain=arguments.explain, width=min(width or 100, 120)) for one in chosen)
-        print("\n\n".join(texts))
+        texts = (render_accelerator(one, explain=arguments.explain, width=screen_width()) for one in chosen)
+        show("\n\n".join(texts))
     return 0
 
 

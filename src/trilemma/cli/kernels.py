@@ -14,7 +14,7 @@ from trilemma.cli.arguments import (
     read_weights,
     whole_number,
 )
-from trilemma.cli.output import YES, screen_width
+from trilemma.cli.output import YES, screen_width, show
 from trilemma.errors import InputError
 
 
@@ -64,9 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(dumps(kernels_document(times, lines)))
         return YES
-    print(
+    show(
         f"One decode step of {model.name}, batch {arguments.batch:,} at {arguments.cached:,} cached tokens, on {cluster.gpus} x"
         f" {cluster.accelerator.name}, {engine}\n"
     )
-    print(render_kernels(times, lines, width=screen_width()))
+    show(render_kernels(times, lines, width=screen_width()))
     return YES

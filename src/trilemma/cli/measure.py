@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trilemma.cli.arguments import add_output_arguments
-from trilemma.cli.output import NO, YES, screen_width
+from trilemma.cli.output import NO, YES, screen_width, show
 from trilemma.errors import InputError
 
 
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(check_document(check), indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        print(render_check(check, explain=arguments.explain, width=screen_width()))
+        show(render_check(check, explain=arguments.explain, width=screen_width()))
     return YES if abs(check.error) <= arguments.bar else NO
 
 

@@ -6,6 +6,7 @@ import argparse
 import json
 
 from trilemma.cli.arguments import add_models_dir, add_output_arguments
+from trilemma.cli.output import show
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
         documents = [model_document(model) for model in models]
         print(_dump(documents[0] if len(documents) == 1 else documents))
     else:
-        print("\n\n".join(render_model(model, explain=arguments.explain) for model in models))
+        show("\n\n".join(render_model(model, explain=arguments.explain) for model in models))
     return 0
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from trilemma.ask.answers import Shown
 
-__all__ = ["BAD_INPUT", "NO", "OUR_BUG", "YES", "screen_width", "tell"]
+__all__ = ["BAD_INPUT", "NO", "OUR_BUG", "YES", "screen_width", "show", "tell"]
 
 YES, NO, BAD_INPUT, OUR_BUG = 0, 1, 2, 3
 
@@ -26,3 +26,10 @@ def tell(answer: Shown, arguments: argparse.Namespace, *, chart: Path | None = N
     explain = getattr(arguments, "explain", False)
     print(answer.to_json(explain=explain) if arguments.json else answer.show(explain=explain))
     return YES if answer.yes else NO
+
+
+def show(text: str) -> None:
+    """Print an answer that is not of `trilemma.ask`, in the columns that there are."""
+    from trilemma.report.wrapping import within
+
+    print(within(text, screen_width()))

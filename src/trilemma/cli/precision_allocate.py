@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trilemma.cli.arguments import add_output_arguments, number
-from trilemma.cli.output import YES
+from trilemma.cli.output import YES, screen_width, show
 from trilemma.cli.precision_measure import add_bench_arguments, progress
 from trilemma.errors import InputError, shorten
 
@@ -66,7 +66,10 @@ def run(arguments: argparse.Namespace) -> int:
             )
         )
     else:
-        print(render_allocations(settled, settling.uniforms(), settling.problem, settling.frontier, model=bench.source))
+        told = render_allocations(
+            settled, settling.uniforms(), settling.problem, settling.frontier, model=bench.source, width=screen_width()
+        )
+        show(told)
     return YES
 
 

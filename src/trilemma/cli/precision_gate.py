@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from trilemma.cli.arguments import number
-from trilemma.cli.output import NO, YES
+from trilemma.cli.output import NO, YES, show
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,8 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(dumps(result.to_json()))
     else:
-        print(f"{result.outcome.upper()}: {result.reason}")
-        print(
+        show(f"{result.outcome.upper()}: {result.reason}")
+        show(
             f"compared: the last {result.tail_steps:,} of {result.steps:,} common steps,"
             f" {result.runs[0]} reference and {result.runs[1]} candidate run(s)"
         )

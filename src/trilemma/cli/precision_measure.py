@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from trilemma.cli.arguments import add_output_arguments, whole_number
-from trilemma.cli.output import YES
+from trilemma.cli.output import YES, screen_width, show
 
 if TYPE_CHECKING:
     from trilemma.precision.activation_statistics import ActivationStatistics
@@ -58,10 +58,10 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         from trilemma.report.measurement import render_activations, render_sensitivities
 
-        print(render_sensitivities(found))
+        show(render_sensitivities(found, width=screen_width()))
         if activations:
             print()
-            print(render_activations(activations))
+            show(render_activations(activations, width=screen_width()))
     return YES
 
 

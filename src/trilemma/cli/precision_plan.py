@@ -17,7 +17,7 @@ from trilemma.cli.arguments import (
     read_plan,
     read_workload,
 )
-from trilemma.cli.output import NO, YES, screen_width
+from trilemma.cli.output import NO, YES, screen_width, show
 from trilemma.errors import InputError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         from trilemma.report.precision import render_plan
 
-        print(render_plan(shown, choice=choice, explain=arguments.explain, width=screen_width()))
+        show(render_plan(shown, choice=choice, explain=arguments.explain, width=screen_width()))
     return YES if choice is None or choice.fitted.fits else NO
 
 

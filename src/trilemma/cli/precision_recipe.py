@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from trilemma.cli.arguments import add_cluster_arguments, add_model_arguments, read_cluster
-from trilemma.cli.output import NO, YES
+from trilemma.cli.output import NO, YES, screen_width
 from trilemma.cli.training_arguments import (
     add_plan_arguments,
     add_training_arguments,
@@ -14,6 +14,7 @@ from trilemma.cli.training_arguments import (
     read_training_workload,
 )
 from trilemma.quantities import GIB, counted
+from trilemma.report.wrapping import within
 
 if TYPE_CHECKING:
     from trilemma.models.architecture import Model
@@ -123,13 +124,18 @@ def _room(saved: dict[str, Any]) -> list[str]:
 
 
 def _text(document: dict[str, Any]) -> str:
+    """The words, in the columns that there are, around the snippet, which is there to be copied."""
+    head, _, rest = "\n".join(_lines(document)).partition("\n\n")
+    snippet = "\n".join(f"    {line}" for line in document["snippet"].splitlines())
+    return "\n\n".join([within(head, screen_width()), snippet, within(rest, screen_width())])
+
+
+def _lines(document: dict[str, Any]) -> list[str]:
     saved, framework = document["savings"], document["framework"]
     lines = [
         f"{document['recipe']} with {framework['name']} {framework['version']}: {document['formats']}",
         f"why      {document['why']}",
         f"gate     {document['source']}",
-        "",
-        *(f"    {line}" for line in document["snippet"].splitlines()),
         "",
         f"memory   {saved['bf16_bytes'] / GIB:,.2f} GiB per GPU in BF16, {saved['recipe_bytes'] / GIB:,.2f} under the recipe,"
         f" of which {saved['weight_copy_bytes'] / GIB:,.2f} are low-precision copies of weights",
@@ -152,4 +158,4 @@ def _text(document: dict[str, Any]) -> str:
             "ranges   exp of a log ratio is finite up to "
             + ", ".join(f"{limit:.2f} in {name}" for name, limit in limits.items()),
         ]
-    return "\n".join(lines)
+    return lines

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trilemma.cli.arguments import add_output_arguments, number, whole_number
-from trilemma.cli.output import YES, screen_width
+from trilemma.cli.output import YES, screen_width, show
 from trilemma.errors import InputError, shorten
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         from trilemma.report.train_lab import explain_lab, render_lab
 
-        print(render_lab(result, width=max(screen_width(), 160)))
+        show(render_lab(result, width=screen_width()))
         if arguments.explain:
-            print("\n" + explain_lab(result))
+            show("\n" + explain_lab(result, width=screen_width()))
     if arguments.out:
         _write(result, Path(arguments.out))
     return YES
@@ -83,7 +83,7 @@ def _list(*, as_json: bool) -> int:
         document = {"schema": "trilemma/train-lab-list@1", "presets": presets, "recipes": recipes}
         print(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        print(render_catalogue(list(PRESETS.values()), list(RECIPES.values()), width=screen_width()))
+        show(render_catalogue(list(PRESETS.values()), list(RECIPES.values()), width=screen_width()))
     return YES
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from trilemma.cli.arguments import add_models_dir
+from trilemma.cli.output import screen_width, show
 from trilemma.quantities import counted
 
 
@@ -53,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
             for score in found.scores
         ]  # fmt: skip
         headers = ["figure", "lengths", "at once", "predicted", "measured", "error", "inside 90 %"]
-        print(render_table(headers, cells, align="llrrrrl", width=110))
+        show(render_table(headers, cells, align="llrrrrl", width=screen_width()))
         state = "fitted to all of them" if found.fitted else "kept for later: too few loads, or no better than before"
         if found.profile is None:
             print("\nno profile: one is of a single engine, and these are pools apart")

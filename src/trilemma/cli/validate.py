@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from trilemma.cli.arguments import add_models_dir, add_output_arguments, whole_or_none
+from trilemma.cli.output import screen_width, show
 from trilemma.errors import InputError, UnknownName, shorten
 
 if TYPE_CHECKING:
@@ -108,14 +109,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(dumps(document_of(ValidationDocument(validation=validation, required=outcomes))))
     else:
-        print(render_validation(validation, worst=min(arguments.worst, 1000)))
+        show(render_validation(validation, worst=min(arguments.worst, 1000), width=screen_width()))
         if arguments.by:
             gathered = render_classes if arguments.by in judge.METRICS else render_class
-            print("\n" + gathered(validation, arguments.by))
+            show("\n" + gathered(validation, arguments.by, width=screen_width()))
         if outcomes:
-            print("\n" + render_outcomes(outcomes))
+            show("\n" + render_outcomes(outcomes))
         if arguments.explain:
-            print("\n" + _assumptions(validation))
+            show("\n" + _assumptions(validation))
     return _YES if all(outcome.met for outcome in outcomes) else _NO
 
 

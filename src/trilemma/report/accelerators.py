@@ -11,6 +11,8 @@ from trilemma.quantities import GIB, MIB
 from trilemma.report.tables import render_table
 from trilemma.report.wrapping import wrapped
 
+#: Columns of the catalogue that give way where the window is narrow, the first first.
+_YIELDS = ("fp4", "TDP W", "link GB/s", "$/h")
 #: group of figures → how its values are shown: divisor, unit, digits after the point at most.
 _UNITS = {
     "flops": (1e12, "TFLOP/s"),
@@ -29,7 +31,10 @@ def render_catalogue(accelerators: Sequence[Accelerator], *, width: int | None =
     parts = []
     for vendor in sorted({one.vendor for one in accelerators}, key=lambda name: (name != "NVIDIA", name)):
         rows = [_summary(one) for one in accelerators if one.vendor == vendor]
-        parts.append(f"{vendor}\n" + render_table(headers, rows, align="lrrrrrrrr", width=width))
+        parts.append(
+            f"{vendor}\n"
+            + render_table(headers, rows, align="lrrrrrrrr", width=width, whole=headers[:1], yields=_YIELDS)
+        )
     notes = (
         "GiB: what the runtime reports (~ inferred). bf16, fp8, fp4: dense TFLOP/s in hardware. link: one way, all links"
         " of one accelerator. $/h: range of list prices, on demand. * from memory of a datasheet, not looked up again."

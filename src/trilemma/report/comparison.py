@@ -18,6 +18,11 @@ from trilemma.search.found import Found
 
 COMPARISON_SCHEMA = "trilemma/comparison@1"
 _CARD = ("GPU", "usable GiB", "TB/s", "matrix formats in hardware", "$/GPU-hour", "price of")
+#: Columns that give way where the window is narrow, the first first.
+_CARD_YIELDS = ("price of", "matrix formats in hardware")
+_RUN_YIELDS = ("bound by", "memory per GPU", "kW", "J/tok", "tok/s/user", "KV", "$/h")
+#: Columns of a window from which on the ranges of the figures stand below them.
+_WIDE = 120
 _RUN = (
     "GPUs", "weights", "KV", "plan", "tok/s/GPU", "tok/s/user", "TTFT", "TPOT", "$/M tok", "J/tok", "$/h", "kW", "memory per GPU",
     "bound by",
@@ -29,9 +34,14 @@ def render_comparison(comparison: CardComparison, *, model: str, width: int = 12
     cards = {candidate.cluster.accelerator.id: candidate.cluster.accelerator for candidate in comparison.candidates}
     parts = [f"{model}: {load_words(comparison.workload)}, on each GPU its best plan"]
     parts += [f"assumed: {words}" for words in comparison.assumed]
-    parts += ["", *render_table(_CARD, [_card(card) for card in cards.values()], align="lrrlrl").splitlines()]
-    rows = [row for candidate in comparison.candidates for row in _rows(candidate)]
-    parts += ["", *render_table(_RUN, rows, align="llllrrrrrrrrll").splitlines(), *_ranges_said(comparison)]
+    known = render_table(
+        _CARD, [_card(one) for one in cards.values()], align="lrrlrl", width=width, yields=_CARD_YIELDS
+    )
+    parts += ["", *known.splitlines()]
+    ranges = width >= _WIDE
+    rows = [row for candidate in comparison.candidates for row in _rows(candidate, ranges=ranges)]
+    table = render_table(_RUN, rows, align="llllrrrrrrrrll", width=width, yields=_RUN_YIELDS)
+    parts += ["", *table.splitlines(), *_ranges_said(comparison, ranges=ranges)]
     parts += ["", *_notes(comparison, width)]
     return "\n".join(line.rstrip() for line in parts)
 
@@ -141,14 +151,15 @@ def _told(found: Found) -> tuple[Any, ...]:
     return answer.command, answer.commands, answer.start_up, answer.targets, answer.refused
 
 
-def _rows(candidate: Candidate) -> Iterator[list[str]]:
-    """Each plan in a row, and the 90 % ranges of its figures in the row below."""
+def _rows(candidate: Candidate, *, ranges: bool) -> Iterator[list[str]]:
+    """Each plan in a row, and the 90 % ``ranges`` of its figures in the row below."""
     name, missing = cards_words(candidate), missing_words(candidate)
     if missing is not None:
         yield [name, "–", "–", missing, *["–"] * 9, "load" if candidate.starts else "capacity"]
     for _, found, meets in shown_plans(candidate):
         yield _run(f"{found.gpus} x {candidate.cluster.accelerator.name}", found, meets, candidate)
-        yield _ranges(found)
+        if ranges:
+            yield _ranges(found)
 
 
 def _run(name: str, found: Found, meets: bool, candidate: Candidate) -> list[str]:
@@ -202,8 +213,10 @@ def _ends_of_seconds(interval: Interval) -> str:
     return _ends(interval.scaled(1e3), 1 if interval.value < 0.1 else 0)
 
 
-def _ranges_said(comparison: CardComparison) -> Iterator[str]:
-    if any(candidate.best is not None for candidate in comparison.candidates):
+def _ranges_said(comparison: CardComparison, *, ranges: bool) -> Iterator[str]:
+    if not ranges:
+        yield f"90 % ranges of the figures: in --json, or in a window of {_WIDE} columns"
+    elif any(candidate.best is not None for candidate in comparison.candidates):
         yield "below each figure its 90 % range; that of $/M tok spans the public prices too"
 
 

@@ -38,7 +38,15 @@ def render_formats(formats: Sequence[Format], *, explain: bool = False, width: i
             headers = ["format", "bits", "effective", "max", "least normal", "epsilon", "used for"]
             rows = [_row(one) for one in some]
         parts.append(
-            f"{title}\n" + render_table(headers, rows, align="l" + "r" * (len(headers) - 2) + "l", width=width)
+            f"{title}\n"
+            + render_table(
+                headers,
+                rows,
+                align="l" + "r" * (len(headers) - 2) + "l",
+                width=width,
+                whole=headers[:1],
+                yields=("epsilon", "least normal"),
+            )
         )
         if explain:
             parts.append("\n".join(f"  {one.name}: {effective_formula(one)}; {sources()[one.source]}" for one in some))
@@ -65,7 +73,7 @@ def render_format(
     if quality:
         heading = ["kept of", *quality]
         cells = [["signal to noise, dB", *(show_db(value) for value in quality.values())]]
-        lines += ["", render_table(heading, cells, align="l" + "r" * len(quality))]
+        lines += ["", render_table(heading, cells, align="l" + "r" * len(quality), width=width)]
     if fmt.pitfalls:
         lines += ["", "Pitfalls"]
         lines += [_bullet(text, width) for text in fmt.pitfalls]
@@ -75,7 +83,9 @@ def render_format(
     return "\n".join(line.rstrip() for line in lines)
 
 
-def render_comparison(measured: Mapping[str, tuple[Format, Mapping[str, float]]], kinds: Mapping[str, str]) -> str:
+def render_comparison(
+    measured: Mapping[str, tuple[Format, Mapping[str, float]]], kinds: Mapping[str, str], *, width: int | None = None
+) -> str:
     """Formats with what they keep, fewest effective bits first."""
     ordered = sorted(measured.values(), key=lambda pair: (pair[0].effective_bits, pair[0].name))
     columns = list(ordered[0][1]) if ordered else []
@@ -83,7 +93,7 @@ def render_comparison(measured: Mapping[str, tuple[Format, Mapping[str, float]]]
         [one.name, _show_bits(one.effective_bits), *(show_db(quality[column]) for column in columns)]
         for one, quality in ordered
     ]
-    table = render_table(["format", "bits", *columns], rows, align="l" + "r" * (len(columns) + 1))
+    table = render_table(["format", "bits", *columns], rows, align="l" + "r" * (len(columns) + 1), width=width)
     notes = [f"{kind}: {what}." for kind, what in kinds.items()]
     notes.append(
         "beside outliers: the ordinary columns of the same tensor, which an outlier in their unit pushes down."

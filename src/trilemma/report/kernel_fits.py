@@ -8,7 +8,7 @@ from trilemma.measured.kernels.report import ReportLine
 from trilemma.report.tables import render_table
 
 
-def render_lines(found: Sequence[ReportLine]) -> str:
+def render_lines(found: Sequence[ReportLine], *, width: int | None = None) -> str:
     """The lines as a table for people."""
     return render_table(
         ("kernel", "groups", "rows", "median", "bar", "worst", "twice", "worst group", ""),
@@ -27,4 +27,6 @@ def render_lines(found: Sequence[ReportLine]) -> str:
             for line in found
         ],
         align="lrrrrrrll",
+        width=width,
+        yields=("twice", "worst group", "rows"),
     )

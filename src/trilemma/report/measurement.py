@@ -15,10 +15,12 @@ from trilemma.report.tables import render_table
 
 MEASUREMENT_SCHEMA = "trilemma/precision-measurement@1"
 ALLOCATION_SCHEMA = "trilemma/precision-allocation@1"
+#: Columns of the allocations that give way where the window is narrow, the first first.
+_YIELDS = ("greedy/exact", "perplexity", "its KL", "found by", "best uniform", "ratio")
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
-def render_sensitivities(found: Sensitivities, *, most: int = 40) -> str:
+def render_sensitivities(found: Sensitivities, *, most: int = 40, width: int | None = None) -> str:
     """Groups × formats: KL in thousandths of a nat, most sensitive first; SQNR where only proxies were measured."""
     formats = list(dict.fromkeys(row.format for row in found.rows))
     proxies = all(row.kl is None for row in found.rows)
@@ -41,12 +43,12 @@ def render_sensitivities(found: Sensitivities, *, most: int = 40) -> str:
     ]
     unit = "SQNR in dB" if proxies else "KL from full precision in 1/1000 nat per token"
     title = f"{found.model}: perplexity {found.perplexity:.4f} on {found.tokens:,} tokens; one group at a time, {unit}"
-    table = render_table(["group", "parameters", *formats], rows, align="l" + "r" * (1 + len(formats)))
+    table = render_table(["group", "parameters", *formats], rows, align="l" + "r" * (1 + len(formats)), width=width)
     rest = f"\n{len(order) - most} less sensitive groups are in --json" if len(order) > most else ""
     return f"{title}\n\n{table}{rest}"
 
 
-def render_activations(found: Sequence[ActivationStatistics], *, most: int = 24) -> str:
+def render_activations(found: Sequence[ActivationStatistics], *, most: int = 24, width: int | None = None) -> str:
     """The inputs and cache halves with the widest spread of channels first."""
     ordered = sorted(found, key=lambda one: -one.amax / max(one.median_channel_amax, 1e-30))
     rows = []
@@ -65,7 +67,8 @@ def render_activations(found: Sequence[ActivationStatistics], *, most: int = 24)
         "FP8 SQNR dB", "INT8 per token",
     ]  # fmt: skip
     note = "FP8: one current scale per tensor for inputs, no scale for the cache (k, v), as engines keep it without calibration"
-    return f"activations and cache, widest channels first\n\n{render_table(headers, rows, align='lrrrrrrr')}\n{note}"
+    table = render_table(headers, rows, align="lrrrrrrr", width=width, whole=headers[:1])
+    return f"activations and cache, widest channels first\n\n{table}\n{note}"
 
 
 def measurement_document(found: Sensitivities, activations: Sequence[ActivationStatistics]) -> dict[str, Any]:
@@ -80,7 +83,13 @@ def measurement_document(found: Sensitivities, activations: Sequence[ActivationS
 
 
 def render_allocations(
-    settled: Sequence[BudgetChoice], uniforms: Sequence[Uniform], problem: Problem, frontier: Frontier, *, model: str
+    settled: Sequence[BudgetChoice],
+    uniforms: Sequence[Uniform],
+    problem: Problem,
+    frontier: Frontier,
+    *,
+    model: str,
+    width: int | None = None,
 ) -> str:
     """Uniform formats, the frontier, and one row per budget: predicted and measured KL side by side."""
     total = sum(problem.elements)
@@ -94,7 +103,9 @@ def render_allocations(
         for one in uniforms
     ]  # fmt: skip
     parts += [
-        render_table(["uniform format", "bits", "KL calibration", "KL held out", "perplexity"], rows, align="lrrrr"),
+        render_table(
+            ["uniform format", "bits", "KL calibration", "KL held out", "perplexity"], rows, align="lrrrr", width=width
+        ),
         "",
     ]
     rows = []
@@ -113,9 +124,13 @@ def render_allocations(
         "budget bits", "used", "found by", "KL predicted", "KL measured", "KL held out", "perplexity", "best uniform",
         "its KL", "ratio", "greedy/exact",
     ]  # fmt: skip
-    parts += [render_table(headers, rows, align="rrlrrrrlrrr"), "", render_frontier(problem, frontier)]
+    parts += [
+        render_table(headers, rows, align="rrlrrrrlrrr", width=width, yields=_YIELDS),
+        "",
+        render_frontier(problem, frontier),
+    ]
     if settled:
-        parts += ["", _formats_table(settled[0], problem)]
+        parts += ["", _formats_table(settled[0], problem, width)]
     return "\n".join(parts)
 
 
@@ -141,7 +156,7 @@ def render_frontier(problem: Problem, frontier: Frontier, *, columns: int = 60) 
     return f"frontier, predicted KL (log) over bits: {len(points):,} undominated plans\n{''.join(bar)}\n{ends} … {last}"
 
 
-def _formats_table(one: BudgetChoice, problem: Problem) -> str:
+def _formats_table(one: BudgetChoice, problem: Problem, width: int | None) -> str:
     roles: dict[str, list[str]] = {}
     for group, fmt in one.chosen.formats.items():
         layer, _, role = group.partition(".")
@@ -151,7 +166,9 @@ def _formats_table(one: BudgetChoice, problem: Problem) -> str:
         counted = {name: formats.count(name) for name in dict.fromkeys(formats)}
         rows.append([role, ", ".join(f"{times} x {name}" if times > 1 else name for name, times in counted.items())])
     bits = 8 * one.budget_bytes / sum(problem.elements)
-    return f"formats at the budget of {bits:.3f} bits\n" + render_table(["groups", "formats"], rows, align="ll")
+    return f"formats at the budget of {bits:.3f} bits\n" + render_table(
+        ["groups", "formats"], rows, align="ll", width=width
+    )
 
 
 def allocation_document(

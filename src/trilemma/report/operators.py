@@ -63,7 +63,8 @@ def operator_table(speed: SpeedEstimate, *, full: bool, width: int = 100) -> Ite
         [headers[at] for at in kept],
         [[row[at] for at in kept] for row in rows],
         align="".join("lrrlrrll"[at] for at in kept),
-        width=max(width, 100),
+        width=width,
+        yields=("from", "roof ms"),
     ).splitlines()
     yield from _notes(lines, () if several else sources, width)
     if full or any(line.name == "draft" for line in lines):

@@ -23,6 +23,9 @@ _HEADERS = (
     "#", "layout", "weights", "KV", "longest", "at once", "tok/s/GPU", "tok/s/user", "TTFT", "TPOT", "$/M tok", "memory per GPU",
     "bound by",
 )  # fmt: skip
+#: Columns that give way where the window is narrow, the first first.
+_YIELDS = ("bound by", "longest", "tok/s/user", "memory per GPU", "at once", "KV")
+_FRONT_YIELDS = ("KV", "at once")
 _MOST_REASONS = 8
 
 
@@ -42,8 +45,8 @@ def render_plans(
             parts += wrapped(words, width, subsequent_indent="  ")
     parts += [
         "",
-        *_table(result),
-        *_range(best[0]),
+        *_table(result, width),
+        *_range(best[0], width),
         *joint_words(result),
         *_counted(result),
         "",
@@ -52,7 +55,7 @@ def render_plans(
     parts += _quality(best, width)
     parts += [
         "",
-        *_front(result),
+        *_front(result, width),
         "",
         *_losers(result),
         "",
@@ -125,7 +128,7 @@ def assumed_words(result: SearchResult) -> Iterator[str]:
         yield f"no request longer than {counted(result.workload.longest_request or 0, 'token')} (--context)"
 
 
-def _table(result: SearchResult) -> list[str]:
+def _table(result: SearchResult, width: int) -> list[str]:
     """The plans, with their number of GPUs where it was searched, and the chances of the targets where there are any."""
     best = result.plans[: result.best]
     headers, rows = list(_HEADERS), [_row(rank, found) for rank, found in enumerate(best, 1)]
@@ -140,7 +143,7 @@ def _table(result: SearchResult) -> list[str]:
             headers[at] = f"{name.upper()}, holds"
             for row, found in zip(rows, best, strict=True):
                 row[at] += f" {chance_words(found.estimate, name)}"
-    return render_table(headers, rows, align="".join(sides)).splitlines()
+    return render_table(headers, rows, align="".join(sides), width=width, yields=_YIELDS).splitlines()
 
 
 def _counted(result: SearchResult) -> Iterator[str]:
@@ -191,8 +194,9 @@ def seconds(latency: Latency) -> str:
     return f"{value:,.2f} s" if value >= 1 else f"{value * 1e3:,.1f} ms" if value < 0.1 else f"{value * 1e3:,.0f} ms"
 
 
-def _range(found: Found) -> Iterator[str]:
-    yield "longest: tokens of a single request that the pool has room for, within the model's limit; at once: over all GPUs"
+def _range(found: Found, width: int) -> Iterator[str]:
+    said = "longest: tokens of a single request that the pool has room for, within the model's limit; at once: over all GPUs"
+    yield from wrapped(said, width)
     speed = found.estimate.speed
     if (
         speed is not None
@@ -257,7 +261,7 @@ def _quality(best: tuple[Found, ...], width: int) -> Iterator[str]:
         yield from wrapped(f"{name}: {quality}", width, initial_indent="  ", subsequent_indent="    ")
 
 
-def _front(result: SearchResult) -> Iterator[str]:
+def _front(result: SearchResult, width: int) -> Iterator[str]:
     yield "throughput against speed for each reader (Pareto front)"
     rows = [
         [
@@ -267,7 +271,8 @@ def _front(result: SearchResult) -> Iterator[str]:
         for point in result.front
     ]  # fmt: skip
     headers = ("tok/s/GPU", "tok/s/user", "layout", "weights", "KV", "at once")
-    yield from (f"  {line}" for line in render_table(headers, rows, align="rrlllr").splitlines())
+    table = render_table(headers, rows, align="rrlllr", width=width - 2, yields=_FRONT_YIELDS)
+    yield from (f"  {line}" for line in table.splitlines())
 
 
 def _losers(result: SearchResult) -> Iterator[str]:

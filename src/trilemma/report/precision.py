@@ -24,7 +24,7 @@ def render_plan(
 ) -> str:
     """The plan by role, its bytes, the budget and, where it is served, the estimate."""
     title = f"{plan.model.name}: precision plan {plan.name}" + (f" ({plan.about})" if plan.about else "")
-    parts = [*wrapped(title, width), "", *_by_role(plan).splitlines()]
+    parts = [*wrapped(title, width), "", *_by_role(plan, width).splitlines()]
     parts.append(
         f"weights {plan.weights_bytes / GB:,.2f} GB ({show_gib(plan.weights_bytes)} GiB, {plan.weights_bytes:,} bytes),"
         f" {plan.bits_per_parameter:.3f} bits per parameter"
@@ -98,7 +98,7 @@ def _group(one: PlannedGroup) -> dict[str, Any]:
     }
 
 
-def _by_role(plan: PrecisionPlan) -> str:
+def _by_role(plan: PrecisionPlan, width: int) -> str:
     rows: dict[tuple[str, str, str], list[int]] = {}
     for one in plan.groups:
         for tensor in one.group.tensors:
@@ -116,7 +116,11 @@ def _by_role(plan: PrecisionPlan) -> str:
         for role, elements, n_bytes in _others(plan)
     ]
     return render_table(
-        ["tensors", "weights", "activations", "matrices", "parameters", "GB", "bits each"], cells, align="lllrrrr"
+        ["tensors", "weights", "activations", "matrices", "parameters", "GB", "bits each"],
+        cells,
+        align="lllrrrr",
+        width=width,
+        yields=("matrices", "activations"),
     )
 
 

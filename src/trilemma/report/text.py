@@ -18,6 +18,8 @@ from trilemma.report.tables import render_table
 from trilemma.report.training import training_speed
 from trilemma.report.wrapping import wrapped
 
+#: Cells of a bar at most and at least, and columns of the ledger beside them.
+_BAR_CELLS, _LEAST_CELLS, _BESIDE_BARS = 30, 17, 63
 #: What each ledger line is called on screen.
 LEDGER_NAMES = {
     "kv_cache": "KV cache pool",
@@ -33,12 +35,12 @@ LEDGER_NAMES = {
 
 def render_estimate(estimate: Estimate, *, explain: bool = False, width: int = 100) -> str:
     """The whole answer: verdict, ledger, cache, speed, cost, remedies, cautions."""
-    parts = [*_headline(estimate, width), "", *_ledger(estimate)]
+    parts = [*_headline(estimate, width), "", *_ledger(estimate, width)]
     if explain:
         parts += ["", *_explained(estimate, width)]
     operators = list(operator_table(estimate.speed, full=explain, width=width)) if estimate.speed else []
     for section in (
-        _measured(estimate),
+        _measured(estimate, width),
         _cache(estimate),
         _speed(estimate),
         operators,
@@ -88,20 +90,20 @@ def _sure(probability: float) -> str:
     return "more than 99 % sure" if probability > 0.99 else f"{probability:.0%} sure"
 
 
-def _ledger(estimate: Estimate) -> list[str]:
-    memory = estimate.memory
-    rows = [_line_row(line, memory.capacity_bytes) for line in memory.ledger]
+def _ledger(estimate: Estimate, width: int) -> list[str]:
+    memory, cells = estimate.memory, max(_LEAST_CELLS, min(_BAR_CELLS, width - _BESIDE_BARS))
+    rows = [_line_row(line, memory.capacity_bytes, cells) for line in memory.ledger]
     rows.append(
         [
             "total",
             show_gib(memory.total.value),
             _range(memory.total, GIB),
-            bar(memory.total.value / memory.capacity_bytes, 30),
+            bar(memory.total.value / memory.capacity_bytes, cells),
             "",
         ]
     )
     table = render_table(
-        ["memory per GPU, worst rank", "GiB", "90 % range", "share of the card", ""], rows, align="lrrll"
+        ["memory per GPU, worst rank", "GiB", "90 % range", "share of the card", ""], rows, align="lrrll", width=width
     )
     budget = (
         f"card {show_gib(memory.capacity_bytes)} GiB · engine budget {show_gib(memory.usable_bytes)} GiB"
@@ -115,12 +117,12 @@ def _headroom(n_bytes: float) -> str:
     return f"headroom {show_gib(n_bytes)} GiB" if n_bytes >= 0 else f"short by {show_gib(-n_bytes)} GiB"
 
 
-def _line_row(line: Line, capacity_bytes: int) -> list[str]:
+def _line_row(line: Line, capacity_bytes: int, cells: int) -> list[str]:
     value = float(line.bytes)
     interval = Interval(value=value, low=min(float(line.low), value), high=max(float(line.high), value))
     outside = "" if line.budget == "inside" else "outside the budget"
     name = LEDGER_NAMES.get(line.name, line.name.replace("_", " "))
-    return [name, show_gib(value), _range(interval, GIB), bar(value / capacity_bytes, 30), outside]
+    return [name, show_gib(value), _range(interval, GIB), bar(value / capacity_bytes, cells), outside]
 
 
 def _range(interval: Interval, unit: float, digits: int = 2) -> str:
@@ -148,7 +150,7 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def _measured(estimate: Estimate) -> list[str]:
+def _measured(estimate: Estimate, width: int) -> list[str]:
     """Predicted beside what the log of a real start measured."""
     compared = estimate.measured
     if not compared:
@@ -174,7 +176,7 @@ def _measured(estimate: Estimate) -> list[str]:
         "",
         "where",
     ]
-    return render_table(headers, rows, align="lrrrll").splitlines()
+    return render_table(headers, rows, align="lrrrll", width=width).splitlines()
 
 
 def _printed(one: LogComparison, value: float) -> str:

@@ -27,6 +27,8 @@ _HEADERS = (
     "#", "layout", "batch", "ZeRO", "recompute", "recipe", "step s", "tok/s/GPU", "MFU", "$/M tok", "memory per GPU", "sure",
     "bound by",
 )  # fmt: skip
+#: Columns that give way where the window is narrow, the first first.
+_YIELDS = ("bound by", "memory per GPU", "MFU", "recompute", "ZeRO", "batch")
 _BAR_CELLS = 8
 _MOST_REASONS = 10
 
@@ -100,10 +102,18 @@ def render_training_plans(
     if not best:
         return "\n".join([*parts, "", "NO PLAN FITS", "", *_losers(search), *_least(least)])
     rows = [_row(rank, one, estimate, search) for rank, (one, estimate) in enumerate(best, 1)]
-    parts += ["", *render_table(_HEADERS, rows, align="rlrlllrrrrlrl").splitlines()]
+    parts += ["", *render_table(_HEADERS, rows, align="rlrlllrrrrlrl", width=width, yields=_YIELDS).splitlines()]
     parts += _notes(best[0][1], search, width)
-    parts += ["", *_front(search, estimates)]
-    parts += ["", *_techniques(techniques), "", *_waterfall(waterfall), "", *_gains(gains), *_least(least)]
+    parts += ["", *_front(search, estimates, width)]
+    parts += [
+        "",
+        *_techniques(techniques, width),
+        "",
+        *_waterfall(waterfall, width),
+        "",
+        *_gains(gains),
+        *_least(least),
+    ]
     parts += ["", *_losers(search), "", *_cautions(best[0][1], width)]
     return "\n".join(line.rstrip() for line in parts)
 
@@ -163,20 +173,21 @@ def _notes(estimate: Estimate, search: TrainingSearch, width: int) -> list[str]:
     return wrapped(text, width)
 
 
-def _front(search: TrainingSearch, estimates: Sequence[Estimate]) -> Iterator[str]:
+def _front(search: TrainingSearch, estimates: Sequence[Estimate], width: int) -> Iterator[str]:
     yield f"time against memory: {counted(len(search.pareto), 'plan')} that no other beats"
     for at in search.pareto:
         one, estimate = search.plans[at], estimates[at]
         dollars = estimate.usd_per_million_tokens
         cost = f"  ${show_usd(dollars.value)}/M tok" if dollars else ""
-        yield (
-            f"  {seconds(one.step_s):>9} s  {one.device_bytes / GIB:7,.1f} GiB{cost}  {training_layout(one.plan)}, micro-batch"
-            f" {one.plan.micro_batch}, ZeRO-{one.plan.zero}, recompute {recompute_words(one.plan.recompute)},"
-            f" {one.plan.recipe.name}"
+        figures = f"  {seconds(one.step_s):>9} s  {one.device_bytes / GIB:7,.1f} GiB{cost}  "
+        plan = (
+            f"{training_layout(one.plan)}, micro-batch {one.plan.micro_batch}, ZeRO-{one.plan.zero}, recompute"
+            f" {recompute_words(one.plan.recompute)}, {one.plan.recipe.name}"
         )
+        yield from wrapped(plan, width, initial_indent=figures, subsequent_indent=" " * len(figures))
 
 
-def _techniques(rows: Sequence[Technique]) -> Iterator[str]:
+def _techniques(rows: Sequence[Technique], width: int) -> Iterator[str]:
     yield "techniques of #1"
     cells = [
         [
@@ -187,10 +198,12 @@ def _techniques(rows: Sequence[Technique]) -> Iterator[str]:
         for row in rows
     ]  # fmt: skip
     headers = ("technique", "cuts", "collective", "how often in a step", "runs on", "exposed s", "hidden s")
-    yield from render_table(headers, cells, align="lllllrr").splitlines()
+    yield from render_table(
+        headers, cells, align="lllllrr", width=width, yields=("how often in a step", "runs on")
+    ).splitlines()
 
 
-def _waterfall(steps: Sequence[WaterfallStep]) -> Iterator[str]:
+def _waterfall(steps: Sequence[WaterfallStep], width: int) -> Iterator[str]:
     yield "from a naive plan to #1"
     if not steps:
         yield "  no naive plan is legal here"
@@ -202,7 +215,7 @@ def _waterfall(steps: Sequence[WaterfallStep]) -> Iterator[str]:
         memory = f"{step.device_bytes / GIB:,.1f}" + ("" if step.fits else " does not fit")
         rows.append([step.change, seconds(step.step_s), change, memory, bar(step.step_s / steps[0].step_s, 24)])
         before = step.step_s
-    yield from render_table(["change", "step s", "", "GiB", ""], rows, align="lrrll").splitlines()
+    yield from render_table(["change", "step s", "", "GiB", ""], rows, align="lrrll", width=width).splitlines()
 
 
 def _gains(gains: Sequence[Gain]) -> Iterator[str]:

@@ -57,7 +57,7 @@ def render_classes(validation: Validation, metric: str, width: int = 110) -> str
         for name, part in validation.by.items()
         if isinstance(stats := part.get(metric), Errors)
     ]
-    return render_table([metric, *_FIGURES], rows[:_MOST_CLASSES], align="lrrrrrr", width=width)
+    return render_table([metric, *_FIGURES], rows[:_MOST_CLASSES], align="lrrrrrr", width=width, yields=_YIELDS)
 
 
 def render_class(validation: Validation, name: str, width: int = 110) -> str:
@@ -69,7 +69,9 @@ def render_class(validation: Validation, name: str, width: int = 110) -> str:
         for metric, stats in part.items()
         if isinstance(stats, Errors)
     ]
-    return render_table([name, "error of", *_FIGURES], rows[: 4 * _MOST_CLASSES], align="llrrrrrr", width=width)
+    return render_table(
+        [name, "error of", *_FIGURES], rows[: 4 * _MOST_CLASSES], align="llrrrrrr", width=width, yields=_YIELDS
+    )
 
 
 def render_outcomes(outcomes: Sequence[RequirementOutcome]) -> str:
@@ -82,6 +84,8 @@ def render_outcomes(outcomes: Sequence[RequirementOutcome]) -> str:
 
 
 _FIGURES = ("n", "median", "P90", "bias", "inside 90 %", "± half")
+#: Columns that give way where the window is narrow, the first first.
+_YIELDS = ("± half", "bias", "P90")
 
 
 def _glance(validation: Validation, width: int) -> str:
@@ -95,7 +99,7 @@ def _glance(validation: Validation, width: int) -> str:
             macro = part.get(metric)
             row += [_percent(macro.errors.median_ape), str(macro.groups)] if isinstance(macro, Macro) else ["-", "-"]
         rows.append(row)
-    return render_table(headers, rows, align="l" + "r" * (len(headers) - 1), width=width)
+    return render_table(headers, rows, align="l" + "r" * (len(headers) - 1), width=width, yields=_YIELDS)
 
 
 def _figures(stats: Errors) -> list[str]:
@@ -171,7 +175,7 @@ def _worst(validation: Validation, most: int, width: int) -> str:
     if not rows and not wrong:
         return ""
     headers = ["worst rows", "metric", "predicted", "measured", "error"]
-    return render_table(headers, [*rows, *wrong[: 2 * most]], align="llrrr", width=width)
+    return render_table(headers, [*rows, *wrong[: 2 * most]], align="llrrr", width=width, whole=headers[:1])
 
 
 def _skipped(validation: Validation, width: int) -> str:
