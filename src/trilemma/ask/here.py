@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trilemma.ask.answers import Shown
-from trilemma.ask.screen import screen_width
 from trilemma.data.files import read_data
 from trilemma.errors import InputError
 from trilemma.machine.answer import CardsHere, RunsHere, WhatRuns
@@ -35,10 +34,10 @@ class Here(Shown, WhatRuns):
 
         return document_of(self)
 
-    def show(self, *, explain: bool = False, width: int | None = None) -> str:  # noqa: ARG002
+    def screen(self, *, explain: bool, width: int) -> str:  # noqa: ARG002
         from trilemma.report.here import render_here
 
-        return render_here(self, width=width or screen_width())
+        return render_here(self, width=width)
 
 
 def here(outputs: str | Path | Sequence[str | Path] | None = None, *, models: str | None = None) -> Here:

@@ -6,7 +6,6 @@ from dataclasses import fields
 from typing import Any
 
 from trilemma.ask.answers import Shown
-from trilemma.ask.screen import TABLE_WIDTH, screen_width
 from trilemma.capacity.choice import Recommendation
 
 
@@ -29,15 +28,14 @@ class CardsRecommended(Shown, Recommendation):
 
         return recommendation_document(self, explain=explain)
 
-    def show(self, *, explain: bool = False, width: int | None = None) -> str:
+    def screen(self, *, explain: bool, width: int) -> str:
         from trilemma.report.recommendation import render_recommendation
         from trilemma.report.text import render_estimate
 
-        width = width or screen_width()
         told = render_recommendation(self, width=width)
         if not explain or not self.choices:
             return told
-        whole = render_estimate(self.choices[0].estimate, explain=True, width=max(width, TABLE_WIDTH))
+        whole = render_estimate(self.choices[0].estimate, explain=True, width=width)
         return f"{told}\n\nthe first in full\n\n{whole}"
 
     def __repr__(self) -> str:

@@ -20,11 +20,11 @@ COMPARISON_SCHEMA = "trilemma/comparison@1"
 _CARD = ("GPU", "usable GiB", "TB/s", "matrix formats in hardware", "$/GPU-hour", "price of")
 #: Columns that give way where the window is narrow, the first first.
 _CARD_YIELDS = ("price of", "matrix formats in hardware")
-_RUN_YIELDS = ("bound by", "memory per GPU", "kW", "J/tok", "tok/s/user", "KV", "$/h")
+_RUN_YIELDS = ("bound by", "memory per GPU", "kW", "J/tok", "tok/s/user", "$/h")
 #: Columns of a window from which on the ranges of the figures stand below them.
 _WIDE = 120
 _RUN = (
-    "GPUs", "weights", "KV", "plan", "tok/s/GPU", "tok/s/user", "TTFT", "TPOT", "$/M tok", "J/tok", "$/h", "kW", "memory per GPU",
+    "GPUs", "weights, KV", "plan", "tok/s/GPU", "tok/s/user", "TTFT", "TPOT", "$/M tok", "J/tok", "$/h", "kW", "memory per GPU",
     "bound by",
 )  # fmt: skip
 
@@ -40,7 +40,7 @@ def render_comparison(comparison: CardComparison, *, model: str, width: int = 12
     parts += ["", *known.splitlines()]
     ranges = width >= _WIDE
     rows = [row for candidate in comparison.candidates for row in _rows(candidate, ranges=ranges)]
-    table = render_table(_RUN, rows, align="llllrrrrrrrrll", width=width, yields=_RUN_YIELDS)
+    table = render_table(_RUN, rows, align="lllrrrrrrrrll", width=width, yields=_RUN_YIELDS)
     parts += ["", *table.splitlines(), *_ranges_said(comparison, ranges=ranges)]
     parts += ["", *_notes(comparison, width)]
     return "\n".join(line.rstrip() for line in parts)
@@ -155,7 +155,7 @@ def _rows(candidate: Candidate, *, ranges: bool) -> Iterator[list[str]]:
     """Each plan in a row, and the 90 % ``ranges`` of its figures in the row below."""
     name, missing = cards_words(candidate), missing_words(candidate)
     if missing is not None:
-        yield [name, "–", "–", missing, *["–"] * 9, "load" if candidate.starts else "capacity"]
+        yield [name, "–", missing, *["–"] * 9, "load" if candidate.starts else "capacity"]
     for _, found, meets in shown_plans(candidate):
         yield _run(f"{found.gpus} x {candidate.cluster.accelerator.name}", found, meets, candidate)
         if ranges:
@@ -167,8 +167,7 @@ def _run(name: str, found: Found, meets: bool, candidate: Candidate) -> list[str
     plan = f"{answer.summary}, {show_count(found.requests)} at once"
     head = [
         name,
-        weights_words(found),
-        found.kv_format,
+        f"{weights_words(found)}, {found.kv_format}",
         plan + ("" if meets else " (misses the targets)") + (f", {candidate.engine}" if candidate.instead_of else ""),
     ]
     if speed is None or speed.tokens_per_s_per_gpu is None or speed.tpot_s is None or speed.ttft_s is None:
@@ -196,9 +195,9 @@ def _ranges(found: Found) -> list[str]:
         return cells
     rate, ttft, tpot = speed.tokens_per_s_per_gpu, speed.ttft_s.interval, speed.tpot_s.interval
     users = Interval(value=1 / tpot.value, low=1 / tpot.high, high=1 / tpot.low)
-    cells[4:8] = [_ends(rate, 0), _ends(users, 1), _ends_of_seconds(ttft), _ends_of_seconds(tpot)]
+    cells[3:7] = [_ends(rate, 0), _ends(users, 1), _ends_of_seconds(ttft), _ends_of_seconds(tpot)]
     if answer.usd_per_million_tokens is not None:
-        cells[8] = _ends(answer.usd_per_million_tokens, 2)
+        cells[7] = _ends(answer.usd_per_million_tokens, 2)
     return cells
 
 

@@ -18,7 +18,7 @@ def render_here(found: WhatRuns, *, width: int) -> str:
     """Cards first, then a table of models and one command each; what could not be seen at the end."""
     parts = ["\n".join(_machine(found, width))]
     if found.runs:
-        parts.append(_table(found))
+        parts.append(_table(found, width))
         parts.append("\n".join(["run one", *(f"  {run.command}" for run in found.runs)]))
     if found.too_large:
         parts.append("\n".join(wrapped(f"does not fit: {', '.join(found.too_large)}", width, subsequent_indent="  ")))
@@ -59,11 +59,13 @@ def _cards(cards: CardsHere) -> str:
     return text + (f"; {cards.note}" if cards.note else "")
 
 
-def _table(found: WhatRuns) -> str:
+def _table(found: WhatRuns, width: int) -> str:
     headers = ("model", "weights", "GiB", "GPUs", "engine", "tokens/s", "90 %", "context")
     rows = [_row(run) for run in found.runs]
     title = f"one reader, {found.isl:,} tokens in and {found.osl:,} out; context: the longest that fits, up to the model's own\n"
-    return title + render_table(headers, rows, align="llrrlrrr")
+    return title + render_table(
+        headers, rows, align="llrrlrrr", width=width, whole=("model",), yields=("90 %", "context")
+    )
 
 
 def _row(run: RunsHere) -> tuple[str, ...]:

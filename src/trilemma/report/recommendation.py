@@ -11,13 +11,15 @@ from trilemma.intervals import Interval
 from trilemma.quantities import counted
 from trilemma.report.document import estimate_document
 from trilemma.report.plans import load_words, money
-from trilemma.report.tables import display_width, render_table
+from trilemma.report.tables import render_table
 from trilemma.report.wrapping import wrapped
 from trilemma.workloads import Serving
 
 RECOMMENDATION_SCHEMA = "trilemma/recommendation@1"
 _MOST_WHY = 5
 #: Columns of words.
+#: Columns that give way where the window is narrow, the first first.
+_YIELDS = ("why", "kW", "$/M tok", "weights", "recipe", "sure", "plan")
 _WORDS = ("GPUs", "plan", "weights", "recipe", "why")
 _SPARED = {"price": "dollars an hour", "gpus": "GPUs", "power": "board power"}
 
@@ -92,17 +94,11 @@ def _need(answer: Recommendation) -> str:
 
 
 def _table(answer: Recommendation, width: int) -> str:
-    """The choices; columns give way from the least needed on until the table fits the window, cards and prices last."""
+    """The choices, cards and prices the last to give way."""
     columns = [_columns(one, serving=isinstance(answer.workload, Serving)) for one in answer.choices]
     names = list(columns[0])
-    for least_needed in ("", "why", "kW", "$/M tok", "weights", "recipe", "sure", "plan"):
-        names = [name for name in names if name != least_needed]
-        rows = [[one[name] for name in names] for one in columns]
-        align = "".join("l" if name in _WORDS else "r" for name in names)
-        table = render_table(names, rows, align=align)
-        if all(display_width(line) <= width for line in table.splitlines()):
-            break
-    return table
+    align = "".join("l" if name in _WORDS else "r" for name in names)
+    return render_table(names, [list(one.values()) for one in columns], align=align, width=width, yields=_YIELDS)
 
 
 def _columns(choice: CardChoice, *, serving: bool) -> dict[str, str]:

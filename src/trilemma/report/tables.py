@@ -11,6 +11,8 @@ from trilemma.errors import TrilemmaError
 _GAP = "  "
 #: A column of words is never cut below this many cells.
 _LEAST = 6
+#: Cells below which a column of words is not squeezed while others can be left out.
+_EASY = 16
 
 
 def render_table(
@@ -98,7 +100,10 @@ def _side(cells: Sequence[str]) -> str:
 def _widths(
     grid: Sequence[Sequence[str]], shown: Sequence[int], fixed: Sequence[bool], width: int | None, *, cut: bool
 ) -> list[int] | None:
-    """Widths of the columns ``shown`` in ``width`` cells; None where they do not fit. ``cut``: words may be cut too."""
+    """Widths of the columns ``shown`` in ``width`` cells; None where they do not fit.
+
+    Words keep room enough to be read; ``cut``: where nothing else can give way they are squeezed, and then cut.
+    """
     full = [max(display_width(row[at]) for row in grid) for at in shown]
     room = None if width is None else width - len(_GAP) * (len(shown) - 1)
     if room is None or sum(full) <= room:
@@ -108,7 +113,10 @@ def _widths(
         words = max(map(display_width, grid[0][at].split()), default=0)
         cells = max((_needed(row[at], whole=fixed[at]) for row in grid[1:]), default=0)
         least.append(max(words, cells))
-    found = _shrunk(full, least, room)
+    easy = [max(few, min(one, _EASY)) for few, one in zip(least, full, strict=True)]
+    found = _shrunk(full, easy, room)
+    if found is None and cut:
+        found = _shrunk(easy, least, room)
     if found is None and cut:
         free = [one if fixed[at] else min(one, _LEAST) for at, one in zip(shown, least, strict=True)]
         found = _shrunk([max(one, few) for one, few in zip(least, free, strict=True)], free, room)
