@@ -142,8 +142,7 @@ class _Slip(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def __init__(self, mutant: Mutant) -> None:
         self._path = ROOT / mutant.path
-        name = mutant.path.removeprefix("src/").removesuffix(".py").replace("/", ".")
-        self._name = name.removesuffix(".__init__")
+        self._name = mutant.module
         self._code = compile(mutated(self._path.read_text(encoding="utf-8"), mutant), str(self._path), "exec")
 
     def find_spec(self, fullname: str, *_: Any) -> importlib.machinery.ModuleSpec | None:
@@ -214,7 +213,13 @@ def run(folder: Path, *, count: int, seed: int, budget_s: float, again: bool) ->
             picked += [one for one in chosen(others, budget_s / 4, mutant.path) if len(own) < _FEW]
             path = ROOT / mutant.path
             codes = swaps(path.read_text(encoding="utf-8"), path, mutant)
-            found = "not run" if not picked else warm.outcome(codes, picked, 4 * budget_s + 60) if codes else "unclear"
+            found = (
+                "not run"
+                if not picked
+                else warm.outcome(mutant.module, codes, picked, 4 * budget_s + 60)
+                if codes
+                else "unclear"
+            )
             if picked and (found == "unclear" or (found == "survived" and tests.at_import(mutant))):
                 pending.write(json.dumps({"tests": picked[:_MOST_COLLECTED], "of": len(own), **asdict(mutant)}) + "\n")
                 pending.flush()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import gc
+import importlib
 import os
 import signal
 import time
@@ -88,8 +89,9 @@ class Warm:
     def pytest_runtest_logreport(self, report: Any) -> None:
         self._failed = self._failed or report.failed
 
-    def outcome(self, codes: Sequence[CodeType], tests: Sequence[str], limit_s: float) -> str:
-        """``killed``, ``survived``, ``timeout``, or ``unclear`` where a function or test was not found."""
+    def outcome(self, module: str, codes: Sequence[CodeType], tests: Sequence[str], limit_s: float) -> str:
+        """``killed``, ``survived``, ``timeout``, or ``unclear`` where a function of ``module`` was not found."""
+        importlib.import_module(module)  # collecting imports no engine that its tests look up by name
         items = [self._items[one] for one in tests if one in self._items]
         child = os.fork()
         if child == 0:
