@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 #: Kinds of records of a run that the estimator has figures for.
 _MEASURED = ("serving-log", "engine-log", "training-log", "out-of-memory", "kineto-trace", "prometheus")
-#: Where files name the cards: facts by kind.
-_CARDS = {"nvidia-smi-xml": "names", "nccl-tests": "gpus", "kineto-trace": "device", "training-log": "device"}
+#: Facts in which files name the cards of a run.
+_CARDS = ("names", "gpus", "device")
 _GIVEN = "the command given"
 
 
@@ -86,12 +86,12 @@ def _card_of(case: Case) -> str | None:
     from trilemma.hardware.catalogue import find
 
     found: dict[str, None] = {}
-    for kind, name in _CARDS.items():
-        for _, part in case.parts(kind):
+    for part in (part for reading in case.readings for part in reading.parts):
+        for name in _CARDS:
             told = part.facts.get(name, ())
-            for text in (told,) if isinstance(told, str) else told:
+            for text in (told,) if isinstance(told, str) else told if isinstance(told, list | tuple) else ():
                 try:
-                    found[find(text).id] = None
+                    found[find(str(text)).id] = None
                 except InputError:
                     continue
     return next(iter(found)) if len(found) == 1 else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -11,10 +12,11 @@ from xml.etree import ElementTree
 
 from trilemma.diagnosis.findings import Part, Reading
 from trilemma.diagnosis.readers import Gatherer, Reader, readers
-from trilemma.diagnosis.sources import Source, Unreadable, opened
+from trilemma.diagnosis.sources import HEAD, Source, Unreadable, opened
 from trilemma.diagnosis.trees import Item, json_items, pickle_items
 
 _LARGEST_XML = 32 << 20
+_LARGEST_VALUE = 256
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,16}[A-Za-z]")
 
 
@@ -46,6 +48,8 @@ def _read(source: Source) -> Reading:
         return _of_items(source, json_items(source))
     if start[:5] in (b"<?xml", b"<!DOC") or re.match(rb"<(system|graphs|nvidia_smi_log)\b", start):
         return _of_xml(source)
+    if len(head) <= _LARGEST_VALUE and (part := _value(source)) is not None:
+        return _reading(source, (part,), part.kind, {}, None)
     if b"\0" in head and head[:2] not in (b"\xff\xfe", b"\xfe\xff"):
         raise Unreadable("binary data of no known kind")
     return _of_lines(source)
@@ -55,6 +59,17 @@ def _empty(source: Source) -> Reading:
     if source.broken:
         raise Unreadable(source.broken)
     return Reading(file=source.name, kind="empty")
+
+
+def _value(source: Source) -> Part | None:
+    """A file of one short text, such as the kernel shows counters as."""
+    text = source.head.strip()
+    if not text or b"\n" in text or not text.isascii():
+        return None
+    gatherers = [reader.begin() for reader in readers("value")]
+    for one in gatherers:
+        one.take(text.decode("ascii"), source.name)
+    return next(iter(_parts(gatherers)), None)
 
 
 def _of_items(source: Source, items: Iterator[Item]) -> Reading:
@@ -100,7 +115,25 @@ def _of_lines(source: Source) -> Reading:
                 text = _COLOUR.sub("", text)
             for one in takers:
                 one.take(text, number)
-    return _reading(source, _parts(lines.gatherers), "text", {"lines": number}, source.broken)
+    columns = _columns(source.head)
+    plain: dict[str, object] = (
+        {"lines": number} if columns is None else {"columns": columns, "rows": max(number - 1, 0)}
+    )
+    return _reading(source, _parts(lines.gatherers), "text" if columns is None else "table", plain, source.broken)
+
+
+def _columns(head: bytes) -> list[str] | None:
+    """Names of the first line where the lines after it have as many cells, quoted ones whole."""
+    rows = head.decode("utf-8", errors="replace").splitlines()[:4]
+    if len(rows) < 2 or rows[0].count(",") < 1:
+        return None
+    try:
+        cells = list(csv.reader(rows[:-1] if len(head) == HEAD else rows))
+    except csv.Error:
+        return None
+    if len({len(row) for row in cells}) != 1 or len(cells) < 2 or any(len(name) > 60 for name in cells[0]):
+        return None
+    return cells[0][:200]
 
 
 class _Lines:

@@ -21,7 +21,8 @@ _SPACE = " \t\r\n"
 
 
 def json_items(source: Source) -> Iterator[Item]:
-    """(key, value) of the top; of an array every element under its key; of an array at the top under the key ""."""
+    """(key, value) of the top; of an array every element under its key; of an array at the top under the key "". Documents may
+    follow one another (JSON lines)."""
     text = _Text(source)
     opening = text.peek()
     if opening == "[":
@@ -29,6 +30,12 @@ def json_items(source: Source) -> Iterator[Item]:
         return
     if opening != "{":
         raise Unreadable("not a JSON object or array")
+    while text.peek() == "{":  # one document, or one a line
+        yield from _members(text)
+        text.skip()
+
+
+def _members(text: _Text) -> Iterator[Item]:
     text.skip()
     while (mark := text.peek()) not in ("}", ""):
         if mark == ",":

@@ -1,7 +1,8 @@
 """Readers: one module a kind of record, found by listing this folder.
 
 A module offers ``READER``. Of the form "lines" its gatherer gets the lines that hold one of ``marks`` (every line while it is
-``greedy``); of the form "items" the items of a JSON document or a pickle; of the form "xml" the root element.
+``greedy``); of the form "items" the items of a JSON document or a pickle; of the form "xml" the root
+element; of the form "value" the text of a file that holds nothing else, and the name of that file.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 from trilemma.diagnosis.findings import Case, Part
 
-Form = Literal["lines", "items", "xml"]
+Form = Literal["lines", "items", "xml", "value"]
 
 
 class Gatherer(Protocol):

@@ -40,7 +40,12 @@ class _Gatherer:
             return None
         metrics: dict[str, Any] = {name: sum(series.values()) for name, series in list(self._series.items())[:_SHOWN]}
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-        return Part(kind=KIND, weight=10 * self._families, facts={"families": self._families, "metrics": finite})
+        return Part(
+            kind=KIND,
+            weight=10 * self._families,
+            facts={"families": self._families, "metrics": finite},
+            whole=self._series,
+        )
 
 
 READER = Reader(kind=KIND, form="lines", begin=_Gatherer, marks=("# TYPE ", "# HELP "))

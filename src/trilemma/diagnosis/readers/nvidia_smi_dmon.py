@@ -1,0 +1,64 @@
+"""``nvidia-smi dmon``: samples of power, clocks, temperature and utilisation of each GPU."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from statistics import median
+from typing import Any
+
+from trilemma.diagnosis.findings import Event, Part
+from trilemma.diagnosis.readers import Reader
+
+KIND = "nvidia-smi-dmon"
+_MOST = 200_000
+_MOST_GPUS = 1024
+_COLUMNS = {
+    "pwr": "power_w", "sm": "utilisation_percent", "mem": "memory_utilisation_percent", "pclk": "sm_clock_mhz",
+    "gtemp": "temperature_c", "fb": "memory_used_mib", "pviol": "power_violation_percent", "tviol": "thermal_violation",
+    "rxpci": "pcie_in_mb_s", "txpci": "pcie_out_mb_s", "sbecc": "single_bit_errors", "dbecc": "double_bit_errors",
+}  # fmt: skip
+
+
+class _Gatherer:
+    def __init__(self) -> None:
+        self.greedy = False
+        self._columns: list[str] = []
+        self._samples: dict[str, dict[str, array[float]]] = {}
+        self._rows = 0
+        self._first = 0
+
+    def take(self, record: str, where: int) -> None:
+        if record.startswith("#"):
+            if re.match(r"#\s*gpu\s", record) and " " in record.strip():
+                self._columns = record.lstrip("# ").split()
+                self.greedy = True
+            return
+        cells = record.split()
+        if not self.greedy or len(cells) != len(self._columns) or self._rows >= _MOST or not cells[0].isdigit():
+            return
+        if cells[0] not in self._samples and len(self._samples) >= _MOST_GPUS:
+            return
+        self._rows += 1
+        self._first = self._first or where
+        kept = self._samples.setdefault(cells[0], {})
+        for name, cell in zip(self._columns, cells, strict=True):
+            fact = _COLUMNS.get(name)
+            if fact is not None and (found := re.match(r"\d{1,9}(?:\.\d{1,6})?$", cell)):
+                kept.setdefault(fact, array("d")).append(float(found[0]))
+
+    def part(self) -> Part | None:
+        if not self._rows:
+            return None
+        facts: dict[str, Any] = {"gpus": len(self._samples), "samples": self._rows}
+        events = []
+        for gpu, kept in self._samples.items():
+            medians = {f"median_{name}": round(median(values), 3) for name, values in kept.items() if values}
+            most = {f"most_{name}": max(values) for name, values in kept.items() if values}
+            events.append(Event(name="samples", line=self._first, values={"gpu": gpu, **medians, **most}))
+        for name in sorted({key for one in events for key in one.values if key.startswith("median_")}):
+            facts[name] = round(median([one.values[name] for one in events if name in one.values]), 3)
+        return Part(kind=KIND, weight=2 * self._rows, facts=facts, events=tuple(events))
+
+
+READER = Reader(kind=KIND, form="lines", begin=_Gatherer, marks=("# gpu", "#gpu"))

@@ -1,0 +1,48 @@
+"""Utilisation, power and clocks over time: one GPU at a time, clocks held down, GPUs that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trilemma.diagnosis.findings import Case, Evidence, Finding
+from trilemma.diagnosis.readers.nvidia_smi_dmon import KIND
+from trilemma.diagnosis.rules import Rule
+
+#: Utilisations that sum to one GPU within this share mean that one works at a time.
+_ONE_AT_A_TIME = 0.25
+_SLOWER = 0.9
+_HOT_C = 87
+
+
+def _judge(case: Case) -> Iterator[Finding]:
+    for file, part in case.parts(KIND):
+        gpus = [event.values for event in part.events]
+        line = part.events[0].line
+        busy = [one["median_utilisation_percent"] for one in gpus if "median_utilisation_percent" in one]
+        if len(busy) > 1 and abs(sum(busy) - 100) < 100 * _ONE_AT_A_TIME and max(busy) < 2 * 100 / len(busy):
+            yield Finding(
+                id="speed.one-gpu-at-a-time", role="root", severity="warning",
+                claim=f"{len(busy)} GPUs are busy {sum(busy) / len(busy):.0f} % of the time each, one at a time: layers lie on "
+                "them in turn and a request passes through one after the other (device_map=\"auto\", a pipeline of one batch)",
+                evidence=(Evidence(file=file, line=line, value=f"utilisation {', '.join(f'{one:g} %' for one in busy[:8])}"),),
+                expected="near 100 % on each", observed=f"{sum(busy) / len(busy):.0f} % on each", confidence="supported",
+                fix="tensor parallelism (an engine that cuts every layer), or as many batches in the pipeline as stages",
+                predicted_effect=f"up to {len(busy)} times as fast",
+            )  # fmt: skip
+        clocks = [one["median_sm_clock_mhz"] for one in gpus if one.get("median_utilisation_percent", 0) > 50
+                  and "median_sm_clock_mhz" in one]  # fmt: skip
+        if len(clocks) > 1 and min(clocks) < _SLOWER * max(clocks):
+            slow = next(one for one in gpus if one.get("median_sm_clock_mhz") == min(clocks))
+            hot = slow.get("most_temperature_c", 0)
+            yield Finding(
+                id="gpu.slow-clock", role="root", severity="warning",
+                claim=f"GPU {slow['gpu']} runs at {min(clocks):g} MHz under load, the others at up to {max(clocks):g}"
+                + (f", at {hot:g} °C" if hot >= _HOT_C else ""),
+                evidence=(Evidence(file=file, line=line, value=f"GPU {slow['gpu']}: {min(clocks):g} MHz"),),
+                expected=f"{max(clocks):g} MHz", observed=f"{min(clocks):g} MHz", confidence="supported",
+                fix="cooling and power of this slot; nvidia-smi -q -d PERFORMANCE names the reason",
+                predicted_effect=f"every rank waits for it: up to {max(clocks) / min(clocks):.2f} times as fast",
+            )  # fmt: skip
+
+
+RULE = Rule(needs=(KIND,), judge=_judge)
