@@ -40,6 +40,7 @@ ROOMS = ("memory", "timing", "engines", "report")
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 #: Tests of one mutant at most, and where they have to be collected anew: node ids beyond it slow that down more than they find.
 _MOST_TESTS, _MOST_COLLECTED = 2000, 400
+_LEAST_TESTS = 3
 #: A line that fewer tests run is tried with others that run its file.
 _FEW = 10
 #: Folders of tests that need minutes or PyTorch and run none of the rooms.
@@ -130,8 +131,9 @@ def chosen(tests: list[tuple[float, str]], budget_s: float, path: str) -> list[s
 
     picked, used = [], 0.0
     for seconds, one in sorted(tests, key=lambda test: (distance(test[1]), *test)):
-        # A room's own quick tests leave time for what is farther.
-        if used + seconds <= (budget_s if distance(one) else budget_s / 3) and len(picked) < _MOST_TESTS:
+        # A room's own quick tests leave time for what is farther; the nearest few run whatever they take.
+        fits = used + seconds <= (budget_s if distance(one) else budget_s / 3) and len(picked) < _MOST_TESTS
+        if fits or len(picked) < _LEAST_TESTS:
             picked.append(one)
             used += seconds + 0.005
     return picked
