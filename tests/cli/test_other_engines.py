@@ -45,9 +45,11 @@ def test_check(capsys: pytest.CaptureFixture[str], gpu: str, command: str, code:
 def test_logs_of_other_engines_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "start.log"
     log.write_text("KV Cache is allocated.")
-    line = ["check", "--gpu", "h100-sxm:2", "--log", str(log), "--", *shlex.split(_SGLANG)]
+    line = ["check", "--gpu", "h100-sxm:2", "--log", str(log), "--", "transformers", "serve", "Qwen/Qwen3-8B"]
     assert main(line) == 2
-    assert "--log reads logs of vLLM" in capsys.readouterr().err
+    assert "--log reads logs of vLLM or SGLang" in capsys.readouterr().err
+    assert main([*line[:5], "--", *shlex.split(_SGLANG)]) == 2
+    assert "holds no line of a SGLang start" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("engine", ["sglang", "tensorrt-llm", "llama.cpp"])

@@ -71,6 +71,8 @@ def gpus_in(case: Case) -> Iterator[tuple[str, Part, Event]]:
 def part_of(gpu: Event) -> Accelerator | None:
     """What the catalogue has of a GPU by its name and memory; None where it has none."""
     size = gpu.values["memory_total_mib"]
+    if not gpu.values["name"]:
+        return None
     return _part(gpu.values["name"], None if size is None else size / 1024)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -80,4 +82,33 @@ def tightest(lines: Sequence[Measured]) -> dict[str, Measured]:
         smaller = line.name in SMALLEST
         if before is None or (line.value < before.value if smaller else line.value > before.value):
             found[line.name] = line
+    return found
+
+
+def literal_arguments(text: str) -> dict[str, Any]:
+    """``{'a': 1}`` or ``Namespace(a=1)``: the entries that are plain literals, nothing evaluated."""
+    text = text.strip()
+    if not text.startswith(("{", "Namespace(", "ServerArgs(")):
+        return {}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    pairs: list[tuple[Any, ast.expr]] = []
+    if isinstance(tree, ast.Dict):
+        pairs = [
+            (key.value, value)
+            for key, value in zip(tree.keys, tree.values, strict=True)
+            if isinstance(key, ast.Constant)
+        ]
+    elif isinstance(tree, ast.Call):
+        pairs = [(keyword.arg, keyword.value) for keyword in tree.keywords]
+    found: dict[str, Any] = {}
+    for name, node in pairs:
+        try:
+            found[str(name)] = ast.literal_eval(node)
+        except (ValueError, TypeError, RecursionError, MemoryError, SyntaxError):
+            continue
     return found

@@ -39,8 +39,8 @@ class _Gatherer:
             self._hits = float(found[1].rstrip(".") or 0) / 100
 
     def part(self) -> Part | None:
-        for name, one in self._engines.items():
-            log = one.result("")
+        told = ((name, one.result("")) for name, one in self._engines.items())
+        for name, log in sorted(told, key=lambda one: -len(one[1].lines)):
             measured = [key for key in log.measured if not key.startswith("oom_")]
             if not measured and log.refusal in (None, "out_of_memory") and log.version is None:
                 continue

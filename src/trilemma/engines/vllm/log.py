@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import re
-import warnings
 from typing import Any
 
 from trilemma.engines.base import Stage
-from trilemma.engines.start_log import Measured, Refusal, StartUpLog, sentences, tightest
+from trilemma.engines.start_log import Measured, Refusal, StartUpLog, literal_arguments, sentences, tightest
 from trilemma.engines.vllm import log_lines
 from trilemma.engines.vllm.log_lines import measured_in
 
@@ -77,7 +75,7 @@ class LogReader:
         if "to load model " in scanned and (match := log_lines.LOADING.search(scanned)):
             self.model = match.group(1)
         if "args: " in line and not self.arguments:
-            self.arguments = _arguments(line)
+            self.arguments = literal_arguments(line.split("args: ", 1)[1])
         if "LLM engine" in scanned and "with config" in scanned:
             self.config = {key: value.strip("'") for key, value in reversed(_CONFIG.findall(line))}
 
@@ -131,32 +129,3 @@ class LogReader:
             reason=self.reason,
             starts=max(self.starts, 1),
         )
-
-
-def _arguments(line: str) -> dict[str, Any]:
-    """``non-default args: {…}`` or ``args: Namespace(…)``: the entries that are plain literals, nothing evaluated."""
-    text = line.split("args: ", 1)[1].strip()
-    if not text.startswith(("{", "Namespace(")):
-        return {}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}
-    pairs: list[tuple[Any, ast.expr]] = []
-    if isinstance(tree, ast.Dict):
-        pairs = [
-            (key.value, value)
-            for key, value in zip(tree.keys, tree.values, strict=True)
-            if isinstance(key, ast.Constant)
-        ]
-    elif isinstance(tree, ast.Call):
-        pairs = [(keyword.arg, keyword.value) for keyword in tree.keywords]
-    found: dict[str, Any] = {}
-    for name, node in pairs:
-        try:
-            found[str(name)] = ast.literal_eval(node)
-        except (ValueError, TypeError, RecursionError, MemoryError, SyntaxError):
-            continue
-    return found
