@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "measure": ("trilemma.cli.measure", "measure on this machine and print it beside what is predicted"),
     "calibrate": ("trilemma.cli.calibrate", "fit coefficients to measured tables"),
     "settle": ("trilemma.cli.settle", "a benchmark of an exported plan against its prediction; updates the profile"),
+    "web": ("trilemma.cli.web", "the same questions in a browser"),
     "hardware": ("trilemma.cli.hardware", "the accelerator catalogue, with sources"),
     "models": ("trilemma.cli.models", "what a model is made of: parameters, layers, cache"),
     "formats": ("trilemma.cli.formats", "number formats: bits, range, step, cost of scales"),

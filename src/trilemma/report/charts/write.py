@@ -49,7 +49,7 @@ def write_chart(spec: Spec, path: Path) -> None:
     if kind == ".png":
         content = converter.vegalite_to_png(spec, scale=_SCALE, allowed_base_urls=[])
     elif kind == ".svg":
-        content = converter.vegalite_to_svg(spec, allowed_base_urls=[]).encode()
+        content = svg_of(spec).encode()
     else:
         content = _page(spec, converter.javascript_bundle()).encode()
     try:
@@ -58,6 +58,13 @@ def write_chart(spec: Spec, path: Path) -> None:
         raise InputError(
             f"--chart {shorten(str(path))} cannot be written: {error.strerror}; give another file"
         ) from None
+
+
+def svg_of(spec: Spec) -> str:
+    """``spec`` drawn as SVG; nothing is fetched for it. Raises `InputError` where the extra is not installed."""
+    if importlib.util.find_spec("vl_convert") is None:
+        raise InputError("charts need the extra for charts; pip install 'trilemma[charts]'")
+    return str(importlib.import_module("vl_convert").vegalite_to_svg(spec, allowed_base_urls=[]))
 
 
 def _page(spec: Spec, libraries: str) -> str:

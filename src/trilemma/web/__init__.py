@@ -1,0 +1,1 @@
+"""The questions in a browser: a small JSON API and one page over it (extra ``web``)."""

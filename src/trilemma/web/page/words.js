@@ -1,0 +1,31 @@
+// Words of the page by language; figures and messages of the estimator stay as it says them.
+export const WORDS = {
+  en: {
+    skip: "Skip to the answer", claim: "Memory, bandwidth and precision of language models on GPUs.", theme: "Dark", light: "Light",
+    fit: "One plan", plan: "Best plans", compare: "Compare GPUs", recommend: "Which GPUs", check: "Paste a command",
+    model: "Model", command: "The engine's command, as you run or deploy it", card: "GPU", count: "Number",
+    several: "GPUs to compare, separated by commas", isl: "Prompt, tokens", osl: "Output, tokens", concurrency: "Requests at once",
+    ttft: "First token within, ms", tpot: "Each token within, ms", engine: "Engine", precision: "Weights", more: "More options",
+    moreHint: "Any option of the command line: name and value, one a line, such as \"max_seqs 256\".",
+    ask: "Ask", share: "Copy link", copy: "Copy as command", copied: "Copied", foot: "Ranges are central 90 % intervals. Nothing leaves this machine.",
+    fits: "Fits", fitsNot: "Does not fit", carriesNot: "Fits, but misses the load or a target", sure: "sure", memory: "Memory per GPU, worst rank",
+    line: "Line", gib: "GiB", range: "90 % range", total: "total", capacity: "card", speed: "Speed", first: "first token, mean", each: "each token, mean", rate: "output tokens/s",
+    bound: "bound by", cost: "cost", cache: "KV cache", tokens: "tokens", atOnce: "requests at once", remedies: "What would make it fit", tryIt: "Try it",
+    run: "Run it", notes: "Assumed and uncertain", chart: "Picture", plans: "Plans", layout: "layout", weights: "weights", perHour: "$/hour", why: "why",
+    gpus: "GPUs", asking: "Asking…", failed: "The server does not answer.", none: "no limit", off: "unset", step: "step", noPlan: "No plan meets this.", meet: "meet the targets",
+  },
+  zh: {
+    skip: "跳到结果", claim: "大语言模型在 GPU 上的显存、带宽与精度。", theme: "深色", light: "浅色",
+    fit: "单个方案", plan: "最佳方案", compare: "比较 GPU", recommend: "选哪种 GPU", check: "粘贴启动命令",
+    model: "模型", command: "推理引擎的启动命令（原样粘贴）", card: "GPU 型号", count: "数量",
+    several: "要比较的 GPU，用逗号分隔", isl: "输入长度（token）", osl: "输出长度（token）", concurrency: "并发请求数",
+    ttft: "首 token 时延上限，毫秒", tpot: "每 token 时延上限，毫秒", engine: "引擎", precision: "权重精度", more: "更多选项",
+    moreHint: "命令行的任意选项：每行一个，名称加数值，例如 “max_seqs 256”。",
+    ask: "计算", share: "复制链接", copy: "复制为命令", copied: "已复制", foot: "范围均为 90 % 区间。数据不会离开本机。",
+    fits: "放得下", fitsNot: "放不下", carriesNot: "放得下，但负载或时延目标达不到", sure: "把握", memory: "每 GPU 显存（最紧的 rank）",
+    line: "项目", gib: "GiB", range: "90 % 区间", total: "合计", capacity: "显卡", speed: "速度", first: "首 token 均值", each: "每 token 均值", rate: "输出 token/秒",
+    bound: "瓶颈", cost: "成本", cache: "KV 缓存", tokens: "token", atOnce: "个并发请求", remedies: "怎样才能放下", tryIt: "试试",
+    run: "运行命令", notes: "假设与不确定之处", chart: "图", plans: "方案", layout: "布局", weights: "权重", perHour: "美元/小时", why: "原因",
+    gpus: "GPU", asking: "计算中…", failed: "服务器没有回应。", none: "不限", off: "未设", step: "每步", noPlan: "没有方案满足要求。", meet: "满足要求",
+  },
+};
