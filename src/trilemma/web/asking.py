@@ -26,7 +26,7 @@ _QUESTIONS = (FIT, PLAN, COMPARE, RECOMMEND, CHECK)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kept:
+class KeptAnswer:
     """An answer as it goes out: the document, and whether it is yes."""
 
     document: str
@@ -38,10 +38,10 @@ class Answers:
 
     def __init__(self, most: int = 32 << 20) -> None:
         self._most, self._held = most, 0
-        self._kept: OrderedDict[tuple[Any, ...], Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[Any, ...], KeptAnswer] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, question: str, asked: Mapping[str, str]) -> Kept:
+    def of(self, question: str, asked: Mapping[str, str]) -> KeptAnswer:
         """The answer to ``question`` with the words of a query. Raises `InputError` for what cannot be, or may not be asked."""
         key = (question, *sorted(asked.items()))
         with self._lock:
@@ -50,7 +50,7 @@ class Answers:
                 self._kept.move_to_end(key)
                 return found
         answer = answered(question, asked)
-        kept = Kept(document=answer.to_json(), yes=answer.yes)
+        kept = KeptAnswer(document=answer.to_json(), yes=answer.yes)
         with self._lock:
             if key not in self._kept:
                 self._kept[key] = kept
