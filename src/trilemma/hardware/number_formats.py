@@ -130,3 +130,13 @@ def _has(row: dict[str, Any], accelerator: Accelerator) -> bool:
 def _rows() -> tuple[dict[str, Any], ...]:
     document = read_data("precision/kernels.toml")
     return tuple(document["weight_only"])
+
+
+def halves_sums(accelerator: Accelerator) -> bool:
+    """Whether 16-bit products with sums in FP32 run at half the rate of the units: INT8 then has four times their peak, not two
+    (GeForce from Turing on, by NVIDIA's architecture papers)."""
+    half = accelerator.peak_flops.get("bf16") or accelerator.peak_flops.get("fp16")
+    int8 = accelerator.peak_flops.get("int8")
+    if half is None or int8 is None or accelerator.compute_capability is None:
+        return False
+    return int8.value > 3 * half.value

@@ -19,9 +19,13 @@ _LAUNCHES = ("kernel", "experts_kernel")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Era:
-    """What a release multiplies the terms of serving by, and between which factors of its times nine of ten deployments lie."""
+    """What a release multiplies the terms of serving by, and between which factors of its times nine of ten deployments lie.
+
+    ``pcie_share`` is what its collectives reach of PCIe, where that is known of its age and differs from today's.
+    """
 
     factors: Mapping[str, float] = field(default_factory=dict)
+    pcie_share: float | None = None
     low: float = 1.0
     high: float = 1.0
     name: str = ""
@@ -42,6 +46,9 @@ def era_of(engine: str, version: str | None, accelerator: Accelerator, *, measur
             continue
         if version is None or not _is_before(version, row["since"], engine):
             return Era(factors=dict.fromkeys(_LAUNCHES, float(row["factor"])), low=row["low"], high=row["high"])
+    for row in document["collectives"]:
+        if _is_of(row, engine, accelerator) and version is not None and _is_before(version, row["before"], engine):
+            return Era(pcie_share=float(row["pcie_share"]))
     return Era()
 
 

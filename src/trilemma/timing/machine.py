@@ -10,7 +10,7 @@ import numpy as np
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
 from trilemma.quantities import Numbers
-from trilemma.timing.coefficients import Coefficients, at_datasheet, coefficients_for, scaled
+from trilemma.timing.coefficients import Coefficients, at_datasheet, coefficients_for, scaled, spec_sheet
 from trilemma.timing.collectives import Wires, wires
 from trilemma.timing.eras import Era, era_of
 from trilemma.timing.operators import ExpertProducts, ModelWork, Products
@@ -70,7 +70,12 @@ class Machine:
         # a profile was made on the release that it speaks for
         era = Era() if terms.profile is not None else era_of(engine, version, cluster.accelerator, measured=measured)
         factors |= {term: factors[term] * factor for term, factor in era.factors.items()}
-        fitted = plain.with_coefficients(scaled(plain.coefficients, factors))
+        coefficients = scaled(plain.coefficients, factors)
+        if "matmul" in terms.untold(engine, cluster.accelerator, precision):
+            coefficients = replace(coefficients, matmul=coefficients.matmul | spec_sheet()["halved_sums"]["matmul"])
+        if era.pcie_share is not None:
+            coefficients = replace(coefficients, pcie_share=era.pcie_share)
+        fitted = plain.with_coefficients(coefficients)
         return replace(fitted, engine=engine, precision=precision, measured=measured, era=era, terms=terms)
 
     def with_coefficients(self, coefficients: Coefficients) -> Machine:

@@ -17,6 +17,7 @@ from trilemma.data.files import read_data
 from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.catalogue import find
+from trilemma.hardware.number_formats import halves_sums
 from trilemma.plans import Layout
 from trilemma.timing.coefficients import SCALED_BY
 from trilemma.timing.operators import ModelWork
@@ -118,15 +119,32 @@ class ServingTerms:
         own = keys_of(engine, accelerator, precision)
         relative = keys_of(engine, self.stand_in(engine, accelerator, precision) or accelerator, precision)
         keys = (*own[:_PRECISE], *relative[_PRECISE:]) if own[_PRECISE - 1] in self.offsets[_PRECISE - 1] else relative
+        untold = self.untold(engine, accelerator, precision)
         sums = dict.fromkeys(SCALED_BY, 0.0)
         for known, key in zip(self.offsets, keys, strict=True):
             for term, offset in known.get(key, {}).items():
-                sums[term] += offset
+                sums[term] += offset if term not in untold else 0.0
         return {term: float(np.exp(np.clip(total, -4.0, 4.0))) for term, total in sums.items()}
 
     def measured(self, engine: str, accelerator: Accelerator, precision: str) -> bool:
         """Whether this very deployment was among those that were fitted."""
         return keys_of(engine, accelerator, precision)[-1] in self.offsets[-1]
+
+    def untold(self, engine: str, accelerator: Accelerator, precision: str) -> frozenset[str]:
+        """Terms of which the runs of ``engine`` that were fitted tell nothing on such a card, however much on others.
+
+        What attention loses on HBM it loses to latency: its kernels keep too few reads under way for memory that fast. On GDDR
+        they reach the memory's rate from 16 MB of cache on, on HBM half of it (tables of aiconfigurator). What products of
+        16-bit weights lose they lose to power and to feeding units that run at full rate; where sums in FP32 run at half rate
+        nothing of that binds.
+        """
+        cards = [find(key.split(" ", 2)[1]) for key in self.offsets[-1] if key.startswith(f"{engine} ")]
+        found: tuple[str, ...] = ()
+        if memory_class(accelerator) == "gddr" and not any(memory_class(card) == "gddr" for card in cards):
+            found += ("cache_stream",)
+        if precision.startswith("16-bit") and halves_sums(accelerator) and not any(halves_sums(card) for card in cards):
+            found += ("matmul", "prefill_matmul")
+        return frozenset(found)
 
     def stand_in(self, engine: str, accelerator: Accelerator, precision: str) -> Accelerator | None:
         """The card whose runs speak for a deployment that was not measured: of the same generation and kind of memory, run
