@@ -28,7 +28,8 @@ from trilemma.estimate.serving_load import (
     overload_cautions,
     stated,
 )
-from trilemma.estimate.speed import Speed, source_cautions, speculation_of, speed_figures, with_most
+from trilemma.estimate.speed import Speed, source_cautions, speed_figures, with_most
+from trilemma.estimate.timed_plan import speculation_of
 from trilemma.formats import catalogue
 from trilemma.hardware.cluster import Cluster
 from trilemma.plans import Plan, Pool

@@ -42,7 +42,7 @@ def stated(
         load = replace(load, osl=min(ASSUMED_OSL, start.context - load.isl))
         assumed.append(f"outputs of {counted(load.osl or 0, 'token')}")
     if load.concurrency is None and load.rate is None:
-        full = _requests(start, length=(load.isl or 0) + (load.osl or 0))
+        full = requests_held(start, length=(load.isl or 0) + (load.osl or 0))
         held = int(Admission(at_full_length=full, most=start.max_seqs).never_waits)
         load = replace(load, concurrency=max(1, min(readers, held)))
         assumed.append("one request at once" if load.concurrency == 1 else f"{load.concurrency} requests at once")
@@ -62,14 +62,14 @@ def admission_of(start: StartUp, engine: str, *, isl: int, osl: int) -> Admissio
     """How many requests of ``isl`` + ``osl`` tokens one replica runs at once: what its cache holds half way through their
     outputs and at full length, and what its scheduler admits. Broadcasts over plans."""
     return Admission(
-        half_way=_requests(start, length=isl + osl / 2),
-        at_full_length=_requests(start, length=isl + osl),
+        half_way=requests_held(start, length=isl + osl / 2),
+        at_full_length=requests_held(start, length=isl + osl),
         most=start.max_seqs,
         reserves=engines.traits_of(engine).admits_whole,
     )
 
 
-def _requests(start: StartUp, *, length: float) -> Any:
+def requests_held(start: StartUp, *, length: float) -> Any:
     """Requests of ``length`` tokens that the cache of one replica holds, not rounded.
 
     The engine prints how many fit of full context. A shorter one needs less by what grows with its tokens; what does not
@@ -80,6 +80,8 @@ def _requests(start: StartUp, *, length: float) -> Any:
         np.asarray(pool.need_bytes, dtype=float),
         np.asarray(pool.bytes_per_token_per_gpu, dtype=float),
     )
+    # an engine that is told no context asks for less than one of the model's length before it starts
+    need_bytes = np.maximum(need_bytes, per_token * np.minimum(start.context, pool.grows_to))
     spared = np.minimum(start.context, pool.grows_to) - np.minimum(length, pool.grows_to)
     shorter = np.maximum(need_bytes - per_token * spared, per_token * min(length, 1.0))
     return np.asarray(pool.concurrency) * np.where(

@@ -9,11 +9,9 @@ from typing import cast
 
 import numpy as np
 
-from trilemma import engines
 from trilemma.engines.base import StartUp
 from trilemma.errors import Caution
 from trilemma.estimate.estimate import Bottleneck, Latency, OperatorTime, Resource, SpeedEstimate
-from trilemma.estimate.number_formats import as_computed
 from trilemma.estimate.operators import operators
 from trilemma.estimate.outside_cards import SpreadFactors, host_cautions, with_host
 from trilemma.estimate.serving_load import (
@@ -25,20 +23,16 @@ from trilemma.estimate.serving_load import (
     readers_of,
     stated,
 )
-from trilemma.formats import catalogue
+from trilemma.estimate.timed_plan import timed_plan
 from trilemma.intervals import Interval
 from trilemma.models.architecture import Model
-from trilemma.plans import Plan
 from trilemma.quantities import Numbers, show_count
 from trilemma.question import ServingQuestion
-from trilemma.timing import Machine, ServingSpeed, concurrency_for_rate, model_work, serving_speed
+from trilemma.timing import Machine, ServingSpeed, concurrency_for_rate, serving_speed
 from trilemma.timing.admission import Admission
-from trilemma.timing.host_weights import split_work
 from trilemma.timing.intervals import profile_spread, speed_spread
-from trilemma.timing.mixed_cards import work_of_cards
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.serving_step import MOST_REQUESTS
-from trilemma.timing.speculation import Speculation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,31 +47,12 @@ class Speed:
 
 def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
     """Latency and throughput of a plan of one pool under its load; a load that is not stated is assumed and listed."""
-    model, cluster, plan = question.model, question.cluster, question.plan
+    cluster, plan = question.cluster, question.plan
     load, cautions = stated(question.workload, start, readers=readers_of(plan))
     isl, osl = load.isl or ASSUMED_ISL, load.osl or ASSUMED_OSL
-    layout, kv_format = plan.pool.layout, catalogue.get(start.kv_format)
-    model = as_computed(model, plan.engine.name, plan.pool.options)
-    whole = model_work(model, cluster.accelerator)
-    machine = Machine.serving(
-        cluster,
-        work=whole,
-        engine=engines.canonical(plan.engine.name),
-        version=plan.engine.version,
-        terms=question.terms,
-    )
-    work = split_work(model, cluster.accelerator, start.on_host)
-    if cluster.cards:
-        work = work_of_cards(
-            model,
-            cluster,
-            start.on_cards,
-            start.on_host,
-            engine=machine.engine,
-            version=plan.engine.version,
-            terms=machine.terms,
-        )
-    speculation, unstated = speculation_of(plan)
+    timed = timed_plan(start, question)
+    model, work, machine = timed.model, timed.work, timed.machine
+    layout, kv_format, speculation = timed.layout, timed.kv_format, timed.speculation
     admission = admission_of(start, plan.engine.name, isl=isl, osl=osl)
     concurrency = None if load.concurrency is None else load.concurrency / plan.pool.replicas
     rate = None if load.rate is None else load.rate / plan.pool.replicas
@@ -111,7 +86,7 @@ def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
         figures=replace(figures, mfu=None) if cluster.cards else figures,  # no one peak to compare with
         bottleneck=_bottleneck(speed, admission),
         output_tokens_per_s=float(speed.output_tokens_per_s) * plan.pool.replicas,
-        cautions=(*overload, *cautions, *unstated, *host_cautions(start, cluster), *source_cautions(machine)),
+        cautions=(*overload, *cautions, *timed.cautions, *host_cautions(start, cluster), *source_cautions(machine)),
     )
 
 
@@ -213,17 +188,6 @@ def _bottleneck(speed: ServingSpeed, admission: Admission) -> Bottleneck:
         resource=resource,
         detail=f"{share:.0%} of the time per token; the largest line is {line.replace('_', ' ')} ({part:.0%})",
     )
-
-
-def speculation_of(plan: Plan) -> tuple[Speculation | None, tuple[Caution, ...]]:
-    """Drafts speed a plan up by their acceptance, which is measured on the user's own text and never guessed."""
-    draft = plan.pool.draft
-    if draft is None:
-        return None, ()
-    if draft.acceptance is None:
-        message = f"speed is without the {draft.method} drafts: their acceptance is not stated"
-        return None, (Caution(code="draft-acceptance", message=message),)
-    return Speculation(drafted=draft.tokens, acceptance=draft.acceptance), ()
 
 
 def source_cautions(machine: Machine) -> tuple[Caution, ...]:

@@ -41,7 +41,7 @@ def decode_step(
     sequences = np.maximum(np.asarray(batch, dtype=float) / pp, 1.0)
     rows = sequences * tokens
     uneven = _uneven(work.layers, pp, np.minimum(np.asarray(batch, dtype=float), pp))
-    _products(tally, work, layout, rows=rows, scale=uneven)
+    products(tally, work, layout, rows=rows, scale=uneven)
     for mixer, count in work.mixers:
         one = decode_work(mixer, context=context, tp=layout.tp, kv_format=kv_format, dcp=layout.dcp)
         tally.operator(
@@ -49,18 +49,18 @@ def decode_step(
             OperatorWork(flops=one.flops * rows * count, bytes=one.bytes * sequences * count),
             computed_in="bf16",
             share=machine.coefficients.prefill_attention,
-            bytes_per_s=_cache_rate(machine, mixer),
+            bytes_per_s=cache_rate(machine, mixer),
             scale=uneven,
         )
-    _head(tally, work, layout, rows=rows)
+    output_head(tally, work, layout, rows=rows)
     exchange(tally, work, layout, rows=rows, scale=uneven)
-    _launches(tally, work, uneven)
+    launches(tally, work, uneven)
     if work.host is not None:
         over = decode_on_host(
             tally, work.host, _host_rates(machine, work), rows=np.asarray(batch, dtype=float) * tokens, sequences=batch,
             context=context, kv_format=kv_format, evenness=np.minimum(machine.coefficients.routing_evenness, 1.0), tp=layout.tp,
         )  # fmt: skip
-        _products(tally, work.host.on_cards, layout, rows=rows, scale=np.where(over, uneven, 0.0))
+        products(tally, work.host.on_cards, layout, rows=rows, scale=np.where(over, uneven, 0.0))
     for part, other in work.beside:
         there = other.at_datasheet() if machine.ideal else other
         tally.join(decode_step(part, there, layout, batch=batch, context=context, kv_format=kv_format, tokens=tokens))
@@ -86,7 +86,7 @@ def prefill_pass(
     tally = OperatorTally(machine)
     rows = np.asarray(tokens, dtype=float) * prompts
     shares = (machine.coefficients.prefill_matmul, machine.coefficients.prefill_experts)
-    _products(tally, work, layout, rows=rows, scale=1.0, shares=shares)
+    products(tally, work, layout, rows=rows, scale=1.0, shares=shares)
     for mixer, count in work.mixers:
         one = prefill_work(mixer, tokens=tokens, cached=cached, tp=layout.tp, kv_format=kv_format)
         tally.operator(
@@ -94,17 +94,17 @@ def prefill_pass(
             one.times(np.asarray(prompts, dtype=float) * count),
             computed_in="bf16",
             share=machine.coefficients.prefill_attention,
-            bytes_per_s=_cache_rate(machine, mixer),
+            bytes_per_s=cache_rate(machine, mixer),
         )
-    _head(tally, work, layout, rows=np.asarray(prompts, dtype=float))
+    output_head(tally, work, layout, rows=np.asarray(prompts, dtype=float))
     exchange(tally, work, layout, rows=rows, scale=1.0, prompt=True)
-    _launches(tally, work, 1.0)
+    launches(tally, work, 1.0)
     if work.host is not None:
         over = prefill_on_host(
             tally, work.host, _host_rates(machine, work), tokens=tokens, cached=cached, prompts=prompts,
             kv_format=kv_format, tp=layout.tp,
         )  # fmt: skip
-        _products(tally, work.host.on_cards, layout, rows=rows, scale=np.where(over, 1.0, 0.0), shares=shares)
+        products(tally, work.host.on_cards, layout, rows=rows, scale=np.where(over, 1.0, 0.0), shares=shares)
     for part, other in work.beside:
         there = other.at_datasheet() if machine.ideal else other
         tally.join(
@@ -114,7 +114,7 @@ def prefill_pass(
     return tally.done()
 
 
-def _cache_rate(machine: Machine, mixer: Mixer) -> Any:
+def cache_rate(machine: Machine, mixer: Mixer) -> Any:
     """Bytes/s at which a layer reads what it keeps: pages of a cache as attention kernels reach them, states in one piece as
     16-bit weights."""
     coefficients = machine.coefficients
@@ -130,7 +130,7 @@ def _host_rates(machine: Machine, work: ModelWork) -> HostRates:
     return HostRates.of(machine.cluster, work.host.part)
 
 
-def _products(
+def products(
     tally: OperatorTally,
     work: ModelWork,
     layout: Layout,
@@ -175,13 +175,13 @@ def _products(
         )
 
 
-def _head(tally: OperatorTally, work: ModelWork, layout: Layout, *, rows: Any) -> None:
+def output_head(tally: OperatorTally, work: ModelWork, layout: Layout, *, rows: Any) -> None:
     """The output matrix, for the one row of each sequence that is sampled; it never sees the rest of a prompt."""
     for product in work.head:
         tally.product("lm_head", product, product.work(rows, layout.tp))
 
 
-def _launches(tally: OperatorTally, work: ModelWork, scale: Any) -> None:
+def launches(tally: OperatorTally, work: ModelWork, scale: Any) -> None:
     coefficients = tally.machine.coefficients
     seconds = work.kernels * coefficients.kernel_s + work.attention_layers * coefficients.attention_kernel_s
     seconds = seconds + work.expert_ffn_layers * coefficients.experts_kernel_s
