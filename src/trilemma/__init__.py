@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from trilemma.ask.examined import doctor
     from trilemma.ask.here import here
     from trilemma.ask.questions import check, compare, fit, plan, recommend, train, upgrade
+    from trilemma.ask.simulate import simulate
     from trilemma.errors import InputError, TrilemmaError
     from trilemma.estimate.estimate import Estimate
     from trilemma.hardware.accelerator import Accelerator
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Accelerator", "Answer", "Cluster", "Draft", "EngineRef", "Estimate", "InputError", "Interval", "Layout", "Model", "Plan",
     "Pool", "Question", "ServeOptions", "Serving", "TrainingPlan", "TrainingWorkload", "TrilemmaError", "__version__", "check",
-    "compare", "diagnose", "doctor", "fit", "gpu", "here", "load_model", "plan", "recommend", "train", "upgrade",
-    "watch_numerics",
+    "compare", "diagnose", "doctor", "fit", "gpu", "here", "load_model", "plan", "recommend", "simulate", "train",
+    "upgrade", "watch_numerics",
 ]  # fmt: skip
 
 #: Name → where it lives, and what it is called there.
@@ -64,6 +65,7 @@ _HOMES = {
     "load_model": "models.resolve",
     "plan": "ask.questions",
     "recommend": "ask.questions",
+    "simulate": "ask.simulate",
     "train": "ask.questions",
     "upgrade": "ask.questions",
     "watch_numerics": "precision.watch",

@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("trilemma.cli.compare", "GPUs side by side for one job"),
     "recommend": ("trilemma.cli.recommend", "which GPUs to take for a need, and how many"),
     "export": ("trilemma.cli.export", "turn a plan into files and commands that an engine accepts"),
+    "simulate": ("trilemma.cli.simulate", "what happens over time: engines under real traffic, event by event"),
     "here": ("trilemma.cli.here", "this machine: its cards, which models run on it, how fast, one command each"),
     "doctor": ("trilemma.cli.doctor", "what is wrong with this machine: links, clocks, errors, limits, versions"),
     "diagnose": ("trilemma.cli.diagnose", "logs, traces, dumps, telemetry: what is wrong, why, what mends it"),

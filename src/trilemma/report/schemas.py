@@ -17,12 +17,14 @@ from trilemma.precision.documents import GateDocument, LabDocument, WatchDocumen
 from trilemma.report.training_plans import TrainingPlansDocument
 from trilemma.report.validation import ValidationDocument
 from trilemma.schemas import schema_of_type
+from trilemma.simulation.serving.outcome import ServingSimulation
 
 #: Schema file → the type it is made from.
 DOCUMENTS: dict[str, Any] = {
     "estimate": Estimate,
     "plans": TrainingPlansDocument,
     "validation": ValidationDocument,
+    "simulation": ServingSimulation,
     "train-lab": LabDocument,
     "gate": GateDocument,
     "watch": WatchDocument,

@@ -1,0 +1,180 @@
+"""Serving simulated, as an answer that shows itself: the engines' schedulers under traffic that is replayed or drawn."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from trilemma.ask.answers import Shown
+from trilemma.ask.nouns import cluster_of, engines_of, weights_of
+from trilemma.ask.options import settled
+from trilemma.ask.profiles import terms_of
+from trilemma.ask.screen import screen_width
+from trilemma.ask.simulation_options import SIMULATE, SIMULATION
+from trilemma.columns import document_of
+from trilemma.errors import InputError, shorten
+from trilemma.quantities import GIB
+from trilemma.question import Question
+from trilemma.simulation.serving.deployment import SimulatedPlan, simulated_plan, slower
+from trilemma.simulation.serving.outcome import ServingSimulation
+from trilemma.simulation.serving.simulation import SimulationRules, metrics_of, run_once, told
+from trilemma.simulation.serving.stated import StatedTraffic, stated_traffic
+from trilemma.simulation.serving.traffic import ServedRequest
+from trilemma.timing.intervals import speed_spread
+from trilemma.workloads import Serving
+
+#: Requests up to which the ends of the error bars are simulated too without being asked for.
+_BOUNDED = 20_000
+
+
+def simulate(model: Any, gpu: Any, **options: Any) -> Simulated:
+    """Serving over time: percentiles of every latency, goodput, queue and cache of one plan under real traffic.
+
+    ``simulate("llama-3.1-8b", "h100-sxm", arrivals="poisson:4", isl="lognormal:1024:0.8", osl=256)``; ``trace`` is a file
+    of requests with their times. Options of the plan are those of `fit`.
+    """
+    asked = settled(SIMULATE, options, SIMULATION)
+    question = _question(model, gpu, asked)
+    traffic = stated_traffic(
+        trace=asked.trace, arrivals=asked.arrivals, isl=asked.isl, osl=asked.osl, lengths=asked.lengths,
+        requests=asked.requests, seed=asked.seed, scale_rate=asked.scale_rate, begin_s=asked.begin, span_s=asked.span,
+    )  # fmt: skip
+    plan = simulated_plan(
+        question, typical_tokens=traffic.typical_tokens(), policy=asked.policy, cache_tokens=asked.cache_tokens
+    )
+    rules = SimulationRules(
+        router=asked.router,
+        timeout_s=_positive(asked.timeout, "timeout"),
+        ttft_s=_positive(asked.ttft, "ttft") / 1e3,
+        tpot_s=_positive(asked.tpot, "tpot") / 1e3,
+    )
+    with _written(asked.per_request) as each:
+        done = run_once(plan, traffic.again(), rules, each)
+    goals = asked.ttft is not None or asked.tpot is not None
+    bounds = _bounds(plan, traffic, rules, asked.bounds, done.book.arrived)
+    return Simulated.of(told(plan, done, inputs=_inputs(plan, traffic, rules), goals=goals, bounds=bounds))
+
+
+def _question(model: Any, gpu: Any, asked: SimpleNamespace) -> Question[Any, Any]:
+    cluster = cluster_of(gpu, asked, mixed=True)
+    weights = weights_of(
+        model, cluster.accelerator, precision=asked.precision, models=asked.models, engine=asked.engine
+    )
+    load = Serving(context=asked.context)
+    asked.prefill = asked.decode = None
+    plan, cluster = engines_of(gpu, asked, cluster, context=asked.context, quantization=weights.on_load)
+    free_bytes = None if asked.free_gib is None else asked.free_gib * GIB
+    return weights.asked(
+        cluster=cluster, workload=load, plan=plan, free_bytes=free_bytes, terms=terms_of(asked.profile)
+    )
+
+
+def _bounds(
+    plan: SimulatedPlan, traffic: StatedTraffic, rules: SimulationRules, asked: bool | None, many: int
+) -> Mapping[str, Any]:
+    """The metrics with every time at either end of its error bar: the same traffic, two more runs."""
+    if asked is False or (asked is None and many > _BOUNDED):
+        return {}
+    low, high = speed_spread(plan.timed.machine, plan.timed.model)["tpot"]
+    ends = {
+        name: document_of(metrics_of(run_once(slower(plan, factor), traffic.again(), rules)))
+        for name, factor in (("low", low), ("high", high))
+    }
+    return {"time_factors": [low, high], "runs": 2, **ends}
+
+
+def _inputs(plan: SimulatedPlan, traffic: StatedTraffic, rules: SimulationRules) -> dict[str, Any]:
+    question, pool = plan.question, plan.question.plan.pool
+    degrees = {name: getattr(pool.layout, name) for name in ("tp", "pp", "dp", "ep")}
+    return {
+        "model": question.model.name,
+        "gpu": question.cluster.accelerator.id,
+        "gpus": question.plan.gpus,
+        "engine": question.plan.engine.name,
+        "version": plan.start.version,
+        "layout": {**degrees, "replicas": pool.replicas},
+        "policy": plan.rules.policy.replace(" ", "-"),
+        "max_seqs": plan.most_running,
+        "max_batched_tokens": plan.tokens,
+        "context": plan.context,
+        "router": rules.router,
+        "traffic": traffic.words,
+        "targets_ms": {
+            name: value * 1e3
+            for name, value in (("ttft", rules.ttft_s), ("tpot", rules.tpot_s))
+            if value < float("inf")
+        },
+    }
+
+
+def _positive(value: float | None, name: str) -> float:
+    if value is None:
+        return float("inf")
+    if value <= 0:
+        raise InputError(f"`{name}` {value:g} is out of range; give a number above 0")
+    return value
+
+
+@contextmanager
+def _written(path: Any) -> Iterator[Callable[[ServedRequest], None] | None]:
+    """What writes a line for each request that was answered, in the order in which they end."""
+    if path is None:
+        yield None
+        return
+    try:
+        file = Path(str(path)).open("w", encoding="utf-8", newline="")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise InputError(f"cannot write {shorten(str(path))}: {error.strerror or error}") from None
+    with file:
+        names = ("request", "arrival_s", "first_token_s", "finish_s", "input", "output", "preemptions")
+        if str(path).endswith(".csv"):
+            lines = csv.writer(file)
+            lines.writerow(names)
+            yield lambda request: lines.writerow(_line(request))
+        else:
+            yield lambda request: print(json.dumps(dict(zip(names, _line(request), strict=True))), file=file)
+
+
+def _line(request: ServedRequest) -> tuple[float, ...]:
+    arrival = request.arrival
+    times = (round(second, 6) for second in (arrival.arrival_s, request.first_s, request.finish_s))
+    return (request.index, *times, request.isl, request.osl, request.preempted)
+
+
+class Simulated(Shown, ServingSimulation):
+    """A simulation that can show itself."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, simulation: ServingSimulation) -> Simulated:
+        return cls(**{one.name: getattr(simulation, one.name) for one in fields(ServingSimulation)})
+
+    @property
+    def fits(self) -> bool:
+        """Whether requests were answered and the 99th percentiles hold the targets that were stated."""
+        targets, metrics = self.inputs["targets_ms"], self.metrics
+        held = (
+            figures is None or figures.p99 <= targets.get(name, float("inf"))
+            for name, figures in (("ttft", metrics.ttft_ms), ("tpot", metrics.tpot_ms))
+        )
+        return self.completed > 0 and all(held)
+
+    def document(self, *, explain: bool) -> dict[str, Any]:
+        return document_of(self, explain=explain)
+
+    def show(self, *, explain: bool = False, width: int | None = None) -> str:
+        from trilemma.report.simulation import render_simulation
+
+        return render_simulation(self, explain=explain, width=width or screen_width())
+
+    def __repr__(self) -> str:
+        return f"<Simulated: {self.completed} of {self.requests} requests in {self.seconds_simulated:.1f} s>"
+
+    __str__ = Shown.__str__

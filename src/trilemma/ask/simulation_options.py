@@ -1,0 +1,50 @@
+"""Every option of a simulation of serving: those of one plan, as `trilemma.ask.options` declares them, and its traffic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trilemma.ask.options import FIT, Option, options_of
+from trilemma.ask.reading import as_given, number, text, whole_number, whole_or_none, word
+
+SIMULATE = "simulate"
+#: Options of a plan that a simulation takes as `fit` does.
+_OF_A_PLAN = (
+    "models", "nodes", "gpus_per_node", "network", "oversubscription", "host", "tp", "pp", "dp", "dcp", "ep", "replicas",
+    "context", "ttft", "tpot", "engine", "memory_fraction", "max_seqs", "max_batched_tokens", "kv_dtype", "precision", "draft",
+    "eager", "free_gib", "profile",
+)  # fmt: skip
+_OF = (SIMULATE,)
+SIMULATION: tuple[Option, ...] = (
+    *(replace(options_of(FIT)[name], of=_OF) for name in _OF_A_PLAN),
+    Option(name="trace", of=_OF, read=as_given, metavar="FILE", group="traffic",
+           help="requests with their times: CSV or JSON lines, plain or gzip (arrival, input, output, or known names)"),
+    Option(name="arrivals", of=_OF, read=text, metavar="PROCESS", group="traffic",
+           help="poisson:R, gamma:R:CV, constant:R (R requests a second), burst (all at once) or burst:N:EVERY"),
+    Option(name="isl", of=_OF, read=as_given, metavar="LENGTH", group="traffic",
+           help="prompt tokens: a number, uniform:LOW:HIGH, normal:MEAN:CV, lognormal:MEAN:CV or exponential:MEAN"),
+    Option(name="osl", of=_OF, read=as_given, metavar="LENGTH", group="traffic", help="output tokens, likewise"),
+    Option(name="lengths", of=_OF, read=as_given, metavar="FILE", group="traffic",
+           help="a trace whose lengths are drawn, in pairs, for the arrivals"),
+    Option(name="requests", of=_OF, read=whole_number, metavar="N", group="traffic",
+           help="requests at most (default: all of a trace, 1,000 drawn)"),
+    Option(name="seed", of=_OF, read=whole_or_none, metavar="S", group="traffic", default=0,
+           help="of what is drawn (default 0): the same seed, the same traffic"),
+    Option(name="scale_rate", of=_OF, read=number, metavar="X", group="traffic", default=1.0,
+           help="a trace so many times as fast"),
+    Option(name="begin", of=_OF, read=number, metavar="S", group="traffic", default=0.0,
+           help="a trace from so many seconds on"),
+    Option(name="span", of=_OF, read=number, metavar="S", group="traffic", help="a trace for so many seconds"),
+    Option(name="timeout", of=_OF, read=number, metavar="S", group="traffic",
+           help="clients give up after so many seconds (default: never)"),
+    Option(name="policy", of=_OF, read=word, metavar="NAME", group="scheduling",
+           help="schedule as another engine does: token-budget, prefill-first, whole-requests, slots"),
+    Option(name="router", of=_OF, read=word, metavar="NAME", group="scheduling", default="round-robin",
+           help="before several engines: round-robin, least-loaded or prefix-aware"),
+    Option(name="cache_tokens", of=_OF, read=whole_number, metavar="TOKENS", group="scheduling",
+           help="tokens of the KV cache as the engine prints them, in place of those predicted"),
+    Option(name="bounds", of=_OF, group="scheduling", maybe=True,
+           help="simulate the ends of the error bars too (default: up to 20,000 requests)"),
+    Option(name="per_request", of=_OF, read=as_given, metavar="FILE", group="traffic",
+           help="write a line a request: JSON lines, or CSV by the file's name"),
+)  # fmt: skip

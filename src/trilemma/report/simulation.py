@@ -1,0 +1,102 @@
+"""A simulation of serving on the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trilemma.quantities import counted, show_count, show_usd
+from trilemma.report.tables import render_table
+from trilemma.report.wrapping import wrapped
+from trilemma.simulation.serving.outcome import Quantiles, ServingSimulation
+
+_ROWS = (
+    ("first token", "ttft_ms"),
+    ("time per token", "tpot_ms"),
+    ("between tokens", "itl_ms"),
+    ("whole request", "e2e_ms"),
+)
+_COLUMNS = ("mean", "p50", "p90", "p95", "p99")
+
+
+def render_simulation(found: ServingSimulation, *, explain: bool, width: int) -> str:
+    """What users saw, what the engines did, what was assumed."""
+    parts = [_head(found), _table(found), _machine(found)]
+    if found.tenants:
+        parts.append(_tenants(found))
+    notes = [f"note: {one.message}" for one in found.warnings] if explain else []
+    return "\n\n".join([*parts, *("\n".join(wrapped(note, width)) for note in notes)])
+
+
+def _head(found: ServingSimulation) -> str:
+    inputs = found.inputs
+    layout = " ".join(
+        f"{name.upper()}{size}" for name, size in inputs["layout"].items() if size > 1 and name != "replicas"
+    )
+    engines = f"{counted(found.engines, 'engine')} of " if found.engines > 1 else ""
+    where = f"{inputs['model']} on {inputs['gpus']} x {inputs['gpu']}"
+    how = " · ".join(part for part in (f"{inputs['engine']} {inputs['version']}", f"{engines}{layout}".strip()) if part)
+    lost = "".join(
+        f", {show_count(number)} {what}"
+        for number, what in ((found.rejected, "refused"), (found.abandoned, "given up"))
+        if number
+    )
+    return (
+        f"{where} · {how}\n{inputs['traffic']}\n{show_count(found.completed)} of"
+        f" {counted(found.requests, 'request')} answered in {found.seconds_simulated:,.1f} s{lost}"
+    )
+
+
+def _table(found: ServingSimulation) -> str:
+    rows = []
+    for label, name in _ROWS:
+        figures: Quantiles | None = getattr(found.metrics, name)
+        if figures is not None:
+            cells = [_time(getattr(figures, one)) for one in _COLUMNS]
+            rows.append([label, *cells, _range(found.bounds, name)])
+    headers = ["", *(one if one == "mean" else one.upper() for one in _COLUMNS), "P99, ends of the error bars"]
+    keep = len(headers) if found.bounds else len(headers) - 1
+    return render_table(headers[:keep], [row[:keep] for row in rows], align="lrrrrrr")
+
+
+def _range(bounds: Mapping[str, Any], name: str) -> str:
+    ends = [bounds[end].get(name) for end in ("low", "high")] if bounds else []
+    return f"{_time(ends[0]['p99'])} – {_time(ends[1]['p99'])}" if ends and all(ends) else ""
+
+
+def _machine(found: ServingSimulation) -> str:
+    cache = found.cache
+    lines = [
+        f"throughput {found.output_tokens_per_s:,.0f} output tokens/s, {found.requests_per_s:.3g} requests/s,"
+        f" {found.tokens_per_s_per_gpu:,.0f} tokens/s per GPU",
+        f"running    {found.mean_running:.1f} requests in the mean, {counted(found.preemptions, 'preemption')}",
+        f"cache      {show_count(cache.blocks)} blocks of {counted(cache.block_size, 'token')}, at most"
+        f" {cache.peak_share:.0%} held; {cache.token_hit_rate:.1%} of prompt tokens found;"
+        f" {cache.unfilled_share:.1%} of what was held unfilled",
+    ]
+    if found.goodput is not None:
+        lines.append(
+            f"goodput    {found.goodput.share:.1%} of requests within the targets, {found.goodput.requests_per_s:.3g} a second"
+        )
+    if found.cost is not None:
+        lines.append(f"cost       ${show_usd(found.cost.usd_per_million_tokens)} per million output tokens")
+    lines.append(f"simulated  {show_count(found.events)} events in {found.wall_s:.2f} s")
+    return "\n".join(lines)
+
+
+def _tenants(found: ServingSimulation) -> str:
+    total = max(sum(one.output_tokens for one in found.tenants), 1)
+    rows = [
+        [
+            one.tenant,
+            show_count(one.requests),
+            f"{one.output_tokens / total:.1%}",
+            _time(one.ttft_ms.p99) if one.ttft_ms else "",
+        ]
+        for one in found.tenants
+    ]
+    return render_table(["tenant", "requests", "share of tokens", "P99 first token"], rows, align="lrrr")
+
+
+def _time(milliseconds: float) -> str:
+    return f"{milliseconds / 1e3:,.2f} s" if milliseconds >= 1e4 else f"{milliseconds:,.1f} ms"

@@ -1,0 +1,1 @@
+"""What happens over time: discrete-event simulation of serving under real traffic."""

@@ -1,0 +1,110 @@
+"""What a simulation says: figures of users and of the machine, as the document ``trilemma/simulation@1`` tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from trilemma.columns import column
+from trilemma.errors import Caution
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quantiles:
+    """Mean and percentiles of one figure of many requests, in milliseconds."""
+
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+
+    @classmethod
+    def of_seconds(cls, summary: Mapping[str, float]) -> Quantiles | None:
+        """From a summary in seconds; None where there was no value."""
+        return cls(**{name: seconds * 1e3 for name, seconds in summary.items()}) if summary else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UserMetrics:
+    """What users see: time to the first token, time a token after it, gaps between tokens, and the whole request."""
+
+    ttft_ms: Quantiles | None
+    tpot_ms: Quantiles | None
+    itl_ms: Quantiles | None
+    e2e_ms: Quantiles | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CacheUse:
+    """The paged cache: the share of named stretches of prompts, and of all prompt tokens, that were found; its fullest; blocks
+    of one engine and tokens of each; the share of what requests held that was not filled, in their last blocks."""
+
+    block_hit_rate: float
+    token_hit_rate: float
+    peak_share: float
+    blocks: int
+    block_size: int
+    unfilled_share: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Goodput:
+    """Requests whose time to first token and mean time a token both hold their targets."""
+
+    share: float
+    requests_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TenantShare:
+    """What one tenant got."""
+
+    tenant: str
+    requests: int
+    output_tokens: int
+    ttft_ms: Quantiles | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeteredCost:
+    """Dollars and joules of all cards over the time simulated."""
+
+    usd: float
+    usd_per_million_tokens: float
+    joules_per_token: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServingSimulation:
+    """``requests`` came, ``completed`` were answered, ``rejected`` by the engine, ``abandoned`` by clients that waited too long.
+
+    ``bounds`` are `metrics` with every time as short and as long as the error bars of the estimate allow. ``series`` are
+    readings of the first engine: seconds, running, waiting, share of the cache held.
+    """
+
+    schema: Literal["trilemma/simulation@1"] = "trilemma/simulation@1"
+    inputs: Mapping[str, Any] = field(metadata=column(exact=True))
+    requests: int
+    completed: int
+    rejected: int
+    abandoned: int
+    seconds_simulated: float
+    metrics: UserMetrics
+    bounds: Mapping[str, Any] = field(metadata=column(exact=True))
+    output_tokens_per_s: float
+    input_tokens_per_s: float
+    requests_per_s: float
+    tokens_per_s_per_gpu: float
+    preemptions: int
+    mean_running: float
+    engines: int
+    goodput: Goodput | None
+    cache: CacheUse
+    cost: MeteredCost | None
+    tenants: tuple[TenantShare, ...] = ()
+    series: tuple[tuple[float, ...], ...] = ()
+    wall_s: float = field(metadata=column(exact=True))
+    events: int
+    warnings: tuple[Caution, ...] = field(default=(), metadata=column(keep="empty"))

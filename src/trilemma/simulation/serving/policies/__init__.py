@@ -1,0 +1,1 @@
+"""What goes into the next step: one small class for each scheduler that engines have, behind one protocol."""

@@ -1,0 +1,66 @@
+"""What policies have in common: requests in the order in which they came, as far as tokens, slots and blocks go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trilemma.simulation.serving.policies.policy import Chunks
+from trilemma.simulation.serving.replica import EngineReplica
+from trilemma.simulation.serving.traffic import ServedRequest
+
+
+def enter(
+    engine: EngineReplica, chunks: Chunks, budget: int, *, kept_free: int, chunked: bool,
+    needs: Callable[[ServedRequest, int, int], tuple[int, int]],
+) -> None:  # fmt: skip
+    """Let requests in until ``budget`` tokens are used up, first come first served, and add their first chunks.
+
+    ``needs`` says of a request with so many cached tokens and a first chunk of so many how many blocks it is given and how many
+    must be free for it, ``kept_free`` apart. Prompts that are not ``chunked`` enter where all of what is left of them goes into
+    the step.
+    """
+    cache = engine.cache
+    while budget > 0 and len(engine.running) < engine.most_running and (request := engine.head()) is not None:
+        found = cache.find(request)
+        new = request.target - found.tokens
+        if new > budget:
+            if not chunked:
+                return
+            new = budget
+        blocks, must_fit = needs(request, found.tokens, new)
+        if must_fit + cache.not_held(request, found) > cache.pool.free - kept_free:
+            return
+        engine.waiting.popleft()
+        cache.hold(request, found, blocks)
+        engine.admit(request)
+        cache.name_stretches(request, found.tokens + new)
+        chunks.append((request, new))
+        budget -= new
+
+
+def go_on(engine: EngineReplica, chunks: Chunks, budget: int, *, preempts: bool = True) -> int:
+    """Add chunks of the prompts that are under way; what is left of the budget. Where blocks are missing the request that entered
+    last is thrown out, if the policy ``preempts``."""
+    for request in tuple(engine.prefilling):
+        if budget <= 0 or request.index not in engine.running:
+            continue
+        new = min(request.target - request.computed, budget)
+        if preempts:
+            blocks = -(-(request.computed + new) // engine.block_size) - request.blocks - request.shared_blocks
+            victim = None
+            while blocks > engine.pool.free - engine.blocks_due(1) and victim is not request:
+                victim = engine.preempt()
+            if victim is request:
+                break
+            engine.cache.grow(request, blocks)
+        engine.cache.name_stretches(request, request.computed + new)
+        chunks.append((request, new))
+        budget -= new
+    return budget
+
+
+def make_room(engine: EngineReplica) -> int:
+    """Throw out the requests that entered last until all that decode can go on; blocks that they need for it."""
+    while (due := engine.blocks_due(1)) > engine.pool.free:
+        engine.preempt()
+    return due

@@ -1,0 +1,287 @@
+"""One engine over time: steps that prefill one by one, runs of decode steps in leaps, blocks counted all along.
+
+A leap goes over steps that are alike: nobody ends, arrives or is thrown out in them. All sequences grow by a token a step, so
+its seconds are those of its middle step times its steps, and its blocks follow from how many sequences stand at which place
+in their last block. A leap is settled when it is over, so that an arrival can end it at the next step.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+
+from trilemma.simulation.serving.gauges import Gauges
+from trilemma.simulation.serving.policies.policy import Chunks, SchedulingPolicy
+from trilemma.simulation.serving.request_cache import RequestCache
+from trilemma.simulation.serving.step_times import StepTimes
+from trilemma.simulation.serving.traffic import Arrival, ServedRequest
+
+#: Steps of a leap at most, so that a run that nothing ends is seen.
+_LONGEST_LEAP = 4096
+
+
+class EngineReplica:
+    """One engine (or one of its attention replicas) with its queue, its cache and its clock.
+
+    ``ends_s`` is when what is under way ends; None where the engine is idle. ``done`` is told of each request that ends
+    (``finish_s`` is below 0 where its client gave up after ``timeout_s``).
+    """
+
+    def __init__(
+        self, policy: SchedulingPolicy, times: StepTimes, cache: RequestCache, *, most_running: int,
+        done: Callable[[ServedRequest, float], None], refused: Callable[[Arrival], None], gauges: Gauges,
+        timeout_s: float = float("inf"),
+    ) -> None:  # fmt: skip
+        self.policy, self.times, self.gauges, self.most_running = policy, times, gauges, most_running
+        self.cache, self.pool, self.block_size = cache, cache.pool, cache.block_size
+        self.waiting: deque[ServedRequest] = deque()
+        self.running: dict[int, ServedRequest] = {}
+        self.prefilling: list[ServedRequest] = []
+        self.now_s = 0.0
+        self.ends_s: float | None = None
+        self.tick = self.decoding = self.context_sum = 0
+        self.preemptions = self.steps = 0
+        self.running_s = 0.0
+        self.timeout_s = timeout_s
+        self._done, self._refused = done, refused
+        self._starts = [0] * cache.block_size  # sequences that need a block at ticks of each remainder
+        self._ends: list[tuple[int, int, ServedRequest]] = []
+        self._deadlines: list[tuple[float, int, ServedRequest]] = []
+        self._chunks: Chunks = []
+        self._leap = 0
+        self._stalled_s, self._stalled = 0.0, 0
+
+    # what routers and scalers look at
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.running) + len(self.waiting)
+
+    # arrivals and the clock
+
+    def submit(self, request: ServedRequest, now_s: float) -> bool:
+        """Take ``request`` in at ``now_s``; True where that moves the end of what is under way."""
+        self.waiting.append(request)
+        if self.ends_s is None:
+            self.now_s = self.ends_s = max(now_s, self.now_s)
+            return True
+        if self._leap < 2 or len(self.waiting) > 1 or len(self.running) >= self.most_running:
+            return False
+        steps = self._steps_until(now_s)
+        if steps >= self._leap:
+            return False
+        self._leap = steps
+        self.ends_s = self.now_s + self.times.run_s(self.decoding, self.context_sum, steps)
+        return True
+
+    def advance(self) -> None:
+        """Settle what has just ended and start the next step or leap."""
+        if self._chunks:
+            self._end_mixed()
+        elif self._leap:
+            self._end_leap()
+        if self._deadlines and self._deadlines[0][0] <= self.now_s:
+            self._give_up()
+        self._start()
+
+    # composing
+
+    def _start(self) -> None:
+        self._chunks, self._leap = self.policy.compose(self), 0
+        if self._chunks:
+            sequences = self.decoding if self.policy.decodes_along else 0
+            pieces = [(new, request.computed) for request, new in self._chunks]
+            ended = sum(request.computed + new >= request.target for request, new in self._chunks)
+            context = self.context_sum / sequences if sequences else 0.0
+            self.ends_s = self.now_s + self.times.mixed_s(sequences, context, pieces, ended)
+        elif self.decoding:
+            self._leap = self._longest_leap()
+            self.ends_s = self.now_s + self.times.run_s(self.decoding, self.context_sum, self._leap)
+        elif self.waiting:  # it does not enter though nothing else is there: it never will
+            self._refused(self.waiting.popleft().arrival)
+            self._start()
+        else:
+            self.ends_s = None
+        self.gauges.reading(self.now_s, self)
+
+    def _longest_leap(self) -> int:
+        ends = self._ends
+        while ends[0][2].last_tick != ends[0][0]:
+            heapq.heappop(ends)
+        steps = min(ends[0][0] - self.tick, _LONGEST_LEAP)
+        if not self.policy.reserves and self.blocks_due(steps) > self.pool.free:
+            low, high = 1, steps
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if self.blocks_due(middle) <= self.pool.free else (low, middle)
+            steps = low
+        if self._deadlines and self._deadlines[0][0] < self.now_s + self.times.run_s(
+            self.decoding, self.context_sum, steps
+        ):
+            steps = min(steps, self._steps_until(max(self._deadlines[0][0], self.now_s)))
+        return steps
+
+    def _steps_until(self, then_s: float) -> int:
+        """Steps of the leap until the one that is under way at ``then_s`` has ended."""
+        spent_s, n, context = then_s - self.now_s, self.decoding, self.context_sum
+        steps = max(int(spent_s / self.times.decode_s(n, context / n)), 1)
+        while steps > 1 and self.times.run_s(n, context, steps - 1) > spent_s:
+            steps -= 1
+        while self.times.run_s(n, context, steps) <= spent_s:
+            steps += 1
+        return steps
+
+    def blocks_due(self, steps: int) -> int:
+        """Blocks that decoding sequences need in the next ``steps`` steps."""
+        whole, rest = divmod(steps, self.block_size)
+        due = whole * self.decoding
+        if rest:
+            at = self.tick % self.block_size
+            due += sum(self._starts[at : at + rest])
+            if at + rest > self.block_size:
+                due += sum(self._starts[: at + rest - self.block_size])
+        return due
+
+    # what has ended
+
+    def _end_leap(self) -> None:
+        assert self.ends_s is not None
+        steps, taken_s = self._leap, self.ends_s - self.now_s
+        self.running_s += len(self.running) * taken_s
+        self._tick(steps, taken_s / steps)
+        self.now_s = self.ends_s
+        self._finish_due()
+
+    def _end_mixed(self) -> None:
+        assert self.ends_s is not None
+        taken_s = self.ends_s - self.now_s
+        self.running_s += len(self.running) * taken_s
+        if self.decoding:
+            if self.policy.decodes_along:
+                self._tick(1, taken_s)
+            else:
+                self._stalled = self._stalled or self.decoding
+                self._stalled_s += taken_s
+        self.now_s = self.ends_s
+        for request, new in self._chunks:
+            request.computed += new
+            if request.computed >= request.target:
+                self._begin_decoding(request)
+        if self._ends:
+            self._finish_due()
+
+    def _tick(self, steps: int, step_s: float) -> None:
+        """All decoding sequences grow by ``steps`` tokens, ``step_s`` apart."""
+        if not self.policy.reserves:
+            due = self.blocks_due(steps)
+            if due:
+                self.pool.take(due)
+        self.tick += steps
+        self.context_sum += steps * self.decoding
+        self.steps += steps
+        if self._stalled_s:
+            stalled = min(self._stalled, self.decoding)
+            self.gauges.gaps.add_many(step_s + self._stalled_s, stalled)
+            self.gauges.gaps.add_many(step_s, steps * self.decoding - stalled)
+            self._stalled_s, self._stalled = 0.0, 0
+        else:
+            self.gauges.gaps.add_many(step_s, steps * self.decoding)
+
+    def _begin_decoding(self, request: ServedRequest) -> None:
+        """The prompt of ``request`` has ended, with a token."""
+        self.prefilling.remove(request)
+        request.made += 1
+        if request.first_s < 0:
+            request.first_s = self.now_s
+        else:
+            self.gauges.gaps.add_many(self.now_s - request.last_s, 1)
+        if request.made >= request.osl:
+            self.cache.release(request, leaves=request.target)
+            self._end(request)
+            return
+        request.joined, request.length = self.tick, request.isl + request.made
+        request.last_tick = self.tick + request.osl - request.made
+        heapq.heappush(self._ends, (request.last_tick, request.index, request))
+        self.decoding += 1
+        self.context_sum += request.length
+        self._starts[(self.tick - request.length + 1) % self.block_size] += 1
+
+    def _finish_due(self) -> None:
+        ends, tick = self._ends, self.tick
+        while ends and ends[0][0] <= tick:
+            last_tick, _, request = heapq.heappop(ends)
+            if request.last_tick == last_tick:
+                length = self._stop_decoding(request)
+                self.cache.release(request, leaves=length - 1)
+                self._end(request)
+
+    def _stop_decoding(self, request: ServedRequest) -> int:
+        """Tokens of ``request``, which decodes no more."""
+        grown = self.tick - request.joined
+        length = request.length + grown
+        request.made += grown
+        request.last_tick = -1
+        self.decoding -= 1
+        self.context_sum -= length
+        self._starts[(request.joined - request.length + 1) % self.block_size] -= 1
+        if not self.policy.reserves:
+            request.blocks = -(-(length - 1) // self.block_size) - request.shared_blocks
+        return length
+
+    def _end(self, request: ServedRequest) -> None:
+        del self.running[request.index]
+        request.finish_s = self.now_s
+        self._done(request, self.now_s)
+
+    # what policies ask for
+
+    def head(self) -> ServedRequest | None:
+        """The request that waits longest; those whose clients are gone leave."""
+        while self.waiting:
+            request = self.waiting[0]
+            if self.now_s < request.arrival.arrival_s + self.timeout_s:
+                return request
+            self._done(self.waiting.popleft(), self.now_s)
+        return None
+
+    def left_of(self, request: ServedRequest) -> int:
+        """Tokens that a running request has yet to make."""
+        return request.last_tick - self.tick if request.last_tick >= 0 else request.osl - request.made
+
+    def admit(self, request: ServedRequest) -> None:
+        """``request``, whose blocks are held, is prefilled from now on."""
+        self.running[request.index] = request
+        self.prefilling.append(request)
+        if self.timeout_s < float("inf"):
+            heapq.heappush(self._deadlines, (request.arrival.arrival_s + self.timeout_s, request.index, request))
+
+    def preempt(self) -> ServedRequest:
+        """Throw out the request that entered last; it starts again when there is room, with what is left of its blocks."""
+        _, request = self.running.popitem()
+        if request.last_tick >= 0:
+            leaves = self._stop_decoding(request) - 1
+        else:
+            self.prefilling.remove(request)
+            leaves = request.computed
+        self.cache.release(request, leaves=leaves)
+        request.target, request.computed = request.isl + request.made, 0
+        request.preempted += 1
+        request.last_s = self.now_s
+        self.preemptions += 1
+        self.waiting.appendleft(request)
+        return request
+
+    def _give_up(self) -> None:
+        """Clients that have waited too long are gone."""
+        while self._deadlines and self._deadlines[0][0] <= self.now_s:
+            _, index, request = heapq.heappop(self._deadlines)
+            if self.running.get(index) is not request:
+                continue
+            if request.last_tick >= 0:
+                self.cache.release(request, leaves=self._stop_decoding(request) - 1)
+            else:
+                self.prefilling.remove(request)
+                self.cache.release(request, leaves=request.computed)
+            del self.running[index]
+            self._done(request, self.now_s)

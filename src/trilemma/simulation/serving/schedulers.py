@@ -1,0 +1,82 @@
+"""Which policy an engine schedules by, and its rules by version, from ``data/simulation/schedulers.toml``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from trilemma.data.files import read_data
+from trilemma.errors import InputError, UnknownName
+from trilemma.simulation.serving.policies.policy import SchedulingPolicy
+from trilemma.simulation.serving.policies.prefill_first import PrefillFirst
+from trilemma.simulation.serving.policies.token_budget import TokenBudget
+from trilemma.simulation.serving.policies.whole_requests import Slots, WholeRequests
+from trilemma.versions import padded, parse_version
+
+#: Name → class. Each takes ``tokens``, the most of a step, and what its row says beside.
+POLICIES: Mapping[str, Any] = {
+    "token budget": TokenBudget,
+    "prefill first": PrefillFirst,
+    "whole requests": WholeRequests,
+    "slots": Slots,
+}
+_OF_ROWS = ("engine", "since", "source", "policy", "prefix_cache", "tokens")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SchedulerRules:
+    """The policy of one version of an engine: ``more`` are its own rules, ``tokens`` of a step where the engine has no option for
+    them (0: it has)."""
+
+    policy: str
+    more: Mapping[str, Any]
+    tokens: int
+    prefix_cache: bool
+    source: str
+
+    @property
+    def longest_in_one_step(self) -> bool:
+        """Whether a step takes the longest prompt whatever its budget."""
+        return self.policy == "prefill first" and not self.chunked
+
+    @property
+    def chunked(self) -> bool:
+        """Whether prompts are cut to what is left of a step."""
+        return bool(self.more.get("chunked", self.policy != "whole requests"))
+
+    def made(self, tokens: int) -> SchedulingPolicy:
+        """The policy of one engine that puts ``tokens`` into a step."""
+        found: SchedulingPolicy = POLICIES[self.policy](tokens=tokens, **self.more)
+        return found
+
+
+def scheduler_of(engine: str, version: str, policy: str | None = None) -> SchedulerRules:
+    """The rules of ``version`` of ``engine``, or another ``policy`` under its options. Raises `InputError`."""
+    rows = [row for row in _rows() if row["engine"] == engine and _is_since(version, row["since"], engine)]
+    if not rows:
+        known = ", ".join(dict.fromkeys(str(row["engine"]) for row in _rows()))
+        raise InputError(f"how {engine} {version} schedules is not known here; use one of {known}")
+    row = rows[-1]
+    if policy is not None and policy.replace("-", " ") not in POLICIES:
+        raise UnknownName("policy", policy, [name.replace(" ", "-") for name in POLICIES])
+    name = row["policy"] if policy is None else policy.replace("-", " ")
+    more = {key: value for key, value in row.items() if key not in _OF_ROWS} if name == row["policy"] else {}
+    return SchedulerRules(
+        policy=name, more=more, tokens=int(row.get("tokens", 0)), prefix_cache=bool(row.get("prefix_cache", True)),
+        source=row["source"],
+    )  # fmt: skip
+
+
+@cache
+def _rows() -> tuple[Mapping[str, Any], ...]:
+    return tuple(read_data("simulation/schedulers.toml")["scheduler"])
+
+
+def _is_since(version: str, since: str, engine: str) -> bool:
+    """A word that is no release counts as the newest."""
+    try:
+        return padded(parse_version(version, engine=engine)) >= padded(parse_version(since, engine=engine))
+    except InputError:
+        return True

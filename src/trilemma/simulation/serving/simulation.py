@@ -1,0 +1,165 @@
+"""One simulation from end to end: traffic into engines, figures out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trilemma.errors import InputError
+from trilemma.simulation.serving.blocks import BlockPool
+from trilemma.simulation.serving.deployment import SimulatedPlan
+from trilemma.simulation.serving.event_loop import run
+from trilemma.simulation.serving.front import Front
+from trilemma.simulation.serving.gauges import Gauges
+from trilemma.simulation.serving.ledger import RequestBook
+from trilemma.simulation.serving.outcome import (
+    CacheUse,
+    Goodput,
+    MeteredCost,
+    Quantiles,
+    ServingSimulation,
+    TenantShare,
+    UserMetrics,
+)
+from trilemma.simulation.serving.replica import EngineReplica
+from trilemma.simulation.serving.request_cache import RequestCache
+from trilemma.simulation.serving.routers import ROUTERS
+from trilemma.simulation.serving.traffic import Arrival, ServedRequest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SimulationRules:
+    """What is neither plan nor traffic: the ``router`` before several engines, how long clients wait, and their targets."""
+
+    router: str = "round-robin"
+    timeout_s: float = float("inf")
+    ttft_s: float = float("inf")
+    tpot_s: float = float("inf")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SimulatedRun:
+    """What happened, before it is told: the book, the engines as they ended, and what it took."""
+
+    book: RequestBook
+    engines: tuple[EngineReplica, ...]
+    events: int
+    wall_s: float
+
+
+def run_once(
+    plan: SimulatedPlan, arrivals: Iterable[Arrival], rules: SimulationRules,
+    each: Callable[[ServedRequest], None] | None = None,
+) -> SimulatedRun:  # fmt: skip
+    """Serve ``arrivals`` on ``plan``; ``each`` is told of every request that was answered."""
+    if rules.router not in ROUTERS:
+        raise InputError(f"`router` {rules.router!r} is not known; use {', '.join(ROUTERS)}")
+    book = RequestBook(goals_s=(rules.ttft_s, rules.tpot_s), each=each)
+    gauges = Gauges()
+    engines = tuple(
+        EngineReplica(
+            plan.rules.made(plan.tokens), plan.times,
+            RequestCache(BlockPool(plan.blocks), block_size=plan.block_size, finds_prefixes=plan.rules.prefix_cache),
+            most_running=plan.most_running, done=book.done, refused=book.refused,
+            gauges=gauges if not at else Gauges(shared=gauges.gaps), timeout_s=rules.timeout_s,
+        )
+        for at in range(plan.engines)
+    )  # fmt: skip
+    front = Front(
+        ROUTERS[rules.router](), handling_s=plan.handling_s, each_s=plan.each_s, most_tokens=plan.context,
+        most_prompt=plan.longest_prompt, refused=book.refused,
+    )  # fmt: skip
+    began = time.perf_counter()
+    events = run(_counted(arrivals, book), front, engines)
+    return SimulatedRun(book=book, engines=engines, events=events, wall_s=time.perf_counter() - began)
+
+
+def told(
+    plan: SimulatedPlan, done: SimulatedRun, *, inputs: Mapping[str, Any], goals: bool, bounds: Mapping[str, Any]
+) -> ServingSimulation:
+    """The figures of a run of ``plan``."""
+    book, engines = done.book, done.engines
+    gauges = engines[0].gauges
+    seconds = max(book.ended_s, 1e-9)
+    asked = sum(one.cache.asked_stretches for one in engines)
+    hit = sum(one.cache.hit_stretches for one in engines)
+    tokens = max(sum(one.cache.asked_tokens for one in engines), 1)
+    token_hits = sum(one.cache.hit_tokens for one in engines) / tokens
+    gpus = plan.question.plan.gpus
+    return ServingSimulation(
+        inputs=inputs,
+        requests=book.arrived,
+        completed=book.completed,
+        rejected=book.rejected,
+        abandoned=book.abandoned,
+        seconds_simulated=seconds,
+        metrics=metrics_of(done),
+        bounds=bounds,
+        output_tokens_per_s=book.output_tokens / seconds,
+        input_tokens_per_s=book.input_tokens / seconds,
+        requests_per_s=book.completed / seconds,
+        tokens_per_s_per_gpu=book.output_tokens / seconds / gpus,
+        preemptions=sum(one.preemptions for one in engines),
+        mean_running=sum(one.running_s for one in engines) / seconds,
+        engines=len(engines),
+        goodput=Goodput(share=book.good / max(book.completed, 1), requests_per_s=book.good / seconds)
+        if goals
+        else None,
+        cache=CacheUse(
+            block_hit_rate=hit / asked if asked else token_hits,
+            token_hit_rate=token_hits,
+            peak_share=max(one.pool.most_held / one.pool.total for one in engines),
+            blocks=plan.blocks,
+            block_size=plan.block_size,
+            unfilled_share=plan_unfilled(engines),
+        ),
+        cost=_cost(plan, book, seconds),
+        tenants=tuple(
+            TenantShare(
+                tenant=name, requests=counts[0], output_tokens=counts[1], ttft_ms=Quantiles.of_seconds(ttft.summary())
+            )
+            for name, (counts, ttft) in sorted(book.tenants.items())
+        ),
+        series=tuple((at, running, waiting, held / plan.blocks) for at, running, waiting, held in gauges.readings),
+        wall_s=done.wall_s,
+        events=done.events,
+        warnings=plan.cautions,
+    )
+
+
+def metrics_of(done: SimulatedRun) -> UserMetrics:
+    """What the users of a run saw."""
+    book = done.book
+    return UserMetrics(
+        ttft_ms=Quantiles.of_seconds(book.ttft.summary()),
+        tpot_ms=Quantiles.of_seconds(book.tpot.summary()),
+        itl_ms=Quantiles.of_seconds(done.engines[0].gauges.gaps.summary()),
+        e2e_ms=Quantiles.of_seconds(book.e2e.summary()),
+    )
+
+
+def plan_unfilled(engines: Iterable[EngineReplica]) -> float:
+    """The share of the blocks that requests held at their end which had no token in it."""
+    held = sum(one.cache.held_tokens for one in engines)
+    return sum(one.cache.unfilled_tokens for one in engines) / held if held else 0.0
+
+
+def _cost(plan: SimulatedPlan, book: RequestBook, seconds: float) -> MeteredCost | None:
+    cluster = plan.question.cluster
+    price, watts = cluster.usd_per_hour, cluster.watts
+    if price is None or not book.output_tokens:
+        return None
+    usd = price.value * seconds / 3600
+    return MeteredCost(
+        usd=usd,
+        usd_per_million_tokens=usd / book.output_tokens * 1e6,
+        joules_per_token=watts * seconds / book.output_tokens if watts else None,
+    )
+
+
+def _counted(arrivals: Iterable[Arrival], book: RequestBook) -> Iterator[Arrival]:
+    for arrival in arrivals:
+        book.arrived += 1
+        yield arrival

@@ -1,0 +1,95 @@
+"""Traffic from what was stated: a trace, cut and scaled, or arrivals and lengths that are drawn."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trilemma.errors import InputError, shorten
+from trilemma.simulation.serving.drawn import ArrivalProcess, LengthDistribution, drawn
+from trilemma.simulation.serving.traces import read_trace
+from trilemma.simulation.serving.traffic import Arrival
+
+#: Requests that are drawn where nothing says how many, and most of a file of lengths that are held.
+DRAWN_REQUESTS, _MOST_LENGTHS = 1000, 1_000_000
+#: Requests by which the mean length of a trace is judged before it runs.
+_TYPICAL = 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StatedTraffic:
+    """Traffic that can be run again: ``again`` makes it anew; ``words`` say it, ``requests`` where they are known."""
+
+    again: Callable[[], Iterator[Arrival]]
+    words: str
+    requests: int | None
+
+    def typical_tokens(self) -> float:
+        """Mean tokens, prompt and output, of the first requests."""
+        sizes = [one.isl + one.osl for one in itertools.islice(self.again(), _TYPICAL)]
+        return sum(sizes) / max(len(sizes), 1)
+
+
+def stated_traffic(
+    *, trace: Any, arrivals: str | None, isl: Any, osl: Any, lengths: Any, requests: int | None, seed: int,
+    scale_rate: float, begin_s: float, span_s: float | None,
+) -> StatedTraffic:  # fmt: skip
+    """The traffic that options state. Raises `InputError` where none or two are stated."""
+    if (trace is None) == (arrivals is None):
+        both = "both state" if trace is not None else "neither of which states"
+        raise InputError(f"`trace` and `arrivals` {both} the traffic; give one of them, such as `arrivals` poisson:4")
+    if trace is not None:
+        return _replayed(Path(str(trace)), requests, scale_rate, begin_s, span_s)
+    assert arrivals is not None
+    process, many = ArrivalProcess.parse(arrivals), requests or DRAWN_REQUESTS
+    if lengths is not None:
+        return _of_lengths(process, Path(str(lengths)), many, seed)
+    for name, value in (("isl", isl), ("osl", osl)):
+        if value is None:
+            raise InputError(
+                f"`{name}` is missing; give a length such as 1024 or lognormal:1024:0.8, or a file of `lengths`"
+            )
+    prompts, outputs = LengthDistribution.parse(isl, "isl"), LengthDistribution.parse(osl, "osl")
+    return StatedTraffic(
+        again=lambda: drawn(process, prompts, outputs, requests=many, seed=seed),
+        words=f"{process.words}, prompts {prompts.words}, outputs {outputs.words}, seed {seed}",
+        requests=many,
+    )
+
+
+def _replayed(path: Path, most: int | None, scale: float, begin_s: float, span_s: float | None) -> StatedTraffic:
+    if not 1e-6 <= scale <= 1e6:
+        raise InputError(f"`scale_rate` {scale} is out of range; give a number above 0 such as 2")
+    if begin_s < 0 or (span_s is not None and span_s <= 0):
+        raise InputError("`begin` counts from 0 and `span` is above 0; give seconds")
+
+    def again() -> Iterator[Arrival]:
+        found = read_trace(path, most=most, begin_s=begin_s, span_s=math.inf if span_s is None else span_s)
+        return found if scale == 1 else (one._replace(arrival_s=one.arrival_s / scale) for one in found)
+
+    cut = f", from {begin_s:g} s" if begin_s else ""
+    cut += f", {span_s:g} s of it" if span_s is not None else ""
+    cut += f", {scale:g} times as fast" if scale != 1 else ""
+    return StatedTraffic(again=again, words=f"trace {shorten(path.name)}{cut}", requests=most)
+
+
+def _of_lengths(process: ArrivalProcess, path: Path, many: int, seed: int) -> StatedTraffic:
+    """Arrivals that are drawn, of requests whose lengths are drawn in pairs from a trace."""
+    known = [(one.isl, one.osl) for one in itertools.islice(read_trace(path), _MOST_LENGTHS)]
+
+    def again() -> Iterator[Arrival]:
+        fixed = LengthDistribution.parse(1, "isl")
+        places = np.random.default_rng([seed, 3]).integers(0, len(known), many).tolist()
+        times = drawn(process, fixed, fixed, requests=many, seed=seed)
+        for one, place in zip(times, places, strict=True):
+            yield one._replace(isl=known[place][0], osl=known[place][1])
+
+    return StatedTraffic(
+        again=again, words=f"{process.words}, lengths of {shorten(path.name)}, seed {seed}", requests=many
+    )

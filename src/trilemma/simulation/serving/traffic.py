@@ -1,0 +1,48 @@
+"""A request on its way: what arrives, and what an engine keeps of it while it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+
+class Arrival(NamedTuple):
+    """One request of the traffic: ``isl`` prompt and ``osl`` output tokens, ``arrival_s`` seconds after the start.
+
+    ``stretches`` name equal parts of the prompt, ``stretch_tokens`` each, by content: what two requests both begin with is in the
+    cache for the second. ``session`` names the conversation that it continues, ``tenant`` whose it is; a lower ``priority`` is
+    served first where the policy looks at it.
+    """
+
+    arrival_s: float
+    isl: int
+    osl: int
+    stretches: tuple[Hashable, ...] = ()
+    stretch_tokens: int = 0
+    session: str | None = None
+    tenant: str | None = None
+    priority: int = 0
+
+
+class ServedRequest:
+    """A request in an engine. Tokens up to ``computed`` of ``target`` are prefilled; ``made`` are its output.
+
+    While it decodes, ``made`` stands as of the tick ``joined`` at which it had ``length`` tokens, and ``last_tick`` is its
+    last. ``shared`` stretches of its prompt are held by name, ``blocks`` are its own beside them, ``key`` names what it leaves
+    behind.
+    """
+
+    __slots__ = (
+        "arrival", "blocks", "computed", "deadline_s", "finish_s", "first_s", "index", "isl", "joined", "key", "last_s",
+        "last_tick", "length", "made", "osl", "preempted", "ready_s", "shared", "shared_blocks", "target",
+    )  # fmt: skip
+
+    def __init__(self, index: int, arrival: Arrival, ready_s: float) -> None:
+        self.index, self.arrival, self.ready_s = index, arrival, ready_s
+        self.isl, self.osl, self.target = arrival.isl, arrival.osl, arrival.isl
+        self.computed = self.made = self.blocks = self.shared = self.shared_blocks = self.preempted = 0
+        self.joined = self.length = 0
+        self.last_tick = -1
+        self.first_s = self.finish_s = self.last_s = -1.0
+        self.deadline_s = float("inf")
+        self.key: Hashable = index if arrival.session is None else ("session", arrival.session)
