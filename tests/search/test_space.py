@@ -77,7 +77,7 @@ def test_precisions_that_suit_the_card(model, gpu, names):
 
 
 def test_only_fp8_runs_from_a_16_bit_checkpoint():
-    by_name = {one.name: one for one in precisions(load_model("llama-3.1-70b"), find("h200-sxm"), None)}
+    by_name = {one.name: one for one in precisions(load_model("meta-llama/Llama-3.1-70B"), find("h200-sxm"), None)}
     assert by_name["fp8"].on_load == "fp8"
     assert by_name["fp8"].served_as == "meta-llama/Llama-3.1-70B"
     assert by_name["awq"].served_as == "./Llama-3.1-70B-awq"
@@ -90,7 +90,7 @@ def test_only_engines_that_quantise_while_loading_are_asked_to(engine, loads):
     """trtllm-serve has no flag for it: its plan said FP8 and its command served 16 bits."""
     (one,) = precisions(load_model("qwen3-32b"), find("h100-sxm"), ["fp8"], engine=engine)
     assert one.on_load == loads
-    assert one.served_as == ("Qwen/Qwen3-32B" if loads else "./Qwen3-32B-fp8")
+    assert one.served_as == ("Qwen/Qwen3-32B" if loads else "Qwen/Qwen3-32B-FP8")
 
 
 def test_asking_for_what_the_checkpoint_is_changes_nothing():

@@ -10,7 +10,7 @@ from trilemma.hardware.price import price_words
 from trilemma.intervals import Interval
 from trilemma.quantities import GIB, counted, show_count
 from trilemma.report.document import estimate_document
-from trilemma.report.plans import load_words, memory_bar, money, seconds, weights_words
+from trilemma.report.plan_words import load_words, memory_bar, money, seconds, weights_words
 from trilemma.report.tables import render_table
 from trilemma.report.wrapping import wrapped
 from trilemma.search.compare import Candidate, CardComparison

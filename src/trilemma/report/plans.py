@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trilemma.estimate.estimate import Estimate, Latency
+from trilemma.estimate.estimate import Estimate
 from trilemma.hardware.cluster import Cluster
 from trilemma.hardware.price import price_words
-from trilemma.intervals import Interval
-from trilemma.quantities import arrivals, counted, show_count
+from trilemma.quantities import counted, show_count
 from trilemma.report.chances import chance_words, joint_chance, joint_words, percent
+from trilemma.report.plan_words import load_words, memory_bar, money, seconds, weights_words
 from trilemma.report.tables import render_table
 from trilemma.report.wrapping import wrapped
 from trilemma.search.found import Found
 from trilemma.search.precisions import AS_PUBLISHED
 from trilemma.search.quality import cache_quality
 from trilemma.search.result import SearchResult
-from trilemma.workloads import Serving
 
-_BAR_CELLS = 8
 _HEADERS = (
     "#", "layout", "weights", "KV", "longest", "at once", "tok/s/GPU", "tok/s/user", "TTFT", "TPOT", "$/M tok", "memory per GPU",
     "bound by",
@@ -89,29 +87,6 @@ def nearest_words(nearest: Estimate, result: SearchResult) -> str:
     if result.fitting:
         return "the plainest plan fits, but does not carry the load: give more GPUs or a smaller load"
     return "the plainest plan of the checkpoint as published fits; those asked for do not"
-
-
-def memory_bar(estimate: Estimate) -> str:
-    """``▕██████░░▏ 92 %``: the share of the card that the plan takes."""
-    share = estimate.memory.total.value / estimate.memory.capacity_bytes
-    full = round(max(0.0, min(share, 1.0)) * _BAR_CELLS)
-    return f"▕{'█' * full}{'░' * (_BAR_CELLS - full)}▏ {share:.0%}".replace("%", " %")
-
-
-def money(dollars: Interval | None) -> str:
-    return "–" if dollars is None else f"${dollars.value:,.2f}"
-
-
-def load_words(workload: Serving) -> str:
-    words = [f"prompts of {show_count(workload.isl or 0)}, outputs of {counted(workload.osl or 0, 'token')}"]
-    if workload.concurrency is not None:
-        words.append(f"{counted(workload.concurrency, 'request')} at once")
-    if workload.rate is not None:
-        words.append(arrivals(workload.rate))
-    for name, target in (("TTFT", workload.ttft_ms), ("TPOT", workload.tpot_ms)):
-        if target is not None:
-            words.append(f"{name} ≤ {target:g} ms")
-    return ", ".join(words)
 
 
 def assumed_words(result: SearchResult) -> Iterator[str]:
@@ -188,12 +163,6 @@ def _row(rank: int, found: Found) -> list[str]:
     ]
 
 
-def seconds(latency: Latency) -> str:
-    """A latency in the unit that reads best."""
-    value = latency.interval.value
-    return f"{value:,.2f} s" if value >= 1 else f"{value * 1e3:,.1f} ms" if value < 0.1 else f"{value * 1e3:,.0f} ms"
-
-
 def _range(found: Found, width: int) -> Iterator[str]:
     said = "longest: tokens of a single request that the pool has room for, within the model's limit; at once: over all GPUs"
     yield from wrapped(said, width)
@@ -211,17 +180,16 @@ def _range(found: Found, width: int) -> Iterator[str]:
         )
 
 
-def weights_words(found: Found) -> str:
-    precision = found.precision
-    return f"{precision.name} on load" if precision.on_load else precision.name
-
-
 def _commands(best: tuple[Found, ...], width: int) -> Iterator[str]:
     """The command of the best plan, and of the best that runs the checkpoint as it is published."""
     yield "run the best plan"
     yield from _command(best[0])
-    if best[0].precision.checkpoint != AS_PUBLISHED:
-        yield from wrapped(f"(needs {best[0].precision.checkpoint})", width, initial_indent="  ")
+    precision = best[0].precision
+    if precision.checkpoint != AS_PUBLISHED:
+        yield from wrapped(f"(needs {precision.checkpoint})", width, initial_indent="  ")
+    elif precision.instead_of is not None:
+        page = f"(published: huggingface.co/{precision.served_as}, {precision.name} of {precision.instead_of})"
+        yield from wrapped(page, width, initial_indent="  ", subsequent_indent="   ")
     if _unchanged(best[0]):
         return
     for rank, found in enumerate(best[1:], 2):

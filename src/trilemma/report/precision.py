@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from trilemma.data.digest import made_by
+from trilemma.models.catalogue import hub_id
 from trilemma.models.parameters import by_role
+from trilemma.models.published import published_as
 from trilemma.precision.fitting import FittedChoice
 from trilemma.precision.patterns import is_matrix
 from trilemma.precision.plan import PlannedGroup, PrecisionPlan
@@ -32,7 +34,7 @@ def render_plan(
     parts += [f"{name:<16} {value}" for name, value in _lifetimes(plan)]
     if explain:
         parts += ["", *_explained(plan, width)]
-    notes = list(plan.notes)
+    notes = [*_published(plan), *plan.notes]
     if choice is not None:
         parts += ["", *_budget(choice)]
         parts += ["", *_tried(choice, width)] if choice.tried else []
@@ -96,6 +98,12 @@ def _group(one: PlannedGroup) -> dict[str, Any]:
         "elements": group.elements,
         "bytes": one.bytes,
     }
+
+
+def _published(plan: PrecisionPlan) -> Iterator[str]:
+    stored = published_as(plan.model, plan.checkpoint_scheme) if plan.checkpoint_scheme else None
+    if stored is not None:
+        yield f"published in this scheme, nothing to convert: huggingface.co/{hub_id(stored.name)}"
 
 
 def _by_role(plan: PrecisionPlan, width: int) -> str:

@@ -14,6 +14,7 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.models.catalogue import hub_id
 from trilemma.models.parameters import weight_bytes
+from trilemma.models.published import published_as
 from trilemma.models.quantized import find_scheme, requantize
 from trilemma.plans import Plan, Pool
 from trilemma.question import Question, ServingQuestion
@@ -41,6 +42,8 @@ class WeightPrecision:
     on_load: str | None = None
     checkpoint: str = AS_PUBLISHED
     quality: str = "unchanged"
+    #: The model asked for, where the checkpoint is another one that is published.
+    instead_of: str | None = None
     #: The engine's word for the format that unquantised weights are loaded in, where it is not the checkpoint's own.
     dtype: str | None = None
     #: Whether the checkpoint is a file of the language model alone, its vision tower in another that the command does not name.
@@ -89,7 +92,8 @@ def precisions(
     """The ways to store ``model``'s weights on ``accelerator``: those ``wanted``, else as published and every narrower
     scheme that the card and the ``engine`` run.
 
-    vLLM and SGLang quantise 16-bit checkpoints to FP8 while loading; other schemes and engines need a converted checkpoint.
+    A checkpoint that is published in a scheme stands for it. vLLM and SGLang also quantise 16-bit checkpoints to FP8 while
+    loading, which they do where FP8 is ``wanted``; where nothing is published a checkpoint has to be converted.
     llama.cpp loads GGUF files.
     """
     own, model = model, as_published_for(model, engine)
@@ -97,7 +101,7 @@ def precisions(
         return [_precision(model, name, engine) for name in wanted]
     published = weight_bytes(model)
     names = _gguf_mixes(own) if traits_of(engine).weights == "gguf" else _narrower(model, accelerator)
-    narrower = [_precision(model, name, engine) for name in names]
+    narrower = [_published(model, name, engine) or _precision(model, name, engine) for name in names]
     return [
         _precision(model, AS_PUBLISHED, engine),
         *(one for one in narrower if weight_bytes(one.model) < _CLEARLY_FEWER * published),
@@ -127,8 +131,22 @@ def _gguf_mixes(model: Model) -> list[str]:
     return list(_GGUF_MIXES) if bits >= 8 else []
 
 
+def _published(model: Model, name: str, engine: str) -> WeightPrecision | None:
+    """Weights in the scheme ``name`` from a checkpoint that somebody published so; None where none is known."""
+    if traits_of(engine).weights == "gguf":
+        return None
+    stored = published_as(model, name)
+    if stored is None:
+        return None
+    return WeightPrecision(
+        name=find_scheme(name).name, model=stored, quality=weight_quality(name), instead_of=model.name
+    )
+
+
 def _precision(model: Model, name: str, engine: str) -> WeightPrecision:
     found, traits = _stored(model, name, engine), traits_of(engine)
+    if found.checkpoint != AS_PUBLISHED:
+        found = _published(model, name, engine) or found
     # convert_hf_to_gguf.py writes the language model; a repository of GGUF files has its tower beside it
     converted = traits.weights == "gguf" and "gguf" not in hub_id(model.name).lower()
     return replace(found, text_only=converted and model.multimodal)

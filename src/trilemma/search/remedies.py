@@ -16,6 +16,7 @@ from trilemma.plans import Layout, Plan, ServeOptions
 from trilemma.plans.words import layout_words
 from trilemma.quantities import counted, show_count, show_gib
 from trilemma.question import ServingQuestion
+from trilemma.search.engine_remedies import on_other_engines
 from trilemma.search.precisions import kv_dtypes, precisions
 from trilemma.search.quality import cache_quality
 from trilemma.workloads import Serving
@@ -57,8 +58,8 @@ def remedies(
     """Up to ``most`` changes that make the plan of ``question`` fit, cheapest first, each verified by ``evaluate``.
 
     In order of cost: options that change no answer and no promise, then those that bound what can be asked, then those
-    that change answers (cache and weight formats), pairs of these, and last more GPUs. ``gpus`` are at hand; ``failing``
-    is the plan's own estimate when it is known. ``flags`` hold the whole command.
+    that change answers (cache and weight formats), another engine, pairs of these, and last more GPUs. ``gpus`` are at
+    hand; ``failing`` is the plan's own estimate when it is known. ``flags`` hold the whole command.
     """
     failing = failing or evaluate(question.plan, question.model)
     found: list[Remedy] = []
@@ -68,7 +69,7 @@ def remedies(
             break
         answer = _tried(evaluate, change)
         if answer is not None and answer.fits:
-            found.append(_remedy(change, answer))
+            found.append(_remedy(change, answer, failing))
         elif answer is not None:
             misses.append((change, answer))
     return tuple(sorted(found, key=lambda remedy: remedy.cost_rank))
@@ -90,6 +91,7 @@ def _changes(
     yield from _cache_format(plan, model, accelerator)
     yield from _more_tensor_parallel(plan, model, gpus)
     yield from _narrower_weights(plan, model, accelerator)
+    yield from _other_engines(evaluate, question)
     yield from _pairs(list(misses), workload, failing)
     yield from _more_gpus(plan, model, gpus)
 
@@ -169,8 +171,28 @@ def _narrower_weights(plan: Plan, model: Model, accelerator: Accelerator) -> Ite
     for at, precision in enumerate(precisions(model, accelerator, None, engine=plan.engine.name)[1:]):
         on_load = precision.on_load
         words = f"weights quantised to {precision.name} while loading" if on_load else precision.checkpoint
+        if precision.instead_of is not None:
+            words = f"the published {precision.name} checkpoint {precision.served_as} (another download)"
         change = _with(plan, precision.model, words, 8.0 + at / 10, quantization=on_load)
         yield replace(change, quality=precision.quality, served_as=precision.served_as)
+
+
+def _other_engines(evaluate: Evaluate, question: ServingQuestion) -> Iterator[RemedyCandidate]:
+    def tried(other: Plan, stored: Model) -> Estimate | None:
+        return _tried(evaluate, RemedyCandidate(words="", plan=other, model=stored, cost=0.0))
+
+    found = on_other_engines(
+        question.plan, question.model, question.cluster.accelerator, tried, readers=question.workload.concurrency or 1
+    )
+    for at, (words, other, weights, quality) in enumerate(found):
+        yield RemedyCandidate(
+            words=words,
+            plan=other,
+            model=weights.model,
+            cost=8.8 + at / 100,
+            quality=quality,
+            served_as=weights.served_as,
+        )
 
 
 def _more_gpus(plan: Plan, model: Model, gpus: int) -> Iterator[RemedyCandidate]:
@@ -247,16 +269,28 @@ def _tried(evaluate: Evaluate, change: RemedyCandidate) -> Estimate | None:
         return None
 
 
-def _remedy(change: RemedyCandidate, answer: Estimate) -> Remedy:
+def _remedy(change: RemedyCandidate, answer: Estimate, failing: Estimate) -> Remedy:
+    """What the change does, and all that it costs: dollars, speed where weights lie on the host, requests refused."""
     effect = "fits"
     if answer.cache is not None:
         effect = (
             f"fits: {show_gib(answer.cache.available_bytes_per_gpu.value)} GiB of KV cache per GPU,"
             f" {counted(answer.cache.tokens.value, 'token')}, longest request {show_count(answer.cache.max_context)}"
         )
-    if answer.speed is not None and answer.speed.tpot_s is not None and answer.speed.lines.get("host_weights"):
+    if (
+        answer.speed is not None
+        and answer.speed.tpot_s is not None
+        and (answer.speed.lines.get("host_weights") or change.plan.engine != failing.question.plan.engine)
+    ):
         tpot = answer.speed.tpot_s.interval
         effect += f", {1 / tpot.value:.3g} tokens/s a request ({1 / tpot.high:.3g} to {1 / tpot.low:.3g})"
+    if answer.usd_per_hour is not None and failing.usd_per_hour is not None:
+        now, then = failing.usd_per_hour.value, answer.usd_per_hour.value
+        effect += f", ${then:,.2f} an hour instead of ${now:,.2f}" if then > now * _CLEARLY else ""
+    quality, told = change.quality, failing.context or 0
+    if answer.context and answer.context < told and "refused" not in quality:
+        refused = f"requests beyond {counted(answer.context, 'token')} refused"
+        quality = f"answers unchanged, {refused}" if quality == "unchanged" else f"{quality}; {refused}"
     served = change.served_as or hub_id(change.model.name)
     command = shlex.join(engines.get(change.plan.engine.name).write(model=served, plan=change.plan))
-    return Remedy(change=change.words, flags=command, effect=effect, quality=change.quality, cost_rank=change.cost)
+    return Remedy(change=change.words, flags=command, effect=effect, quality=quality, cost_rank=change.cost)

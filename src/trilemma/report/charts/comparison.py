@@ -24,7 +24,7 @@ from trilemma.report.charts.theme import (
     words_panel,
 )
 from trilemma.report.comparison import cards_words, missing_words, plan_words, shown_plans
-from trilemma.report.plans import load_words
+from trilemma.report.plan_words import load_words
 from trilemma.search.compare import Candidate, CardComparison
 
 _KINDS = {"as published": BLUE, "best precision": ORANGE}

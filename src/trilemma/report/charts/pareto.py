@@ -25,7 +25,8 @@ from trilemma.report.charts.theme import (
     plain,
     words_panel,
 )
-from trilemma.report.plans import load_words, nothing_found, search_title, weights_words
+from trilemma.report.plan_words import load_words, weights_words
+from trilemma.report.plans import nothing_found, search_title
 from trilemma.search.found import Found
 from trilemma.search.pareto import pareto_front
 from trilemma.search.result import SearchResult

@@ -1,0 +1,78 @@
+"""Quantised checkpoints that somebody published of a model, so that advice names them instead of asking for a conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from trilemma.data.files import read_data
+from trilemma.errors import InputError
+from trilemma.models.architecture import Model
+from trilemma.models.catalogue import entries
+from trilemma.models.quantized import find_scheme
+from trilemma.models.quantized.schemes import Scheme
+from trilemma.models.resolve import load_model
+
+#: Methods that write a scheme beside one of its own name.
+_METHODS = {"w4a16": ("compressed-tensors",)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedCheckpoint:
+    """A checkpoint on the hub: its ``id``, and that of the model that it is ``of``; ``seen`` says where it was met in use."""
+
+    id: str
+    of: str
+    seen: str
+
+
+def published_as(model: Model, scheme: str) -> Model | None:
+    """The checkpoint of ``model`` that is published in ``scheme``, read as its own id is; None where none is known.
+
+    One of its own publisher comes first, then one that leaves the format of the cache open. A model that is named by its hub
+    id has checkpoints of just that id, one of the catalogue those of any that share its name.
+    """
+    wanted = find_scheme(scheme)
+    ids = _ids(model.name)
+    found: list[tuple[bool, bool, int, int, Model]] = []
+    for at, one in enumerate(checkpoints()):
+        if _plain(one.of) not in ids:
+            continue
+        try:
+            stored = load_model(one.id)
+        except InputError:  # a catalogue of one's own may know the name otherwise
+            continue
+        own = stored.quantization
+        if own is None or own.weight_format is None or not _is(own.method, own.weight_format.name, wanted):
+            continue
+        foreign = one.id.partition("/")[0] != one.of.partition("/")[0]
+        found.append((foreign, own.kv_format is not None, ids.index(_plain(one.of)), at, stored))
+    return min(found, key=lambda row: row[:4])[4] if found else None
+
+
+@cache
+def checkpoints() -> tuple[PublishedCheckpoint, ...]:
+    """All that are known, in the order of the data file."""
+    return tuple(PublishedCheckpoint(**row) for row in read_data("published_checkpoints.toml")["checkpoint"])
+
+
+def _ids(name: str) -> Sequence[str]:
+    entry = entries().get(name)
+    return [_plain(one) for one in (entry.ids if entry is not None else (name,))]
+
+
+def _plain(hub_id: str) -> str:
+    """A hub id without what its publisher renamed: Meta's carry the maker twice or once."""
+    return hub_id.lower().replace("/meta-llama-3.1", "/llama-3.1")
+
+
+def _is(method: str, weight_format: str, scheme: Scheme) -> bool:
+    """Whether weights of ``method`` and ``weight_format`` are what ``scheme`` names: its format, by its method where several
+    methods share one; the bare name of a kind of element ("fp8") means any blocks of it."""
+    kind = scheme.format.name.partition("_")[0]
+    if scheme.name == kind:
+        return weight_format.partition("_")[0] == kind
+    return weight_format == scheme.format.name and (
+        kind != "int4" or method in (scheme.name, *_METHODS.get(scheme.name, ()))
+    )
