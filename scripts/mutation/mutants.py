@@ -45,9 +45,10 @@ class Mutant:
     def name(self) -> str:
         return f"{self.path}:{self.line}:{self.place}:{self.change}"
 
-    @property
-    def module(self) -> str:
-        return self.path.removeprefix("src/").removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+
+def module_of(path: str) -> str:
+    """The module that lies in ``path``."""
+    return path.removeprefix("src/").removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 
 def mutants(path: Path, root: Path) -> Iterator[Mutant]:

@@ -25,13 +25,13 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mutants import Mutant, mutants, mutated
+from mutants import Mutant, module_of, mutants, mutated
 from warm import Warm, swaps
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,7 +144,7 @@ class _Slip(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def __init__(self, mutant: Mutant) -> None:
         self._path = ROOT / mutant.path
-        self._name = mutant.module
+        self._name = module_of(mutant.path)
         self._code = compile(mutated(self._path.read_text(encoding="utf-8"), mutant), str(self._path), "exec")
 
     def find_spec(self, fullname: str, *_: Any) -> importlib.machinery.ModuleSpec | None:
@@ -215,13 +215,7 @@ def run(folder: Path, *, count: int, seed: int, budget_s: float, again: bool) ->
             picked += [one for one in chosen(others, budget_s / 4, mutant.path) if len(own) < _FEW]
             path = ROOT / mutant.path
             codes = swaps(path.read_text(encoding="utf-8"), path, mutant)
-            found = (
-                "not run"
-                if not picked
-                else warm.outcome(mutant.module, codes, picked, 4 * budget_s + 60)
-                if codes
-                else "unclear"
-            )
+            found = "not run" if not picked else warm.outcome(codes, picked, 4 * budget_s + 60) if codes else "unclear"
             if picked and (found == "unclear" or (found == "survived" and tests.at_import(mutant))):
                 pending.write(json.dumps({"tests": picked[:_MOST_COLLECTED], "of": len(own), **asdict(mutant)}) + "\n")
                 pending.flush()
@@ -250,7 +244,14 @@ def _session(work: Callable[[Warm], None]) -> None:
 
     words = ["-q", "-p", "no:cacheprovider", "-p", "no:cov", "-p", "no:xdist", "--no-header", "--tb=no"]
     words += ["-W", "ignore::pytest.PytestAssertRewriteWarning", *_LEFT_OUT]
-    os._exit(int(pytest.main(words, plugins=[Warm(work)])))
+    os._exit(int(pytest.main(words, plugins=[Warm(work, _modules(), SOURCE)])))
+
+
+def _modules() -> Iterator[str]:
+    """Every module of the rooms."""
+    for room in ROOMS:
+        for path in sorted((SOURCE / "trilemma" / room).rglob("*.py")):
+            yield module_of(str(path.relative_to(ROOT)))
 
 
 class _Clock:

@@ -13,7 +13,7 @@ import importlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -50,18 +50,21 @@ def _changed(old: CodeType, new: CodeType) -> Iterator[CodeType | None]:
             yield from _changed(before, after)
 
 
-def swap(codes: Sequence[CodeType]) -> bool:
-    """Hands every live function its mutated code; whether each was found."""
-    wanted = {(one.co_filename, one.co_qualname, one.co_firstlineno): one for one in codes}
-    met = set()
+Place = tuple[str, str, int]
+
+
+def place(code: CodeType) -> Place:
+    """By which code is found again: its file, its name and its line."""
+    return code.co_filename, code.co_qualname, code.co_firstlineno
+
+
+def functions(folder: Path) -> dict[Place, list[FunctionType]]:
+    """Every live function of ``folder`` by its place: looked for once, since looking copies all memory of a fork."""
+    found: dict[Place, list[FunctionType]] = {}
     for one in gc.get_objects():
-        if type(one) is FunctionType:
-            code = one.__code__
-            key = code.co_filename, code.co_qualname, code.co_firstlineno
-            if key in wanted:
-                one.__code__ = wanted[key]
-                met.add(key)
-    return len(met) == len(wanted)
+        if type(one) is FunctionType and one.__code__.co_filename.startswith(str(folder)):
+            found.setdefault(place(one.__code__), []).append(one)
+    return found
 
 
 def forget() -> None:
@@ -74,14 +77,18 @@ def forget() -> None:
 class Warm:
     """A pytest plugin: once every test is collected, ``work`` asks for outcomes instead of a run."""
 
-    def __init__(self, work: Callable[[Warm], None]) -> None:
-        self._work = work
+    def __init__(self, work: Callable[[Warm], None], modules: Iterable[str], folder: Path) -> None:
+        self._work, self._modules, self._folder = work, modules, folder
+        self._functions: dict[Place, list[FunctionType]] = {}
         self._failed = False
         self._items: dict[str, Any] = {}
 
     def pytest_runtestloop(self, session: Any) -> bool:
         self._items = {one.nodeid: one for one in session.items}
+        for name in self._modules:  # collecting imports no engine that its tests look up by name
+            importlib.import_module(name)
         forget()
+        self._functions = functions(self._folder)
         gc.freeze()
         self._work(self)
         return True
@@ -89,9 +96,10 @@ class Warm:
     def pytest_runtest_logreport(self, report: Any) -> None:
         self._failed = self._failed or report.failed
 
-    def outcome(self, module: str, codes: Sequence[CodeType], tests: Sequence[str], limit_s: float) -> str:
-        """``killed``, ``survived``, ``timeout``, or ``unclear`` where a function of ``module`` was not found."""
-        importlib.import_module(module)  # collecting imports no engine that its tests look up by name
+    def outcome(self, codes: Sequence[CodeType], tests: Sequence[str], limit_s: float) -> str:
+        """``killed``, ``survived``, ``timeout``, or ``unclear`` where a function was not found."""
+        if any(place(code) not in self._functions for code in codes):
+            return "unclear"
         items = [self._items[one] for one in tests if one in self._items]
         child = os.fork()
         if child == 0:
@@ -100,7 +108,7 @@ class Warm:
         while time.monotonic() < end:
             done, status = os.waitpid(child, os.WNOHANG)
             if done:
-                return {0: "survived", 1: "killed", 9: "unclear"}.get(os.waitstatus_to_exitcode(status), "killed")
+                return "killed" if os.waitstatus_to_exitcode(status) else "survived"
             time.sleep(_LOOK_S)
         os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -111,9 +119,9 @@ class Warm:
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(null, stream)
-        gc.unfreeze()
-        if not swap(codes):
-            os._exit(9)
+        for code in codes:
+            for one in self._functions[place(code)]:
+                one.__code__ = code
         try:
             items[0].config.pluginmanager.unregister(name="terminalreporter")
             for at, item in enumerate(items):
