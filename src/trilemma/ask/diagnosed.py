@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trilemma.ask.answers import Shown
 from trilemma.ask.options import CHECK, settled
 from trilemma.diagnosis.judging import Diagnosis, judge
+from trilemma.hardware.network import parse_network
 
 if TYPE_CHECKING:
     from trilemma.estimate.estimate import Estimate
@@ -31,8 +32,11 @@ def diagnose(
     from trilemma.ask.checking import words_of
     from trilemma.ask.expecting import expecting
 
-    expect = expecting(words_of(command), gpu, beside, settled(CHECK, options))
-    return Diagnosed.of(judge([paths] if isinstance(paths, str | Path) else list(paths), expect=expect))
+    asked = settled(CHECK, options)
+    network = None if asked.network is None else parse_network(asked.network)
+    files = [paths] if isinstance(paths, str | Path) else list(paths)
+    expect = expecting(words_of(command), gpu, beside, asked)
+    return Diagnosed.of(judge(files, expect=expect, network_bytes_per_s=network))
 
 
 class Diagnosed(Shown, Diagnosis):

@@ -92,10 +92,14 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """All files of one question, as the rules see them, and what the estimator expects of the run that each is of."""
+    """All files of one question, as the rules see them, and what the estimator expects of the run that each is of.
+
+    ``network_bytes_per_s`` is what is stated of the network between nodes, one way, of one node.
+    """
 
     readings: tuple[Reading, ...]
     expectations: Mapping[str, Expectation] = field(default_factory=dict)
+    network_bytes_per_s: float | None = None
 
     def parts(self, kind: str) -> Iterator[tuple[str, Part]]:
         """(file, part) of every file that holds records of this kind, whatever else it holds."""

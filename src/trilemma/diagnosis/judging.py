@@ -49,21 +49,29 @@ class Diagnosis:
 Expect = Callable[[Case], tuple[Mapping[str, Expectation], Sequence[str]]]
 
 
-def judge(paths: Sequence[str | Path], *, expect: Expect | None = None) -> Diagnosis:
+def judge(
+    paths: Sequence[str | Path], *, expect: Expect | None = None, network_bytes_per_s: float | None = None
+) -> Diagnosis:
     """Reads files and folders (``-`` is standard input), each by its content, and judges them together.
 
-    ``expect`` says what the estimator expects of the runs that the files are of.
+    ``expect`` says what the estimator expects of the runs that the files are of, ``network_bytes_per_s`` what is known of the
+    network of a node.
     """
     files = files_of(paths)
     named = frozenset(map(str, paths)) & frozenset(files)
-    return judge_readings(tuple(map(read, files)), named=named, expect=expect)
+    readings = tuple(map(read, files))
+    return judge_readings(readings, named=named, expect=expect, network_bytes_per_s=network_bytes_per_s)
 
 
 def judge_readings(
-    readings: Sequence[Reading], *, named: frozenset[str] = frozenset(), expect: Expect | None = None
+    readings: Sequence[Reading],
+    *,
+    named: frozenset[str] = frozenset(),
+    expect: Expect | None = None,
+    network_bytes_per_s: float | None = None,
 ) -> Diagnosis:
     """What was read, judged together; ``named``: those of which it matters that they could be read."""
-    case = _together(Case(readings=tuple(readings)))
+    case = _together(Case(readings=tuple(readings), network_bytes_per_s=network_bytes_per_s))
     findings: list[Finding] = []
     missing: dict[str, None] = {}
     if expect is not None:
@@ -93,7 +101,6 @@ def _together(case: Case) -> Case:
     for reader in every_reader():
         if reader.together is not None and case.has(reader.kind):
             told = reader.together(case)
-            case = Case(
-                readings=tuple(replace(one, facts={**one.facts, **told.get(one.file, {})}) for one in case.readings)
-            )
+            told_each = (replace(one, facts={**one.facts, **told.get(one.file, {})}) for one in case.readings)
+            case = replace(case, readings=tuple(told_each))
     return case

@@ -44,7 +44,7 @@ def _read(source: Source) -> Reading:
     if head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05":
         return _of_items(source, pickle_items(source))
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if start[:1] == b"{" or re.match(rb"\[\s*[\[{]", start):
+    if re.match(rb"\{\s*[\"}]|\[\s*[\[{]", start):
         return _of_items(source, json_items(source))
     if start[:5] in (b"<?xml", b"<!DOC") or re.match(rb"<(system|graphs|nvidia_smi_log)\b", start):
         return _of_xml(source)

@@ -46,6 +46,8 @@ _FIGURES: tuple[tuple[str, float, re.Pattern[str]], ...] = (
     ("memory_bytes", MIB, re.compile(rf"max reserved: {_N}")),
     ("memory_bytes", 1e9, re.compile(rf"(?:MaxMemAllocated=|memory/peak_reserved_mem: ){_N}")),
     ("allocated_bytes", MIB, re.compile(rf"max allocated: {_N}")),
+    ("memory_bytes", GIB, re.compile(rf"Max CUDA memory reserved was {_N} GB")),
+    ("allocated_bytes", GIB, re.compile(rf"Max CUDA memory allocated was {_N} GB")),
     ("allocated_bytes", MIB, re.compile(rf"(?<!max )allocated: {_N}")),
 )  # fmt: skip
 _RATE = re.compile(r"\|\s*\d{1,9}/\d{1,9} \[[\d:]{1,12}<[^,]{1,16},\s*([\d.]{1,10})(s/it|it/s)")
@@ -125,6 +127,8 @@ class _Gatherer:
             if value is not None and len(self._pauses) < _MOST_PAUSES:
                 self._pauses.append(value * (1 if found[2] == "ms" else 1e3))
                 self._events.setdefault("pause", Event(name="pause", line=where, values={"text": text.strip()[:300]}))
+        elif "aving checkpoint" in text:
+            self._events["checkpoint"] = Event(name="checkpoint", line=where, values={"text": text.strip()[:300]})
         elif any(word in text for word in _OVERFLOW):
             self._counts["overflows"] += 1
             self._events.setdefault("overflow", Event(name="overflow", line=where, values={"text": text.strip()[:300]}))
@@ -145,9 +149,10 @@ class _Gatherer:
             self._events[name] = Event(name=name, line=where, values={"text": text.strip()[:300]})
 
     def part(self) -> Part | None:
+        peaks = self._samples.get("memory_bytes") or self._samples.get("allocated_bytes")
         weight = 3 * self._steps + sum(len(values) for values in self._samples.values())
         if not self._steps and not ({"step_ms", "samples_per_s", "tokens_per_s_per_gpu"} & self._samples.keys()):
-            if not self._once and not self._pauses and not any(self._counts.values()):
+            if not self._once and not self._pauses and not self._events and not peaks:
                 return None
             weight = 1
         facts: dict[str, Any] = {"steps_logged": max(self._steps, len(self._samples.get("step_ms", ())))}
@@ -156,9 +161,11 @@ class _Gatherer:
         facts |= {f"median_{name}": median(values) for name, values in self._samples.items()}
         if len(self._samples.get("step_ms", ())) > 1:
             facts["mean_step_ms"] = fmean(self._samples["step_ms"][1:])  # the first step compiles and warms up
-        peaks = self._samples.get("memory_bytes") or self._samples.get("allocated_bytes")
-        if peaks:
-            facts["peak_memory_bytes"] = max(peaks)
+        for name, fact in (("memory_bytes", "peak_reserved_bytes"), ("allocated_bytes", "peak_allocated_bytes")):
+            if self._samples.get(name):
+                facts[fact] = max(self._samples[name])
+        if "peak_reserved_bytes" in facts or "peak_allocated_bytes" in facts:
+            facts["peak_memory_bytes"] = facts.get("peak_reserved_bytes", facts.get("peak_allocated_bytes"))
         facts |= self._once | {name: count for name, count in self._counts.items() if count}
         if self._pauses:
             facts |= {"pauses": len(self._pauses), "longest_pause_ms": max(self._pauses)}
@@ -185,5 +192,5 @@ READER = Reader(
            "Train throughput/", "Train memory/", "train_step_timing", "SamplesPerSec", "data_time", "time_data", "time/data",
            "s/it", "it/s", "for parameters", "CUDA capacity", "[GC", "GC ", "OVERFLOW!", "overflow", "allocator cache flush",
            "alloc_retries", "allocation retr", "samples_per_second", "eak FLOPS", "eak flops", "eak TFLOPS", "iter time (s)",
-           "tok/sec"),
+           "tok/sec", "Max CUDA memory", "aving checkpoint"),
 )  # fmt: skip

@@ -8,6 +8,7 @@ nodes can show up to twice that (NVIDIA/nccl-tests issue 156).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from trilemma.diagnosis.findings import Case, Evidence, Finding, Missing, Part
@@ -41,10 +42,10 @@ def _judge(case: Case) -> Iterator[Finding | Missing]:
                 confidence="established",
                 fix="look for Xid, ECC and link errors on these GPUs; run again on halves of the machine until one GPU is left",
             )
-        yield from _bandwidth(file, part)
+        yield from _bandwidth(file, part, case.network_bytes_per_s)
 
 
-def _bandwidth(file: str, part: Part) -> Iterator[Finding | Missing]:
+def _bandwidth(file: str, part: Part, network: float | None) -> Iterator[Finding | Missing]:
     facts = part.facts
     if facts["largest_bytes"] < _LARGE_BYTES:
         yield Missing(what=f"nccl-tests of messages up to 1 GiB (-e 1G): {file} ends at {facts['largest_bytes']} bytes")
@@ -56,10 +57,11 @@ def _bandwidth(file: str, part: Part) -> Iterator[Finding | Missing]:
         return
     try:
         cluster = Cluster.of(find(facts["gpus"][0]), facts["ranks"], nodes=facts["nodes"])
+        cluster = replace(cluster, network_bytes_per_s=network or cluster.network_bytes_per_s)
     except InputError as error:
         yield Missing(what=f"the fabric of {facts['gpus'][0]}: {error}")
         return
-    low, high, why, sure = _expected_gb_s(cluster)
+    low, high, why, sure = _expected_gb_s(cluster, stated=network is not None)
     observed = facts["peak_busbw_gb_s"]
     if observed >= _ENOUGH * low:
         return
@@ -82,7 +84,7 @@ def _bandwidth(file: str, part: Part) -> Iterator[Finding | Missing]:
     )
 
 
-def _expected_gb_s(cluster: Cluster) -> tuple[float, float, str, bool]:
+def _expected_gb_s(cluster: Cluster, *, stated: bool) -> tuple[float, float, str, bool]:
     """Least and most bus bandwidth of large messages, over what, and whether the fabric is sure to be there."""
     path: Any = cluster.path(cluster.gpus)
     rate = path.bytes_per_s.value / 1e9
@@ -92,7 +94,12 @@ def _expected_gb_s(cluster: Cluster) -> tuple[float, float, str, bool]:
         return 0.5 * _NETWORK[0] * rate, rate, f"{path.name} ({rate:.4g} GB/s one way)", False
     node = rate * cluster.gpus_per_node
     most = _TREES if cluster.nodes == 2 else _NETWORK[1]
-    return _NETWORK[0] * node, most * node, f"a network of {node:.4g} GB/s a node, usual for this GPU,", False
+    return (
+        _NETWORK[0] * node,
+        most * node,
+        f"a network of {node:.4g} GB/s a node, {'as stated' if stated else 'usual for this GPU'},",
+        stated,
+    )
 
 
 RULE = Rule(needs=(KIND,), judge=_judge)

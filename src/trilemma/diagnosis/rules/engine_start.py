@@ -15,6 +15,8 @@ _TAKEN = (
     ("weights_bytes", "weights"), ("non_torch_bytes", "outside PyTorch"), ("activation_bytes", "peak activation"),
     ("cuda_graph_bytes", "CUDA graphs"),
 )  # fmt: skip
+#: An estimate of graphs above a tenth of the card, and above what any card measured, is not believed.
+_GRAPHS_SHARE, _GRAPHS_BYTES = 0.10, 12 * GIB
 _WORDS = {
     "free_memory": "less memory is free than its share of the card asks for",
     "no_kv_memory": "nothing is left for the cache",
@@ -36,6 +38,8 @@ def _judge(case: Case) -> Iterator[Finding]:
                     yield _refused(file, part, event)
             elif event.name == "preemption":
                 yield _preempted(file, part, event)
+            elif event.name == "cuda_graph_estimate_bytes":
+                yield from _implausible(file, part, event)
 
 
 def _gib(size: float) -> str:
@@ -103,6 +107,26 @@ def _sides(facts: Mapping[str, float], refusal: str) -> tuple[str | None, str | 
             f"{_gib(short)} are missing",
         )
     return None, None, "trilemma check --log FILE -- COMMAND names changes with which it starts", None
+
+
+def _implausible(file: str, part: Part, event: Event) -> Iterator[Finding]:
+    """Graphs measure 0.46 to 6.3 GiB a card; an estimate far above is the estimator's fault (vllm-project/vllm issue 53013)."""
+    size, capacity = float(event.values["value"]), part.facts.get("capacity_bytes") or 0.0
+    if size <= max(_GRAPHS_SHARE * capacity, _GRAPHS_BYTES):
+        return
+    yield Finding(
+        id="start-up.graph-estimate",
+        role="root",
+        severity="warning",
+        claim=f"{part.facts['engine']} estimates {_gib(size)} for CUDA graphs, which is not plausible, and takes it from "
+        "the cache",
+        evidence=(Evidence(file=file, line=event.line, value=event.values["text"]),),
+        expected="0.46 – 6.3 GiB a card",
+        observed=_gib(size),
+        confidence="supported",
+        fix="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 with a lower share of memory",
+        predicted_effect=f"about {_gib(size)} more for the cache",
+    )
 
 
 def _preempted(file: str, part: Part, event: Event) -> Finding:

@@ -25,6 +25,8 @@ from trilemma.quantities import GIB
 from trilemma.workloads import Serving
 
 _LONGEST = 1 << 20
+#: More than its range by this much is worth a finding of its own.
+_CLEARLY_BYTES = 1 * GIB
 
 
 def _judge(case: Case) -> Iterator[Finding | Missing]:
@@ -39,6 +41,7 @@ def _judge(case: Case) -> Iterator[Finding | Missing]:
             finding = _of_start(file, measured, expectation.said)
             if finding is not None:
                 yield finding
+            yield from _lines(file, measured, expectation.said)
     for file, part in case.parts(KIND):
         expectation = case.expectations.get(file)
         if expectation is not None and _serves(expectation):
@@ -149,6 +152,29 @@ def _causes(facts: Mapping[str, Any], answer: Estimate, expectation: Expectation
     if facts.get("prompt_tokens_per_s", 0.0) > 0 and answer.speed is not None and answer.speed.operators:
         longest = max(answer.speed.operators, key=lambda one: one.seconds)
         yield f"the longest part of a token should be {longest.name} ({longest.seconds * 1e3:.3g} ms)", None
+
+
+def _lines(file: str, lines: tuple[LogComparison, ...], said: str) -> Iterator[Finding]:
+    """Lines of the start that hold clearly more than they should."""
+    for one in lines:
+        more = one.measured - one.high
+        if one.name == "kv_cache_bytes" or not one.diverges or more < _CLEARLY_BYTES:
+            continue
+        where, _, number = one.where.rpartition(":")
+        name = one.name.removesuffix("_bytes").replace("_", " ")
+        yield Finding(
+            id=f"memory.{one.name.removesuffix('_bytes').replace('_', '-')}-beside-estimate", role="symptom", severity="warning",
+            claim=f"expected {one.predicted / GIB:.2f} ({one.low / GIB:.2f} – {one.high / GIB:.2f}) GiB of {name} ({said}), "
+            "observed "
+            f"{one.measured / GIB:.2f}",
+            evidence=(Evidence(file=where or file, line=int(number) if number.isdigit() else None,
+                               value=f"{name} {one.measured / GIB:.2f} GiB"),),
+            expected=f"{one.predicted / GIB:.2f} ({one.low / GIB:.2f} – {one.high / GIB:.2f}) GiB",
+            observed=f"{one.measured / GIB:.2f} GiB", confidence="supported",
+            fix="leave that much more beside the cache (a lower share of memory), or make the line smaller: fewer captured "
+            "sizes, "
+            "smaller steps",
+        )  # fmt: skip
 
 
 def _of_start(file: str, lines: tuple[LogComparison, ...], said: str) -> Finding | None:
