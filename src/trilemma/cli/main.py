@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "measure": ("trilemma.cli.measure", "measure on this machine and print it beside what is predicted"),
     "calibrate": ("trilemma.cli.calibrate", "fit coefficients to measured tables"),
     "settle": ("trilemma.cli.settle", "a benchmark of an exported plan against its prediction; updates the profile"),
+    "completion": ("trilemma.cli.completion", "a script with which bash, zsh or fish complete commands and options"),
     "web": ("trilemma.cli.web", "the same questions in a browser"),
     "hardware": ("trilemma.cli.hardware", "the accelerator catalogue, with sources"),
     "models": ("trilemma.cli.models", "what a model is made of: parameters, layers, cache"),
@@ -42,6 +43,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
 TRAINING = ("fit", "plan", "recommend")
 #: Commands that take any number of words before ``--`` and an engine's command behind it, which argparse cannot tell apart.
 _WORDS_BEHIND = ("diagnose",)
+
+
+#: What is said where nothing is asked: the three questions that most come with.
+_START = """\
+trilemma: does it fit, how fast, on which GPUs, at what cost, and why
+
+  the best way to serve a model on these cards
+    trilemma plan llama-3.1-70b --gpu h200-sxm:8 --serve 4096/1024
+  will this command start, and if not, what should change
+    trilemma check --gpu h100-sxm:8 -- vllm serve deepseek-ai/DeepSeek-R1 --tensor-parallel-size 8
+  how to train it
+    trilemma plan llama-3.1-8b --gpu h100-sxm:16 --train 8192 --global-batch 128
+
+trilemma --help lists all commands, trilemma COMMAND --help their options;
+trilemma models and trilemma hardware list the names."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -143,7 +159,7 @@ def _run(arguments: list[str]) -> int:
         print(f"trilemma {__version__}")
         return YES
     if command is None:
-        parser.print_help()
+        print(_START)
         return YES
     return int(importlib.import_module(parsed.module).run(parsed))
 
