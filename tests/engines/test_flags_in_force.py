@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import trilemma as tl
 from trilemma import engines
 from trilemma.cli.main import main
 from trilemma.commands.flag_values import FlagValues
@@ -181,3 +183,38 @@ def test_between_versions_read_a_value_of_either_is_believed() -> None:
     assert values.at("x", (2, 5)) == ("a", "b")
     assert values.at("x", (3, 0)) == values.at("x", (4, 0)) == ("b",)
     assert values.at("y", (1, 0)) == ()
+
+
+@pytest.mark.parametrize(
+    ("engine", "word"),
+    [
+        ("vllm", "int4"), ("vllm", "q4_0"), ("sglang", "int8"), ("sglang", "q8_0"), ("tensorrt-llm", "int4"),
+        ("tensorrt-llm", "fp8_e5m2"), ("llama.cpp", "fp8"), ("llama.cpp", "nvfp4"),
+    ],
+)  # fmt: skip
+def test_no_command_is_written_with_a_value_that_its_engine_does_not_take(
+    engine: str, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """fit wrote --kv-cache-dtype int4 for vLLM, which stops at it."""
+    words = ["fit", "qwen3-8b", "--gpu", "h100-sxm:1", "--engine", engine, "--kv-dtype", word]
+    if engine == "llama.cpp":
+        words += ["--precision", "Q4_K_M"]
+    assert main(words) == 2
+    assert word in capsys.readouterr().err
+
+
+def test_formats_of_the_cache_are_called_as_the_engine_calls_them() -> None:
+    for engine, word in (("vllm", "bfloat16"), ("sglang", "bf16")):
+        answer = tl.fit("qwen3-8b", "h100-sxm:1", engine=engine, kv_dtype="bf16")
+        assert answer.command is not None
+        assert answer.command.endswith(f"--kv-cache-dtype {word}")
+
+
+def test_a_file_of_options_is_held_to_the_same_values(tmp_path: Path) -> None:
+    """TensorRT-LLM's loader raises for formats beside auto, fp8 and nvfp4 (model_loader.py, _VALID_KV_CACHE_DTYPES)."""
+    for word, refused in (("int4", True), ("nvfp4", False)):
+        path = tmp_path / f"{word}.yaml"
+        path.write_text(f"kv_cache_config:\n  dtype: {word}\n")
+        answer = tl.check(f"trtllm-serve Qwen/Qwen3-8B --extra_llm_api_options {path}", gpu="b200-sxm:1")
+        assert bool(answer.refused) is refused
+        assert answer.question.plan.pool.options.kv_dtype == (None if refused else word)

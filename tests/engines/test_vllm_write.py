@@ -142,7 +142,8 @@ def test_graph_sizes_take_the_flag_that_the_version_has() -> None:
         ),
         (Plan(pools=(Pool(options=ServeOptions(extra={"no-such": 1})),)), "no-such"),
         (Plan(pools=(Pool(options=ServeOptions(extra={"config": "/etc/passwd"})),)), "config"),
-        (Plan(pools=(Pool(options=ServeOptions(dtype="a\0b")),)), "control"),
+        (Plan(pools=(Pool(options=ServeOptions(dtype="a\0b")),)), "takes no"),
+        (Plan(pools=(Pool(options=ServeOptions(extra={"revision": "a\0b"})),)), "control"),
     ],
 )
 def test_what_vllm_cannot_run_is_refused(plan: Plan, says: str) -> None:

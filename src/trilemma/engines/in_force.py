@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trilemma.commands.command_line import FlagSetting, FlagSettings
@@ -39,11 +39,17 @@ def put_in_force(settings: FlagSettings, table: FlagTable, version: str | None) 
             continue
         if flag.note and at >= table.versions[-1]:
             cautions.append(Caution(code="deprecated-flag", message=f"--{flag.name}: {flag.note}"))
-        refused = _of_value(setting, table, at, engine)
-        cautions += refused
-        if refused and refused[0].code == "refused-value":
-            del settings.by_name[name]
+        cautions += _value_in_force(settings, name, table, at, engine)
     return cautions
+
+
+def values_in_force(
+    settings: FlagSettings, names: Iterable[str], table: FlagTable, version: str | None
+) -> list[Caution]:
+    """What must be said of the values of ``names`` that a file gave; one that ``version`` does not take is dropped."""
+    at = table.at(version)
+    engine = f"{table.engine} {version or '.'.join(map(str, at))}"
+    return [caution for name in names for caution in _value_in_force(settings, name, table, at, engine)]
 
 
 def name_at(flag: Flag, table: FlagTable, at: Version) -> str | None:
@@ -85,6 +91,13 @@ def refused_value(flag: Flag, value: Any, table: FlagTable, at: Version) -> str 
         return None
     taken = ", ".join(table.values.at(flag.name, at))
     return f"takes no --{flag.name} {shorten(value)}; it takes {taken}"
+
+
+def _value_in_force(settings: FlagSettings, name: str, table: FlagTable, at: Version, engine: str) -> list[Caution]:
+    said = _of_value(settings.by_name[name], table, at, engine)
+    if said and said[0].code == "refused-value":
+        del settings.by_name[name]
+    return said
 
 
 def _of_value(setting: FlagSetting, table: FlagTable, at: Version, engine: str) -> list[Caution]:

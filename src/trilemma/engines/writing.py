@@ -10,6 +10,7 @@ import numpy as np
 from trilemma.commands.flag_words import words_of
 from trilemma.commands.flags import Flag, FlagTable
 from trilemma.engines import canonical
+from trilemma.engines.in_force import refused_value
 from trilemma.errors import InputError, shorten
 from trilemma.models.remote_code import needs_remote_code
 from trilemma.plans import Plan, Pool
@@ -50,7 +51,8 @@ def trusted(model: str, known: FlagTable) -> list[tuple[Flag, Any]]:
 def settings_of(pairs: Mapping[str, Any], known: FlagTable, version: str | None) -> list[tuple[Flag, Any]]:
     """Flags of ``version`` by name with their values, those of None left out.
 
-    Raises `InputError` for a name that is no flag and for a flag that the version does not have.
+    Raises `InputError` for a name that is no flag, for a flag that the version does not have, and for a value that it does not
+    take.
     """
     at = known.at(version)
     found = []
@@ -66,8 +68,17 @@ def settings_of(pairs: Mapping[str, Any], known: FlagTable, version: str | None)
                 f"{known.engine} {_text(at, known)} has no --{name}; take a version from {_text(flag.since, known)}{before}"
                 " or drop the option"
             )
+        check_value(flag, value, known, version)
         found.append((flag, value))
     return found
+
+
+def check_value(flag: Flag, value: Any, known: FlagTable, version: str | None) -> None:
+    """Raise `InputError` where ``version`` does not take ``value``; of releases newer than those read nothing is known."""
+    at = known.at(version)
+    refused = None if known.values.is_newer(at) else refused_value(flag, value, known, at)
+    if refused is not None:
+        raise InputError(f"{known.engine} {_text(at, known)} {refused}")
 
 
 def no_flag(known: FlagTable, name: str) -> InputError:

@@ -11,7 +11,7 @@ from trilemma.commands.command_line import FlagSetting, FlagSettings, read_setti
 from trilemma.commands.flag_words import parse_value
 from trilemma.commands.named_files import text_of
 from trilemma.engines.base import EngineCommand
-from trilemma.engines.in_force import put_in_force
+from trilemma.engines.in_force import put_in_force, values_in_force
 from trilemma.engines.launch import check_visible, named_model, share_of_card, take_apart
 from trilemma.engines.tensorrt_llm.flags import keys, table
 from trilemma.errors import InputError, shorten
@@ -35,7 +35,8 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     extra = {name: one.value for name, one in settings.by_name.items() if one.flag.field == "extra"}
     named = settings.value("config")
     if named is not None:
-        _overlay(_content(named), settings, extra)
+        put = _overlay(_content(named), settings, extra)
+        cautions += values_in_force(settings, put, table(), version)
     layout = _layout(settings, extra)
     facts = launch.facts(settings)
     check_visible(layout, facts, cautions)
@@ -67,9 +68,9 @@ def _content(path: str) -> Mapping[str, Any]:
     return content
 
 
-def _overlay(content: Mapping[str, Any], settings: FlagSettings, extra: dict[str, Any]) -> None:
-    """Options of the file that a flag says too become settings; the others are kept as they are."""
-    known = keys()
+def _overlay(content: Mapping[str, Any], settings: FlagSettings, extra: dict[str, Any]) -> list[str]:
+    """Options of the file that a flag says too become settings, whose names are the answer; the others are kept as they are."""
+    known, put = keys(), []
     for key, value in content.items():
         if isinstance(value, Mapping):
             rest = {}
@@ -77,6 +78,7 @@ def _overlay(content: Mapping[str, Any], settings: FlagSettings, extra: dict[str
                 flag = known.get(f"{key}.{inner}")
                 if flag is not None and one is not None:
                     _put(flag, one, f"{key}.{inner}", settings)
+                    put.append(flag)
                 else:
                     rest[str(inner)] = one
             if rest or not value:
@@ -86,8 +88,10 @@ def _overlay(content: Mapping[str, Any], settings: FlagSettings, extra: dict[str
                 extra[flag] = value
             else:
                 _put(flag, value, str(key), settings)
+                put.append(flag)
         else:
             extra[str(key)] = value
+    return list(dict.fromkeys(put))
 
 
 def _put(name: str, value: Any, shown: str, settings: FlagSettings) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from trilemma.engines.launch import check_model_word
 from trilemma.engines.tensorrt_llm.flags import table
-from trilemma.engines.writing import degrees, served_pool, settings_of, single, stated, trusted, words
+from trilemma.engines.writing import check_value, degrees, served_pool, settings_of, single, stated, trusted, words
 from trilemma.errors import InputError, shorten
 from trilemma.plans import Plan
 
@@ -38,7 +38,7 @@ def yaml_options(plan: Plan) -> dict[str, Any]:
     found = {name: value for name, value in options.extra.items() if name.replace("_", "-") not in table().flags}
     cache: dict[str, Any] = dict(found.get("kv_cache_config") or {})
     if options.kv_dtype is not None:
-        cache["dtype"] = {"fp8_e4m3": "fp8"}.get(options.kv_dtype, options.kv_dtype)
+        cache["dtype"] = _cache_format(options.kv_dtype, plan.engine.version)
     if options.block_size is not None:
         cache["tokens_per_block"] = options.block_size
     if options.prefix_caching is not None:
@@ -54,6 +54,12 @@ def yaml_options(plan: Plan) -> dict[str, Any]:
     if pool.draft is not None and "speculative_config" not in found:
         found["speculative_config"] = _speculative(pool.draft.method, pool.draft.tokens, pool.draft.model)
     return found
+
+
+def _cache_format(name: str, version: str | None) -> str:
+    word = {"fp8_e4m3": "fp8"}.get(name, name)
+    check_value(table().flags["kv-cache-dtype"], word, table(), version)
+    return word
 
 
 def _speculative(method: str, tokens: int, model: str | None) -> dict[str, Any]:

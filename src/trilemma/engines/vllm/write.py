@@ -18,6 +18,9 @@ from trilemma.quantities import GIB
 #: Keys of ``extra`` that are written together with an option of the plan.
 _JOINED = ("speculative-config", "compilation-config", "limit-mm-per-prompt", "max-model-len", "enable-expert-parallel")
 
+#: What the engine calls formats of its cache that are called otherwise here.
+_CACHE_WORDS = {"bf16": "bfloat16", "fp16": "float16"}
+
 
 def write(*, model: str, plan: Plan) -> list[str]:
     """``["vllm", "serve", model, flag, value, …]`` for a plan of one pool.
@@ -69,7 +72,7 @@ def _options(options: ServeOptions, known: FlagTable, version: tuple[int, ...]) 
     return {
         "dtype": options.dtype,
         "quantization": options.quantization,
-        "kv-cache-dtype": options.kv_dtype,
+        "kv-cache-dtype": _CACHE_WORDS.get(options.kv_dtype or "", options.kv_dtype),
         "max-model-len": context,
         "max-num-seqs": stated(options.max_seqs, "max_seqs"),
         "max-num-batched-tokens": stated(options.max_batched_tokens, "max_batched_tokens"),
