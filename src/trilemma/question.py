@@ -51,9 +51,9 @@ class Question(Generic[Load, How]):
     @property
     def named(self) -> str:
         """The model's word on the engine's command line."""
-        from trilemma.models.catalogue import hub_id
+        from trilemma.models.catalogue import served_id
 
-        return self.served_as or hub_id(self.model.name)
+        return self.served_as or served_id(self.model.name)
 
 
 ServingQuestion: TypeAlias = "Question[Serving, Plan]"

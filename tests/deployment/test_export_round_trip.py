@@ -100,16 +100,16 @@ def test_every_target_names_the_checkpoint_of_the_plan(tmp_path: Path, capsys: C
     assert plan["inputs"]["model"]["served_as"] in plan["command"]
     out = exported(tmp_path, target)
     said = capsys.readouterr().err
-    assert "the plan needs a checkpoint converted to awq of meta-llama/Llama-3.1-8B: make or fetch it" in said
+    assert "the plan needs a checkpoint converted to awq of meta-llama/Llama-3.1-8B-Instruct: make or fetch it" in said
     managed = {"kubernetes": "kubernetes.yaml", "llm-d": "llm-d-serve.yaml"}.get(target)
     if managed is None:
-        assert get(target).read(extract([str(out / "serve.sh")])[1]).model == "./Llama-3.1-8B-awq"
+        assert get(target).read(extract([str(out / "serve.sh")])[1]).model == "./Llama-3.1-8B-Instruct-awq"
     text = (out / (managed or "kubernetes.yaml")).read_text()
-    assert "/models/Llama-3.1-8B-awq" in text
+    assert "/models/Llama-3.1-8B-Instruct-awq" in text
     assert "meta-llama/" not in text
     workload = next(one for one in yaml.safe_load_all(text) if one["kind"] == "Deployment")
     mounts = workload["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
-    assert {"name": "model", "mountPath": "/models/Llama-3.1-8B-awq", "readOnly": True} in mounts
+    assert {"name": "model", "mountPath": "/models/Llama-3.1-8B-Instruct-awq", "readOnly": True} in mounts
 
 
 def test_pools_keep_the_checkpoint_of_the_plan(tmp_path: Path, capsys: Captured) -> None:

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+import trilemma as tl
 from trilemma.data.digest import DATA
 from trilemma.errors import InputError
 from trilemma.models import catalogue
@@ -69,3 +70,16 @@ def test_entries_that_were_not_looked_up_say_so():
     assert any("sibling" in note for note in load_model("minimax-m2").assumptions)
     assert any("recalled" in note for note in load_model("glm-4.5-air").assumptions)
     assert load_model("qwen3-32b").assumptions == ()
+
+
+def test_a_catalogue_name_is_served_by_its_chat_model_and_an_id_by_itself() -> None:
+    """The base model has no chat template: /v1/chat/completions refuses it."""
+    for asked, served in (
+        ("llama-3.1-70b", "meta-llama/Llama-3.1-70B-Instruct"), ("gemma-2-9b", "google/gemma-2-9b-it"),
+        ("meta-llama/Llama-3.1-70B", "meta-llama/Llama-3.1-70B"), ("qwen3-8b", "Qwen/Qwen3-8B"),
+    ):  # fmt: skip
+        assert f" {served} " in f"{tl.fit(asked, 'h200-sxm:2').command} "
+
+
+def test_chat_models_are_among_the_ids_of_their_entry() -> None:
+    assert all(entry.chat in entry.ids[1:] for entry in catalogue.entries().values() if entry.chat is not None)

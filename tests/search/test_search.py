@@ -64,7 +64,7 @@ def test_weights_as_published_are_among_the_best(main_job):
         if f.precision.quality == "unchanged" and f.plan.pool.options.kv_dtype is None
     ]
     assert unchanged
-    assert unchanged[0].estimate.command.startswith("vllm serve meta-llama/Llama-3.1-70B --")
+    assert unchanged[0].estimate.command.startswith("vllm serve meta-llama/Llama-3.1-70B-Instruct --")
 
 
 def test_no_plan_shown_beats_one_of_the_front(main_job):

@@ -130,6 +130,8 @@ class _Weights:
 
 
 def _weights(inputs: Mapping[str, Any], path: str) -> _Weights:
+    from trilemma.models.catalogue import served_id
+
     model = _object(inputs.get("model"), "inputs.model", path)
     name = model.get("name")
     if not isinstance(name, str):
@@ -137,7 +139,7 @@ def _weights(inputs: Mapping[str, Any], path: str) -> _Weights:
     named, checkpoint = (model.get(key) for key in ("served_as", "checkpoint"))
     if not isinstance(named, str | None) or not isinstance(checkpoint, str | None):
         raise InputError(f"{shorten(path)}: inputs.model.served_as and checkpoint are not words")
-    published = _served_name(name)
+    published = served_id(name)
     return _Weights(word=named or published, published=published, checkpoint=checkpoint)
 
 
@@ -274,14 +276,6 @@ def _prediction(estimate: Mapping[str, Any], fleet: Fleet, target: str) -> dict[
     if target == "kubernetes":
         return contents | benchmark.on_kubernetes(fleet, bench.words, results=bench.results)
     return contents | benchmark.local(bench.words, results=bench.results, through_gateway=target == "llm-d")
-
-
-def _served_name(name: str) -> str:
-    """What the engine can load: the first hub id of a catalogue name, any other name as it is."""
-    from trilemma.models.catalogue import entries
-
-    entry = entries().get(name)
-    return entry.ids[0] if entry is not None and entry.ids else name
 
 
 def _maker(cluster: Mapping[str, Any]) -> str:

@@ -22,13 +22,15 @@ _FOLDER = DATA / "models"
 class CatalogueEntry:
     """One model of the catalogue: its short name, the hub ids that share its configuration, other spellings.
 
-    ``parameters`` is the total that the publisher states, where one is known to the last digit or two.
+    ``parameters`` is the total that the publisher states, where one is known to the last digit or two. ``chat`` is the id that
+    answers chats, where the first is of the base model.
     """
 
     name: str
     ids: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     parameters: float | None = None
+    chat: str | None = None
 
 
 def names() -> tuple[str, ...]:
@@ -46,6 +48,7 @@ def entries() -> Mapping[str, CatalogueEntry]:
             ids=tuple(row.get("ids", ())),
             aliases=tuple(row.get("aliases", ())),
             parameters=row.get("parameters"),
+            chat=row.get("chat"),
         )
         for name, row in document["models"].items()
     }
@@ -55,6 +58,12 @@ def hub_id(name: str) -> str:
     """The hub id behind a catalogue name, any other name as it is."""
     entry = entries().get(name)
     return entry.ids[0] if entry is not None and entry.ids else name
+
+
+def served_id(name: str) -> str:
+    """The hub id that an engine serves where a catalogue name is asked for: the one with a chat template, of equal size."""
+    entry = entries().get(name)
+    return entry.chat or hub_id(name) if entry is not None else name
 
 
 def original(name: str) -> CatalogueEntry:

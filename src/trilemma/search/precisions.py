@@ -12,7 +12,7 @@ from trilemma.formats import catalogue as formats
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
-from trilemma.models.catalogue import hub_id
+from trilemma.models.catalogue import hub_id, served_id
 from trilemma.models.parameters import weight_bytes
 from trilemma.models.published import published_as
 from trilemma.models.quantized import find_scheme, requantize
@@ -52,7 +52,7 @@ class WeightPrecision:
     @property
     def served_as(self) -> str:
         """What to name on the engine's command line: the hub id, or a folder or GGUF file that has to be made."""
-        published = hub_id(self.model.name)
+        published = served_id(self.model.name)
         if self.checkpoint == AS_PUBLISHED:
             return published
         name, quantization = published.rpartition("/")[2], self.model.quantization

@@ -11,7 +11,7 @@ from trilemma.errors import InputError
 from trilemma.estimate.estimate import Estimate, Remedy
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import Model
-from trilemma.models.catalogue import hub_id
+from trilemma.models.catalogue import served_id
 from trilemma.plans import Layout, Plan, ServeOptions
 from trilemma.plans.words import layout_words
 from trilemma.quantities import counted, show_count, show_gib
@@ -291,6 +291,6 @@ def _remedy(change: RemedyCandidate, answer: Estimate, failing: Estimate) -> Rem
     if answer.context and answer.context < told and "refused" not in quality:
         refused = f"requests beyond {counted(answer.context, 'token')} refused"
         quality = f"answers unchanged, {refused}" if quality == "unchanged" else f"{quality}; {refused}"
-    served = change.served_as or hub_id(change.model.name)
+    served = change.served_as or served_id(change.model.name)
     command = shlex.join(engines.get(change.plan.engine.name).write(model=served, plan=change.plan))
     return Remedy(change=change.words, flags=command, effect=effect, quality=quality, cost_rank=change.cost)
