@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,16 @@ def test_each_node_has_its_command(capsys: pytest.CaptureFixture[str], words: st
     assert first in leader
     assert worker.startswith("on node 1")
     assert other in worker
+
+
+def test_documents_hold_the_commands_of_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    """``command`` alone, without its node, would run on no node."""
+    main(["fit", "kimi-k2", "--gpu", "h200-sxm:32", "--engine", "sglang", "--tp", "8", "--pp", "4", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert [(one["first_node"], one["last_node"]) for one in document["node_commands"]] == [(0, 0), (1, 3)]
+    assert "--nnodes 4 --node-rank 1" in document["node_commands"][1]["command"]
+    main(["fit", "qwen3-32b", "--gpu", "h100-sxm:8", "--json"])
+    assert "node_commands" not in json.loads(capsys.readouterr().out)
 
 
 def test_screen_and_script_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,9 +11,10 @@ from trilemma.data.digest import Made, made_by
 from trilemma.engines.base import Stage
 from trilemma.errors import Caution
 from trilemma.estimate.measured import LogComparison
-from trilemma.estimate.offer import Cost, LatencyTarget, PoolCommand, Power
+from trilemma.estimate.offer import Cost, LatencyTarget, NodeCommand, PoolCommand, Power
 from trilemma.intervals import Interval
 from trilemma.memory.ledger import Ledger
+from trilemma.plans.plan import Plan
 from trilemma.plans.words import plan_words
 from trilemma.quantities import GIB
 from trilemma.question import Question
@@ -165,9 +166,9 @@ class Estimate:
 
     ``version`` is the engine's whose facts were used, ``context`` the longest request that it admits (serving), and
     ``uses_host`` says that weights lie in the memory around the cards. ``command`` is what to run, ``commands`` where pools
-    have one each; ``refused`` says why the engine's parser would not take it. ``start_up`` is what the engine prints as it
-    starts, ``measured`` what a log says beside what we say. ``training_step`` (hidden seconds, passes), ``host_memory`` and
-    ``training_run`` (days, interruptions) are of trainings.
+    have one each, `node_commands` where an engine spans nodes; ``refused`` says why the engine's parser would not take it.
+    ``start_up`` is what the engine prints as it starts, ``measured`` what a log says beside what we say. ``training_step``
+    (hidden seconds, passes), ``host_memory`` and ``training_run`` (days, interruptions) are of trainings.
     """
 
     #: The document ``trilemma/estimate@1``, in its order.
@@ -176,7 +177,8 @@ class Estimate:
         "memory": {}, "cache": column("kv_cache"), "speed": {}, "bottleneck": {}, "cost": {}, "power": column(exact=True),
         "ranks": column(exact=True), "remedies": {}, "warnings": column(keep="empty"), "start_up": column(exact=True),
         "training_step": column(exact=True), "host_memory": column(exact=True), "command": {}, "commands": {},
-        "refused": {}, "targets": column(exact=True), "measured": column(exact=True), "training_run": column(exact=True),
+        "node_commands": {}, "refused": {}, "targets": column(exact=True), "measured": column(exact=True),
+        "training_run": column(exact=True),
     }  # fmt: skip
 
     question: Question[Any, Any]
@@ -231,6 +233,13 @@ class Estimate:
         from trilemma.estimate.inputs import inputs_of
 
         return inputs_of(self)
+
+    @property
+    def node_commands(self) -> tuple[NodeCommand, ...]:
+        """What to run on each node, where one engine of serving spans several."""
+        from trilemma.estimate.over_nodes import node_commands
+
+        return node_commands(self.question, self.version) if isinstance(self.question.plan, Plan) else ()
 
     @property
     def reason(self) -> str:

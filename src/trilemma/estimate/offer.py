@@ -41,3 +41,14 @@ class PoolCommand:
     pool: str
     replicas: int
     command: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeCommand:
+    """What to run on nodes ``first_node`` to ``last_node`` of an engine that spans several, written for the first of them;
+    NODE0 stands for the address of node 0. ``before_others``: before the command of node 0."""
+
+    first_node: int
+    last_node: int
+    command: str
+    before_others: bool
