@@ -358,6 +358,8 @@ def checked(answer: tl.Estimate, question: Asked, ask: Answers) -> str | None:
             again = tl.check(words, gpu=question.cards, **told)
         except tl.InputError as error:
             return f"refused: {error}: {answer.command}"
+    if again.question.cluster.gpus < answer.question.cluster.gpus:
+        raise Unasked  # the command of one whole copy of several
     apart = difference(figures(answer), figures(again))
     return None if apart is None else f"{apart}: {answer.command}"
 

@@ -17,6 +17,7 @@ from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import optimizer, recipe
 from trilemma.plans.training import (
     Attention,
+    Dispatcher,
     Implementation,
     Loss,
     Offload,
@@ -80,6 +81,9 @@ class TrainerRun:
     activation_offload: bool = False
     tp: int = 1
     cp: int = 1
+    pp: int = 1
+    ep: int = 1
+    dispatcher: Dispatcher | None = None
     steps: int | None = None
     sequences: int = 1
     in_backward: bool = False
@@ -107,7 +111,7 @@ def assemble(
         raise InputError("the command does not say how many GPUs it runs on; name them, such as --gpu a100:8")
     if run.sharding.hybrid:
         run.sharding.group = _group_of_node(launch, world, nodes)
-    dp = replicas(world, given={"tensor parallel": run.tp, "context parallel": run.cp})
+    dp = replicas(world, given={"tensor parallel": run.tp, "context parallel": run.cp, "pipeline parallel": run.pp})
     run.model = without_url(run.model)
     cautions = list(run.cautions)
     micro, batch = (run.sequences * one for one in _batches(run, dp, cautions))
@@ -123,7 +127,7 @@ def assemble(
         framework=run.framework,
         model=run.model,
         architecture=model,
-        plan=_plan(run, Layout(tp=run.tp, cp=run.cp, dp=dp), micro, cautions),
+        plan=_plan(run, Layout(tp=run.tp, cp=run.cp, pp=run.pp, ep=run.ep, dp=dp), micro, cautions),
         workload=TrainingWorkload(
             seq=seq, global_batch=batch, method=run.method, rank=run.rank if run.method != "full" else 0,
             targets=targets, base_format=run.base_format,
@@ -218,6 +222,7 @@ def _plan(run: TrainerRun, layout: Layout, micro: int, cautions: list[Caution]) 
         zero=sharding.zero,
         shard_group=None if whole else group,
         reshard=sharding.reshard,
+        dispatcher=run.dispatcher,
         flat_parameters=sharding.by == "fsdp" and sharding.version == 1 and sharding.zero > 0,
         recompute=Recompute(mode="full") if run.checkpointing or sharding.checkpointing else Recompute(),
         attention=run.attention,

@@ -1,0 +1,1 @@
+"""NeMo AutoModel: `automodel CONFIG.yaml --nproc-per-node N --key.subkey value`."""
