@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from trilemma.ask.diagnosed import diagnose
     from trilemma.ask.examined import doctor
     from trilemma.ask.here import here
+    from trilemma.ask.linted import lint
     from trilemma.ask.questions import check, compare, fit, plan, recommend, train, upgrade
     from trilemma.ask.simulate import simulate
     from trilemma.errors import InputError, TrilemmaError
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Accelerator", "Answer", "Cluster", "Draft", "EngineRef", "Estimate", "InputError", "Interval", "Layout", "Model", "Plan",
     "Pool", "Question", "ServeOptions", "Serving", "TrainingPlan", "TrainingWorkload", "TrilemmaError", "__version__", "check",
-    "compare", "diagnose", "doctor", "fit", "gpu", "here", "load_model", "plan", "recommend", "simulate", "train",
+    "compare", "diagnose", "doctor", "fit", "gpu", "here", "lint", "load_model", "plan", "recommend", "simulate", "train",
     "upgrade", "watch_numerics",
 ]  # fmt: skip
 
@@ -62,6 +63,7 @@ _HOMES = {
     "fit": "ask.questions",
     "gpu": "hardware.catalogue:find",
     "here": "ask.here",
+    "lint": "ask.linted",
     "load_model": "models.resolve",
     "plan": "ask.questions",
     "recommend": "ask.questions",

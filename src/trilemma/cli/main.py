@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "simulate": ("trilemma.cli.simulate", "what happens over time: engines under real traffic, event by event"),
     "here": ("trilemma.cli.here", "this machine: its cards, which models run on it, how fast, one command each"),
     "doctor": ("trilemma.cli.doctor", "what is wrong with this machine: links, clocks, errors, limits, versions"),
+    "lint": ("trilemma.cli.lint", "a script, configuration or command: what is not there, trains nothing, cannot run"),
     "diagnose": ("trilemma.cli.diagnose", "logs, traces, dumps, telemetry: what is wrong, why, what mends it"),
     "upgrade": ("trilemma.cli.upgrade", "what another version of the engine changes for a command"),
     "validate": ("trilemma.cli.validate", "predicted against measured, error by class"),

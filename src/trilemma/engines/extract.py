@@ -212,10 +212,13 @@ def _container(words: list[str], environment: tuple[str, ...], depth: int) -> tu
     run = containers.parse_run(words)
     if run is None:
         return None
-    return _in_image(run, environment, depth)
+    return in_image(run, environment, depth)
 
 
-def _in_image(run: containers.ContainerRun, environment: tuple[str, ...], depth: int) -> tuple[str, list[str]] | None:
+def in_image(
+    run: containers.ContainerRun, environment: tuple[str, ...] = (), depth: int = 0
+) -> tuple[str, list[str]] | None:
+    """The engine and its words that a container runs, by its command or by its image; None where it runs none."""
     environment = (*environment, *run.environment)
     image = [run.image] if run.image else []
     inner = [*run.entrypoint, *run.command]
@@ -266,7 +269,7 @@ def _of_file(
         found_here = _script(text, environment, depth)
         return None if found_here is None else (found_here[0], named_files.beside(found_here[1], folder))
     documents = load_all(text, name=path)
-    runs = [(run, _in_image(run, environment, depth)) for run in containers.runs_in(documents)]
+    runs = [(run, in_image(run, environment, depth)) for run in containers.runs_in(documents)]
     runs = [(run, None if one is None else (one[0], _with_dollars(one[1]))) for run, one in runs]
     found = [(run, one) for run, one in runs if one is not None and (run.command or run.entrypoint)]
     # A template may name the image alone beside the container that has the command.

@@ -11,6 +11,7 @@ from typing import Any
 
 from trilemma.data.digest import DATA
 from trilemma.estimate.estimate import Estimate
+from trilemma.linting.files import Linting
 from trilemma.machine.answer import WhatRuns
 from trilemma.machine.examination import Examination
 from trilemma.precision.documents import GateDocument, LabDocument, WatchDocument
@@ -30,6 +31,7 @@ DOCUMENTS: dict[str, Any] = {
     "watch": WatchDocument,
     "here": WhatRuns,
     "doctor": Examination,
+    "lint": Linting,
 }
 SCHEMAS = DATA / "schemas"
 

@@ -1,0 +1,48 @@
+"""What is wrong with files before they run, as an answer that shows itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from trilemma.ask.answers import Shown
+from trilemma.ask.screen import screen_width
+from trilemma.linting.files import Linting
+from trilemma.linting.files import lint as lint_files
+
+
+def lint(paths: str | Path | Sequence[str | Path], gpu: Any = None) -> Linted:
+    """What is wrong with scripts, notebooks, configurations, manifests and files of commands; ``gpu`` judges recipes too."""
+    from trilemma.ask.checking import cards_of
+    from trilemma.ask.questions import named_cards
+
+    card = None if gpu is None else cards_of(named_cards(gpu))[0]
+    names = [paths] if isinstance(paths, str | Path) else list(paths)
+    return Linted.of(lint_files(names, card=card))
+
+
+class Linted(Shown, Linting):
+    """Findings of a linter, the gravest first."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, found: Linting) -> Linted:
+        return cls(**{one.name: getattr(found, one.name) for one in fields(Linting)})
+
+    @property
+    def fits(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.healthy
+
+    def document(self, *, explain: bool) -> dict[str, Any]:  # noqa: ARG002 - the document holds every fact already
+        from trilemma.columns import document_of
+
+        return document_of(self)
+
+    def show(self, *, explain: bool = False, width: int | None = None) -> str:
+        from trilemma.report.linting import render_linting
+
+        return render_linting(self, explain=explain, width=width or screen_width())

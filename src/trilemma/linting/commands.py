@@ -1,0 +1,122 @@
+"""Commands: flags and values that their engine's version refuses, lost or never had, and programs that are not there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from trilemma import engines
+from trilemma.commands.bare_json import quoted
+from trilemma.commands.containers import ContainerRun
+from trilemma.commands.shell_words import split_commands
+from trilemma.data.files import read_data
+from trilemma.diagnosis.findings import Finding, Severity
+from trilemma.engines.extract import extract, in_image
+from trilemma.engines.training import read_training, trainable
+from trilemma.errors import Caution, InputError, with_flags
+from trilemma.formats import catalogue as formats
+from trilemma.linting.said import said
+from trilemma.models.resolve import load_model, resolve_name
+
+#: Codes of cautions that a linter tells, and how grave they are; others are of estimates alone.
+_TOLD: dict[str, Severity] = {
+    "refused-flag": "error", "stray-word": "error", "refused-value": "error", "removed-flag": "error", "removed-value": "error",
+    "newer-flag": "warning", "unknown-flag": "warning", "unknown-value": "warning", "replaced-value": "warning",
+    "deprecated-flag": "context", "redundant-flag": "context",
+}  # fmt: skip
+_MOST_COMMANDS = 2000
+
+
+def findings(file: str, text: str) -> Iterator[Finding]:
+    """Of a shell script, a line, or whatever holds commands."""
+    lines = text.splitlines()
+    yield from _of_shell(file, lines)
+    found: dict[str, None] = {}
+    for words in split_commands(quoted(text))[:_MOST_COMMANDS]:
+        if len(words) > 1 and (key := "\0".join(words)) not in found:
+            found[key] = None
+            yield from of_words(file, words, line=_line_of(lines, words))
+
+
+def of_words(file: str, words: Sequence[str], *, line: int | None) -> Iterator[Finding]:
+    """Of one command; nothing where no engine is in it."""
+    try:
+        engine, own = extract(words)
+    except InputError:
+        return
+    yield from _of_engine(file, engine, own, value=" ".join(words)[:160], line=line)
+
+
+def in_container(file: str, run: ContainerRun) -> Iterator[Finding]:
+    """Of what a container of a manifest runs."""
+    try:
+        found = in_image(run)
+    except InputError:
+        return
+    if found is not None:
+        value = " ".join((run.image, *run.entrypoint, *run.command))[:160]
+        yield from _of_engine(file, *found, value=value, line=None)
+
+
+def _of_engine(file: str, engine: str, own: list[str], *, value: str, line: int | None) -> Iterator[Finding]:
+    try:
+        cautions = (*_cautions(engine, own), *_redundant(engine, own))
+    except InputError as error:
+        yield said("command.refused", with_flags(error), file=file, line=line, value=value, fix=None)
+        return
+    for one in cautions:
+        severity = _TOLD.get(one.code)
+        if severity is not None:
+            claim, _, fix = one.message.partition("; ")
+            yield said(
+                f"command.{one.code}", claim, file=file, line=line, value=value, fix=fix or None, severity=severity
+            )
+
+
+def _cautions(engine: str, own: list[str]) -> tuple[Caution, ...]:
+    if engine in trainable():
+        return read_training(engine, own).cautions
+    return engines.get(engine).read(own).cautions
+
+
+def _redundant(engine: str, own: list[str]) -> tuple[Caution, ...]:
+    """A number type that is the checkpoint's own: engines take that by themselves."""
+    if engine in trainable():
+        return ()
+    command = engines.get(engine).read(own)
+    dtype = command.plan.pool.options.dtype
+    if dtype not in ("bfloat16", "float16", "bf16", "fp16"):
+        return ()
+    try:
+        entry, scheme = resolve_name(command.model)
+    except InputError:
+        return ()
+    own_type = load_model(entry).dtype.name
+    if scheme is not None or own_type != formats.get(dtype).name:
+        return ()
+    message = (
+        f"--dtype {dtype} is what the checkpoint of {entry} is stored in, and the default takes that; leave it out"
+    )
+    return (Caution(code="redundant-flag", message=message),)
+
+
+def _of_shell(file: str, lines: list[str]) -> Iterator[Finding]:
+    rows = [(re.compile(row["pattern"]), row) for row in read_data("lint/apis.toml")["shell"]]
+    for number, line in enumerate(lines, start=1):
+        if line.lstrip().startswith("#"):
+            continue
+        for pattern, row in rows:
+            if pattern.search(line[:4000]):
+                fix = f"{row['fix']} ({row['source']})"
+                yield said(
+                    "command.no-such-program", row["claim"], file=file, line=number, value=line.strip()[:160], fix=fix,
+                    severity=row["severity"],
+                )  # fmt: skip
+
+
+def _line_of(lines: list[str], words: Sequence[str]) -> int | None:
+    """The first line that holds the command's first words."""
+    for number, line in enumerate(lines, start=1):
+        if words[0] in line and words[1] in line:
+            return number
+    return next((number for number, line in enumerate(lines, start=1) if words[0] in line), None)
