@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import trilemma as tl
 from trilemma.ask.diagnosed import diagnose
 from trilemma.diagnosis.kernels import kind_of, work_of
 
@@ -178,3 +179,72 @@ def test_a_second_a_mebibyte(tmp_path: Path) -> None:
     before = time.process_time()
     assert facts(path)["gpu_events"] == 100_000
     assert time.process_time() - before < size
+
+
+def collective(start: float, duration: float, elements: int = 6_637_568) -> dict[str, Any]:
+    told = {
+        "Collective name": "allreduce",
+        "In msg nelems": elements,
+        "Out msg nelems": elements,
+        "Group size": 2,
+        "dtype": "Float",
+    }
+    event = gpu(start, duration, COMMUNICATION[0])
+    return {**event, "args": {**event["args"], **told}}
+
+
+def test_bandwidth_of_a_collective_by_its_own_arguments(tmp_path: Path) -> None:
+    """HolisticTraceAnalysis @f4d0062, nccl_data.json.gz: all-reduces of 26.55 MB over two ranks in 2,161 to 2,637 µs."""
+    found = facts(trace(tmp_path / "t.json", launch(), collective(0, 2636.669), collective(5000, 2160.803)))
+    (told,) = found["collectives"].values()
+    assert list(found["collectives"]) == ["allreduce of 26550272 bytes over 2 ranks"]
+    assert (told["calls"], told["shortest_us"]) == (2, 2160.803)
+    assert told["busbw_gb_s"] == pytest.approx(26_550_272 / 2160.803 / 1e3, rel=1e-3)  # two ranks: bus is algorithm
+    assert 10 < told["median_busbw_gb_s"] < told["busbw_gb_s"] < 12.5
+
+
+def test_waiting_is_told_from_transfer(tmp_path: Path) -> None:
+    """Two collectives of 100 µs each; rank 0 comes first to both and waits 400 µs in each."""
+    for rank, wait in ((0, 400), (1, 0)):
+        trace(tmp_path / f"rank{rank}.json", launch(), gpu(0, 500 - wait), gpu(500 - wait, 100 + wait, COMMUNICATION[0]),
+              gpu(600, 500 - wait), gpu(1100 - wait, 100 + wait, COMMUNICATION[0]),
+              distributedInfo={"rank": rank, "world_size": 2})  # fmt: skip
+    skew = next(one for one in diagnose(tmp_path).findings if one.id == "trace.skew")
+    assert "rank 0, 1 ms, 0.2 ms are transfer and 0.8 ms waiting" in skew.claim
+
+
+def test_a_step_stands_beside_the_predicted_one(tmp_path: Path) -> None:
+    answer = tl.fit("llama-3.1-8b", "h100-sxm:8", seq=8192, global_batch=8, recompute="full")
+    assert answer.speed is not None
+    step = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "ts": 0, "dur": 2_000_000}
+    path = trace(
+        tmp_path / "t.json", launch(), step, gpu(0, 600_000, "sm90_xmma_gemm_bf16"), gpu(600_000, 100_000, "flash_fwd_kernel"),
+        gpu(700_000, 30_000, "multi_tensor_apply_kernel"), gpu(1_730_000, 270_000, COMMUNICATION[0]),
+    )  # fmt: skip
+    beside = next(one for one in diagnose(path, beside=answer).findings if one.id == "trace.step-beside-estimate")
+    lines = answer.speed.lines
+    products = sum(lines.get(name, 0.0) for name in ("linear", "experts", "logits", "recompute", "newton_schulz"))
+    assert "a step takes 2,000 ms over 1 step" in beside.claim
+    assert f"matrix products 600 ms ({products * 1e3:.4g})" in beside.claim
+    assert "waiting 1,000 ms" in beside.claim
+    assert "the longest beyond its prediction is waiting" in beside.claim
+    assert beside.severity == "context"
+
+
+def test_steps_of_serving_are_counted_by_attention(tmp_path: Path) -> None:
+    """Two decode steps of 36 layers (Qwen3-8B)."""
+    answer = tl.fit("qwen3-8b", "h100-sxm", isl=1024, osl=128, concurrency=32)
+    kernels = [gpu(20 * at, 10, "flash_fwd_splitkv_kernel") for at in range(72)]
+    path = trace(tmp_path / "t.json", launch(), *kernels, gpu(2000, 500, "sm90_gemm"))
+    beside = next(one for one in diagnose(path, beside=answer).findings if one.id == "trace.step-beside-estimate")
+    assert "over 2 steps" in beside.claim
+    assert "attention 0.36 ms" in beside.claim
+    assert "matrix products 0.25 ms" in beside.claim
+
+
+def test_two_traces_side_by_side(tmp_path: Path) -> None:
+    before = trace(tmp_path / "a.json", launch(), gpu(0, 1000, "sm90_gemm"), gpu(1000, 200, "flash_fwd_kernel"))
+    after = trace(tmp_path / "b.json", launch(), gpu(0, 1500, "sm90_gemm"), gpu(1500, 150, "flash_fwd_kernel"))
+    told = next(one for one in diagnose([before, after]).findings if one.id == "trace.difference")
+    assert "gemm +0.5 ms, attention -0.05 ms" in told.claim
+    assert told.observed == "+0.45 ms"

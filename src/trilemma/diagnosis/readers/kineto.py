@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from trilemma.diagnosis.collectives import CollectiveTimes
 from trilemma.diagnosis.findings import Part, text_of
 from trilemma.diagnosis.kernels import kind_of, work_of
 from trilemma.diagnosis.readers import Reader
@@ -26,6 +27,7 @@ _LAUNCHES = frozenset(("cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", 
 _WORKS = ("compute", "communication", "copy")
 _MOST_EVENTS = 12_000_000
 _MOST_NAMES = 5_000
+_MOST_COLLECTIVES = 200_000
 _TOP = 20
 _SYNCHRONISING = re.compile(r"(?:cuda|hip)(?:Device|Stream|Event)Synchronize")
 
@@ -43,6 +45,8 @@ class _Gatherer:
         self._steps = 0
         self._dropped = 0
         self._host: dict[str, float] = defaultdict(float)
+        self._collectives = CollectiveTimes()
+        self._whole: dict[str, Any] = {"kinds": {}, "attention_calls": 0}
 
     def take(self, record: Any, where: str) -> None:
         if where not in ("traceEvents", ""):
@@ -87,6 +91,8 @@ class _Gatherer:
         if name not in self._name_index and len(self._name_index) >= _MOST_NAMES:
             name = "further kernels"
         self._names.append(self._name_index.setdefault(name, len(self._name_index)))
+        if "Collective name" in arguments:
+            self._collectives.take(arguments, duration)
         self._correlations.append(_whole(arguments.get("correlation"), -1))
         self._devices.append(_whole(arguments.get("device", record.get("pid")), 0) % 32_768)
 
@@ -107,7 +113,7 @@ class _Gatherer:
         facts |= self._measured()
         if self._dropped:
             facts["events_beyond_the_limit"] = self._dropped
-        return Part(kind=KIND, weight=self._events, facts=facts)
+        return Part(kind=KIND, weight=self._events, facts=facts, whole=self._whole)
 
     def _measured(self) -> dict[str, Any]:
         if not self._starts:
@@ -126,6 +132,16 @@ class _Gatherer:
         told |= {key: round(value, 6) for key, value in
                  asdict(timeline(starts - origin, starts - origin + durations, work)).items()}  # fmt: skip
         told["kernel_ms_by_kind"] = _sums(kinds, durations, self._kind_index)
+        told["calls_by_kind"] = {
+            kind: int((kinds == at).sum()) for kind, at in self._kind_index.items() if (kinds == at).any()
+        }
+        self._whole = {"kinds": {kind: (float(durations[kinds == at].sum()) / 1e3, int((kinds == at).sum()))
+                                 for kind, at in self._kind_index.items()},
+                       "attention_calls": self._calls_of("attention", kinds, names, durations)}  # fmt: skip
+        order = np.argsort(starts[work == 1], kind="stable")[:_MOST_COLLECTIVES]
+        self._whole["communication_us"] = durations[work == 1][order]
+        if collectives := self._collectives.facts():
+            told["collectives"] = collectives
         communication = work == 1
         if communication.any():
             told["communication_ms_by_kernel"] = _sums(names[communication], durations[communication], self._name_index)
@@ -136,6 +152,14 @@ class _Gatherer:
         if self._host:
             told["host_synchronising_ms"] = round(sum(self._host.values()) / 1e3, 6)
         return told
+
+    def _calls_of(self, kind: str, kinds: Any, names: Any, durations: Any) -> int:
+        """Calls of the kernel of a kind that takes longest of all."""
+        own = kinds == self._kind_index.get(kind, -1)
+        if not own.any():
+            return 0
+        spent = np.bincount(names[own], weights=durations[own])
+        return int((names[own] == spent.argmax()).sum())
 
 
 def _sums(index: Any, durations: Any, names: dict[str, int]) -> dict[str, float]:

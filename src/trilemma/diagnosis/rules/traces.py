@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
-from trilemma.diagnosis.findings import Case, Evidence, Finding, Missing
+import numpy as np
+
+from trilemma.diagnosis.findings import Case, Evidence, Finding, Missing, Part
 from trilemma.diagnosis.readers.kineto import KIND
 from trilemma.diagnosis.rules import Rule
 
@@ -18,6 +20,8 @@ from trilemma.diagnosis.rules import Rule
 #: of a step in exposed communication is more than any layout in a sane fabric needs).
 _IDLE_CONTEXT, _EXPOSED_CONTEXT, _EXPOSED = 0.2, 0.05, 1 / 3
 _SLOWER = 1.1
+#: Waiting below this share of communication is no skew.
+_SKEW = 0.1
 
 
 def _judge(case: Case) -> Iterator[Finding | Missing]:
@@ -34,6 +38,7 @@ def _judge(case: Case) -> Iterator[Finding | Missing]:
             jobs.setdefault(file.rpartition("/")[0], []).append((file, facts))
     for ranks in jobs.values():  # a folder is a job
         yield from _of_ranks(ranks)
+        yield from _skew({file: part for file, part in case.parts(KIND) if file in {one for one, _ in ranks}})
 
 
 def _of_one(file: str, facts: Any) -> Iterator[Finding]:
@@ -72,6 +77,33 @@ def _of_one(file: str, facts: Any) -> Iterator[Finding]:
             "then overlap more, or communicate less by another layout",
             predicted_effect=f"at most {1 / max(1 - exposed, 1e-9):.3g} times as fast",
         )
+
+
+def _skew(parts: dict[str, Part]) -> Iterator[Finding]:
+    """Transfer told from waiting: of one collective the rank that came last waits least, so the shortest of all is transfer."""
+    calls = {file: part.whole.get("communication_us", ()) for file, part in parts.items()}
+    counts = {len(one) for one in calls.values()}
+    if len(calls) < 2 or len(counts) != 1 or not counts.copy().pop():
+        return
+    table = np.array(list(calls.values()))
+    transfer = float(table.min(axis=0).sum()) / 1e3
+    waits = {file: float(one.sum()) / 1e3 - transfer for file, one in zip(calls, table, strict=True)}
+    most, least = max(waits, key=lambda one: waits[one]), min(waits, key=lambda one: waits[one])
+    if waits[most] < _SKEW * (transfer + waits[most]):
+        return
+    ranks = {file: parts[file].facts["rank"] for file in (most, least)}
+    yield Finding(
+        id="trace.skew",
+        role="context",
+        severity="context",
+        claim=f"of the communication of rank {ranks[most]}, {transfer + waits[most]:.4g} ms, {transfer:.4g} ms are transfer and "
+        f"{waits[most]:.4g} ms waiting for ranks that come later; rank {ranks[least]} waits {waits[least]:.4g} ms",
+        evidence=tuple(Evidence(file=file, value=f"waits {waits[file]:.4g} ms") for file in (most, least)),
+        observed=f"{waits[most]:.4g} ms of waiting",
+        confidence="supported",
+        fix=f"what rank {ranks[least]} does in place of waiting is what holds up the others",
+        predicted_effect=f"up to {waits[most]:.4g} ms less in this span",
+    )
 
 
 def _of_ranks(ranks: list[tuple[str, Any]]) -> Iterator[Finding]:
