@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from serving_engines import LinearTimes, served
 
@@ -58,3 +59,28 @@ def test_without_prefix_cache_nothing_is_found() -> None:
     prompts = [Arrival(float(at), 64, 4, ("a", "b"), 32) for at in range(3)]
     _, _, (engine,) = served(prompts, times=LinearTimes(step_s=0.1), finds_prefixes=False)
     assert engine.cache.hit_tokens == 0
+
+
+def test_numbers_name_stretches_and_requests_apart() -> None:
+    prompts = [Arrival(10.0 * at, 96, 4, (0, 1, 2), 32) for at in range(4)]
+    _, _, (engine,) = served(prompts, times=LinearTimes(step_s=0.1), block_size=16)
+    assert (engine.cache.hit_stretches, engine.cache.asked_stretches) == (9, 12)
+
+
+def test_without_limit_the_hit_rate_is_the_reuse_of_the_trace() -> None:
+    """Each stretch that was in an earlier prompt at the same place is found, whole prompts but for their last token."""
+    shapes = np.random.default_rng(4)
+    names: list[tuple[int, ...]] = [()]
+    prompts, seen, reused, total = [], set(), 0, 0
+    for at in range(400):
+        base = names[int(shapes.integers(0, len(names)))]
+        added = tuple(1000 * at + part for part in range(int(shapes.integers(1, 5))))
+        names.append(base + added)
+        prompt = (*names[-1], -at - 1)  # the last stretch is not full and like no other
+        prompts.append(Arrival(100.0 * at, 512 * len(names[-1]) + int(shapes.integers(1, 512)), 5, prompt, 512))
+        reused += sum(name in seen for name in prompt)
+        total += len(prompt)
+        seen |= set(prompt)
+    _, _, (engine,) = served(prompts, times=LinearTimes(step_s=0.1), block_size=16)
+    assert engine.cache.asked_stretches == total
+    assert engine.cache.hit_stretches == pytest.approx(reused, rel=0.003)

@@ -40,7 +40,7 @@ def simulate(model: Any, gpu: Any, **options: Any) -> Simulated:
     of requests with their times. Options of the plan are those of `fit`.
     """
     asked = settled(SIMULATE, options, SIMULATION)
-    question = _question(model, gpu, asked)
+    question = _asked_question(model, gpu, asked)
     traffic = stated_traffic(
         trace=asked.trace, arrivals=asked.arrivals, isl=asked.isl, osl=asked.osl, lengths=asked.lengths,
         requests=asked.requests, seed=asked.seed, scale_rate=asked.scale_rate, begin_s=asked.begin, span_s=asked.span,
@@ -58,10 +58,16 @@ def simulate(model: Any, gpu: Any, **options: Any) -> Simulated:
         done = run_once(plan, traffic.again(), rules, each)
     goals = asked.ttft is not None or asked.tpot is not None
     bounds = _bounds(plan, traffic, rules, asked.bounds, done.book.arrived)
-    return Simulated.of(told(plan, done, inputs=_inputs(plan, traffic, rules), goals=goals, bounds=bounds))
+    inputs = _inputs(plan, traffic, rules)
+    return Simulated.of(told(plan, done, inputs=inputs, goals=goals, bounds=bounds, first=traffic.first()))
 
 
-def _question(model: Any, gpu: Any, asked: SimpleNamespace) -> Question[Any, Any]:
+def question_of(model: Any, gpu: Any, **options: Any) -> Question[Any, Any]:
+    """The plan that options of a simulation name, as `simulate` takes it."""
+    return _asked_question(model, gpu, settled(SIMULATE, options, SIMULATION))
+
+
+def _asked_question(model: Any, gpu: Any, asked: SimpleNamespace) -> Question[Any, Any]:
     cluster = cluster_of(gpu, asked, mixed=True)
     weights = weights_of(
         model, cluster.accelerator, precision=asked.precision, models=asked.models, engine=asked.engine

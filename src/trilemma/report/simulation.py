@@ -24,6 +24,8 @@ def render_simulation(found: ServingSimulation, *, explain: bool, width: int) ->
     parts = [_head(found), _table(found), _machine(found)]
     if found.tenants:
         parts.append(_tenants(found))
+    if explain and found.allocation:
+        parts.append(_allocation(found))
     notes = [f"note: {one.message}" for one in found.warnings] if explain else []
     return "\n\n".join([*parts, *("\n".join(wrapped(note, width)) for note in notes)])
 
@@ -82,6 +84,14 @@ def _machine(found: ServingSimulation) -> str:
         lines.append(f"cost       ${show_usd(found.cost.usd_per_million_tokens)} per million output tokens")
     lines.append(f"simulated  {show_count(found.events)} events in {found.wall_s:.2f} s")
     return "\n".join(lines)
+
+
+def _allocation(found: ServingSimulation) -> str:
+    rows = [
+        [one.way.replace("_", " "), "" if one.block_size is None else str(one.block_size), f"{one.unfilled_share:.1%}"]
+        for one in found.allocation
+    ]
+    return render_table(["cache given out", "block", "unfilled"], rows, align="lrr")
 
 
 def _tenants(found: ServingSimulation) -> str:

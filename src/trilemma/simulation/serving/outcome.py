@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from trilemma.columns import column
 from trilemma.errors import Caution
+from trilemma.simulation.serving.allocation import AllocationWaste
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,8 +81,9 @@ class MeteredCost:
 class ServingSimulation:
     """``requests`` came, ``completed`` were answered, ``rejected`` by the engine, ``abandoned`` by clients that waited too long.
 
-    ``bounds`` are `metrics` with every time as short and as long as the error bars of the estimate allow. ``series`` are
-    readings of the first engine: seconds, running, waiting, share of the cache held.
+    ``allocation`` is what the first requests would waste of a cache given out in other ways, ``bounds`` are `metrics` with every
+    time as short and as long as the error bars of the estimate allow. ``series`` are readings of the first engine: seconds,
+    running, waiting, share of the cache held.
     """
 
     schema: Literal["trilemma/simulation@1"] = "trilemma/simulation@1"
@@ -102,6 +104,7 @@ class ServingSimulation:
     engines: int
     goodput: Goodput | None
     cache: CacheUse
+    allocation: tuple[AllocationWaste, ...]
     cost: MeteredCost | None
     tenants: tuple[TenantShare, ...] = ()
     series: tuple[tuple[float, ...], ...] = ()

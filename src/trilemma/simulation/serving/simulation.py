@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trilemma.errors import InputError
+from trilemma.simulation.serving.allocation import waste_of
 from trilemma.simulation.serving.blocks import BlockPool
 from trilemma.simulation.serving.deployment import SimulatedPlan
 from trilemma.simulation.serving.event_loop import run
@@ -77,7 +78,13 @@ def run_once(
 
 
 def told(
-    plan: SimulatedPlan, done: SimulatedRun, *, inputs: Mapping[str, Any], goals: bool, bounds: Mapping[str, Any]
+    plan: SimulatedPlan,
+    done: SimulatedRun,
+    *,
+    inputs: Mapping[str, Any],
+    goals: bool,
+    bounds: Mapping[str, Any],
+    first: Iterable[Arrival] = (),
 ) -> ServingSimulation:
     """The figures of a run of ``plan``."""
     book, engines = done.book, done.engines
@@ -115,6 +122,7 @@ def told(
             block_size=plan.block_size,
             unfilled_share=plan_unfilled(engines),
         ),
+        allocation=waste_of(first, context=plan.context),
         cost=_cost(plan, book, seconds),
         tenants=tuple(
             TenantShare(

@@ -18,7 +18,7 @@ from trilemma.simulation.serving.traffic import Arrival
 
 #: Requests that are drawn where nothing says how many, and most of a file of lengths that are held.
 DRAWN_REQUESTS, _MOST_LENGTHS = 1000, 1_000_000
-#: Requests by which the mean length of a trace is judged before it runs.
+#: Requests by which the lengths of a trace are judged before it runs.
 _TYPICAL = 1024
 
 
@@ -30,9 +30,13 @@ class StatedTraffic:
     words: str
     requests: int | None
 
+    def first(self) -> list[Arrival]:
+        """Its first requests, by which the rest is judged."""
+        return list(itertools.islice(self.again(), _TYPICAL))
+
     def typical_tokens(self) -> float:
         """Mean tokens, prompt and output, of the first requests."""
-        sizes = [one.isl + one.osl for one in itertools.islice(self.again(), _TYPICAL)]
+        sizes = [one.isl + one.osl for one in self.first()]
         return sum(sizes) / max(len(sizes), 1)
 
 

@@ -45,4 +45,5 @@ class ServedRequest:
         self.last_tick = -1
         self.first_s = self.finish_s = self.last_s = -1.0
         self.deadline_s = float("inf")
-        self.key: Hashable = index if arrival.session is None else ("session", arrival.session)
+        # stretches are named by numbers and words: a tuple is the name of none
+        self.key: Hashable = (index,) if arrival.session is None else ("session", arrival.session)
