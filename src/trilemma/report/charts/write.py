@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trilemma.errors import InputError, shorten
+from trilemma.foreign_words import shown
 from trilemma.report.charts.theme import Spec
 
 SUFFIXES = (".png", ".svg", ".html")
@@ -44,6 +45,7 @@ def chart_file(text: str) -> Path:
 def write_chart(spec: Spec, path: Path) -> None:
     """Draw ``spec`` to ``path`` as its suffix says. Raises `InputError` where the file cannot be written."""
     converter = importlib.import_module("vl_convert")
+    spec = printable(spec)
     kind = path.suffix.lower()
     content: bytes
     if kind == ".png":
@@ -51,7 +53,7 @@ def write_chart(spec: Spec, path: Path) -> None:
     elif kind == ".svg":
         content = svg_of(spec).encode()
     else:
-        content = _page(spec, converter.javascript_bundle()).encode()
+        content = page(spec, converter.javascript_bundle()).encode()
     try:
         path.write_bytes(content)
     except OSError as error:
@@ -67,7 +69,16 @@ def svg_of(spec: Spec) -> str:
     return str(importlib.import_module("vl_convert").vegalite_to_svg(spec, allowed_base_urls=[]))
 
 
-def _page(spec: Spec, libraries: str) -> str:
+def printable(value: Any) -> Any:
+    """``value`` with every text in it such as any encoding and any reader takes: names come from files and folders."""
+    if isinstance(value, str):
+        return shown(value, keeping="\n")
+    if isinstance(value, dict):
+        return {printable(key): printable(one) for key, one in value.items()}
+    return [printable(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def page(spec: Spec, libraries: str) -> str:
     """One HTML file with the libraries inside. Names in ``spec`` come from files: nothing in them may end the script."""
     title = html.escape(str(spec["title"]["text"]))
     return (
