@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from trilemma.plans.training import TrainingPlan
     from trilemma.precision.watch import watch_numerics
     from trilemma.question import Question
+    from trilemma.runs.recording import record
     from trilemma.workloads import Serving, TrainingWorkload
 
 __all__ = [
     "Accelerator", "Answer", "Cluster", "Draft", "EngineRef", "Estimate", "InputError", "Interval", "Layout", "Model", "Plan",
     "Pool", "Question", "ServeOptions", "Serving", "TrainingPlan", "TrainingWorkload", "TrilemmaError", "__version__", "check",
-    "compare", "diagnose", "doctor", "fit", "gpu", "here", "lint", "load_model", "plan", "recommend", "simulate", "train",
+    "compare", "diagnose", "doctor", "fit", "gpu", "here", "lint", "load_model", "plan", "recommend", "record",
+    "simulate", "train",
     "upgrade", "watch_numerics",
 ]  # fmt: skip
 
@@ -68,6 +70,7 @@ _HOMES = {
     "plan": "ask.questions",
     "recommend": "ask.questions",
     "simulate": "ask.simulate",
+    "record": "runs.recording",
     "train": "ask.questions",
     "upgrade": "ask.questions",
     "watch_numerics": "precision.watch",

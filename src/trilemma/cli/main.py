@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "validate": ("trilemma.cli.validate", "predicted against measured, error by class"),
     "precision": ("trilemma.cli.precision", "low precision in training and in weights: what fails, why, what mends it"),
     "measure": ("trilemma.cli.measure", "measure on this machine and print it beside what is predicted"),
+    "runs": ("trilemma.cli.runs", "the ledger of runs: record, import, compare, trend, gate"),
     "calibrate": ("trilemma.cli.calibrate", "fit coefficients to measured tables"),
     "settle": ("trilemma.cli.settle", "a benchmark of an exported plan against its prediction; updates the profile"),
     "completion": ("trilemma.cli.completion", "a script with which bash, zsh or fish complete commands and options"),

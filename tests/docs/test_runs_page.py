@@ -1,0 +1,27 @@
+"""The example of docs/runs.md runs, and every sub-command is on the page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from trilemma.cli.runs import SUB_COMMANDS
+from trilemma.runs.store import Ledger
+
+PAGE = (Path(__file__).parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
+
+
+def test_the_example_records_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(compile(example, "docs/runs.md", "exec"), {})
+    with Ledger(tmp_path / "runs.db", must_exist=True) as ledger:
+        kept = ledger.run("8b-bf16")
+    assert kept.figures == {"step_s": 5.1, "loss": 2.3, "mfu": 0.41}
+    assert "step_s" in kept.estimate["speed"]
+
+
+def test_every_sub_command_is_told() -> None:
+    assert not [name for name in SUB_COMMANDS if f"runs {name}" not in PAGE]
