@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trilemma.cli.runs import SUB_COMMANDS
-from trilemma.runs.store import Ledger
+from trilemma.runs.store import RunLedger
 
 PAGE = (Path(__file__).parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
 
@@ -17,7 +17,7 @@ def test_the_example_records_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     exec(compile(example, "docs/runs.md", "exec"), {})
-    with Ledger(tmp_path / "runs.db", must_exist=True) as ledger:
+    with RunLedger(tmp_path / "runs.db", must_exist=True) as ledger:
         kept = ledger.run("8b-bf16")
     assert kept.figures == {"step_s": 5.1, "loss": 2.3, "mfu": 0.41}
     assert "step_s" in kept.estimate["speed"]

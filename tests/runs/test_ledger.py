@@ -20,7 +20,7 @@ from trilemma.runs.better import better_of, gain
 from trilemma.runs.comparing import best, difference, gate
 from trilemma.runs.importing import imported
 from trilemma.runs.run import LedgerRun, RunEvent
-from trilemma.runs.store import Ledger, ledger_path
+from trilemma.runs.store import RunLedger, ledger_path
 
 
 @pytest.fixture
@@ -45,11 +45,11 @@ def test_what_is_written_is_read(path: Path) -> None:
         gpu="h100-sxm", gpus=8, tags=("a", "b"), git="abc+", config={"lr": 1e-4, "deep": {"x": [1, 2]}}, machine={"host": "h"},
         estimate={"speed": {"step_s": {"value": 0.4}}}, why="", status="done",
     )  # fmt: skip
-    with Ledger(path) as ledger:
+    with RunLedger(path) as ledger:
         found = ledger.add(whole)
         ledger.add_points(found, [("step_s", 3.0, 0.3), ("step_s", 1.0, 0.1), ("loss", 2.0, 5.0)])
         ledger.add_event(found, RunEvent(at_s=5.0, what="checkpoint"))
-    with Ledger(path, must_exist=True) as ledger:
+    with RunLedger(path, must_exist=True) as ledger:
         assert ledger.run("one") == ledger.run(found) == ledger.runs()[0]
         told = ledger.run(found)
         assert told.id == found
@@ -63,7 +63,7 @@ def test_what_is_written_is_read(path: Path) -> None:
 
 
 def test_runs_are_found_by_name_model_and_tag(path: Path) -> None:
-    with Ledger(path) as ledger:
+    with RunLedger(path) as ledger:
         for at in range(5):
             ledger.add(_run(name=f"n{at % 2}", model=f"m{at}", tags=("odd",) if at % 2 else ()))
         assert [one.id for one in ledger.runs()] == [5, 4, 3, 2, 1]
@@ -87,7 +87,7 @@ def test_what_is_no_run_is_refused(bad: dict[str, Any], word: str) -> None:
 
 
 def test_a_configuration_that_is_no_data_is_refused(path: Path) -> None:
-    with Ledger(path) as ledger:
+    with RunLedger(path) as ledger:
         with pytest.raises(InputError, match="config"):
             ledger.add(_run(config={"x": float("inf")}))
         with pytest.raises(InputError, match="bytes"):
@@ -102,7 +102,7 @@ def test_a_run_is_recorded_as_it_goes(path: Path) -> None:
             run.log(step_s=1.0 + at, loss=5.0 - at, peak_memory_bytes=10.0 * at)
         run.event("checkpoint")
         run.figure(mfu=0.4)
-    with Ledger(path) as ledger:
+    with RunLedger(path) as ledger:
         kept = ledger.run("go")
         assert kept.status == "done"
         assert kept.figures == {"step_s": 3.0, "loss": 1.0, "peak_memory_bytes": 40.0, "mfu": 0.4}
@@ -120,7 +120,7 @@ def test_a_crash_is_recorded_as_one(path: Path) -> None:
 
     with pytest.raises(ZeroDivisionError):
         crash()
-    with Ledger(path) as ledger:
+    with RunLedger(path) as ledger:
         kept = ledger.run("bad")
         assert (kept.status, kept.figures) == ("crashed", {"step_s": 1.0})
         assert kept.why.startswith("ZeroDivisionError")
@@ -146,7 +146,7 @@ def test_logging_costs_little(path: Path) -> None:
 
 
 def _write(path: str, number: int, said: str) -> None:
-    with Ledger(path) as ledger, open(said, "a", buffering=1) as out:
+    with RunLedger(path) as ledger, open(said, "a", buffering=1) as out:
         for at in range(1000):
             found = ledger.add(_run(name=f"w{number}", figures={"step_s": float(at)}))
             out.write(f"{found} {number} {at}\n")
@@ -154,7 +154,7 @@ def _write(path: str, number: int, said: str) -> None:
 
 def test_nothing_acknowledged_is_lost_when_writers_are_killed(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
-    Ledger(path).close()
+    RunLedger(path).close()
     context = multiprocessing.get_context("spawn")
     writers = [context.Process(target=_write, args=(str(path), at, str(tmp_path / f"said{at}"))) for at in range(4)]
     for one in writers:
@@ -172,7 +172,7 @@ def test_nothing_acknowledged_is_lost_when_writers_are_killed(tmp_path: Path) ->
         if line.count(" ") == 2
     ]
     assert len(said) > 100
-    with Ledger(path) as ledger:
+    with RunLedger(path) as ledger:
         kept = {one.id: one for one in ledger.runs(most=100_000)}
     assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
     for found, number, at in said:
@@ -194,15 +194,15 @@ def test_what_is_no_ledger_is_refused_in_a_line(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_later_ledger_is_refused(path: Path) -> None:
-    Ledger(path).close()
+    RunLedger(path).close()
     with sqlite3.connect(path) as file:
         file.execute("PRAGMA user_version=99")
     with pytest.raises(InputError, match="later"):
-        Ledger(path)
+        RunLedger(path)
 
 
 def test_a_full_disk_loses_nothing(path: Path) -> None:
-    with Ledger(path) as ledger:
+    with RunLedger(path) as ledger:
         first = ledger.add(_run())
         (pages,) = ledger._file.execute("PRAGMA page_count").fetchone()
         ledger._file.execute(f"PRAGMA max_page_count={pages + 1}")
@@ -217,7 +217,7 @@ def test_a_full_disk_loses_nothing(path: Path) -> None:
 
 
 def test_rows_of_somebody_else_are_refused(path: Path) -> None:
-    with Ledger(path) as ledger:
+    with RunLedger(path) as ledger:
         found = ledger.add(_run())
         ledger._file.execute("UPDATE runs SET figures = '[1'")
         with pytest.raises(InputError, match="broken"):
@@ -254,7 +254,7 @@ def test_a_name_that_says_nothing_asks() -> None:
 
 
 def test_a_difference_names_settings_and_what_they_did(path: Path) -> None:
-    with Ledger(path) as ledger:
+    with RunLedger(path) as ledger:
         ids = []
         for mbs, step in ((1, 0.50), (2, 0.40)):
             ids.append(
@@ -278,7 +278,7 @@ def test_noise_is_no_difference(path: Path) -> None:
 
     random = np.random.default_rng(7)
     called = 0
-    with Ledger(path) as ledger:
+    with RunLedger(path) as ledger:
         for _ in range(100):
             ids = [ledger.add(_run()) for _ in range(2)]
             for one in ids:
@@ -357,7 +357,7 @@ def test_from_the_command_line(path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_spreadsheet_runs_no_cell(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Ledger(path) as ledger:
+    with RunLedger(path) as ledger:
         ledger.add(_run(name="=cmd|calc"))
     assert main(["runs", "export", "--ledger", str(path)]) == 0
     assert "'=cmd|calc" in capsys.readouterr().out
@@ -369,7 +369,7 @@ def test_a_spreadsheet_runs_no_cell(path: Path, capsys: pytest.CaptureFixture[st
      ["record", "x", "--config", "/nowhere.json"], ["show", "99"], ["diff", "x", "y"], ["trend", "1"], ["nonsense"]],
 )  # fmt: skip
 def test_bad_words_are_refused_in_a_line(path: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with Ledger(path) as ledger:
+    with RunLedger(path) as ledger:
         ledger.add(_run())
     assert main(["runs", *words, *([] if words == ["nonsense"] else ["--ledger", str(path)])]) == 2
     assert capsys.readouterr().err.count("\n") == 1

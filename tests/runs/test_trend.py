@@ -12,7 +12,7 @@ import trilemma as tl
 from trilemma.cli.main import main
 from trilemma.errors import InputError
 from trilemma.runs.run import RunEvent
-from trilemma.runs.store import Ledger
+from trilemma.runs.store import RunLedger
 from trilemma.runs.trend import hourly, trend
 
 _HOURS = 24 * 28
@@ -96,7 +96,7 @@ def test_a_year_of_twenty_series_is_quick() -> None:
 def test_from_the_ledger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "runs.db"
     values = _series(11, at=100, factor=1.1, count=200)
-    with tl.record("long", ledger=path) as run, Ledger(path) as ledger:
+    with tl.record("long", ledger=path) as run, RunLedger(path) as ledger:
         ledger.add_points(run.run.id, [("step_s", 3600.0 * at, float(value)) for at, value in enumerate(values)])
         ledger.add_event(run.run.id, RunEvent(at_s=100 * 3600.0, what="clock drop"))
     assert main(["runs", "trend", "long", "--ledger", str(path)]) == 0

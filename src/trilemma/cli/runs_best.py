@@ -26,9 +26,9 @@ def run(arguments: argparse.Namespace) -> int:
     from trilemma.report.document import dumps
     from trilemma.report.runs import render_runs, runs_document
     from trilemma.runs.comparing import best
-    from trilemma.runs.store import Ledger, ledger_path
+    from trilemma.runs.store import RunLedger, ledger_path
 
-    with Ledger(ledger_path(arguments.ledger), must_exist=True) as ledger:
+    with RunLedger(ledger_path(arguments.ledger), must_exist=True) as ledger:
         runs = ledger.runs(model=arguments.model, tag=arguments.tag, most=1_000_000)
     found = best(runs, arguments.figure, better=arguments.better)[: arguments.most]
     print(

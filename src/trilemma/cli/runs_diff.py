@@ -18,9 +18,9 @@ def run(arguments: argparse.Namespace) -> int:
     from trilemma.report.document import dumps
     from trilemma.report.runs import difference_document, render_difference
     from trilemma.runs.comparing import difference
-    from trilemma.runs.store import Ledger, ledger_path
+    from trilemma.runs.store import RunLedger, ledger_path
 
-    with Ledger(ledger_path(arguments.ledger), must_exist=True) as ledger:
+    with RunLedger(ledger_path(arguments.ledger), must_exist=True) as ledger:
         found = difference(ledger, ledger.run(arguments.before), ledger.run(arguments.after))
     print(dumps(difference_document(found)) if arguments.json else render_difference(found, width=screen_width()))
     return YES

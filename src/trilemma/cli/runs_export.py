@@ -19,9 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from trilemma.report.runs_export import as_csv, as_openmetrics
-    from trilemma.runs.store import Ledger, ledger_path
+    from trilemma.runs.store import RunLedger, ledger_path
 
-    with Ledger(ledger_path(arguments.ledger), must_exist=True) as ledger:
+    with RunLedger(ledger_path(arguments.ledger), must_exist=True) as ledger:
         found = ledger.runs(model=arguments.model, tag=arguments.tag, most=1_000_000)
     if arguments.to == "json":
         from trilemma.report.document import dumps

@@ -26,9 +26,9 @@ def run(arguments: argparse.Namespace) -> int:
     from trilemma.report.document import dumps
     from trilemma.report.runs import gate_document, render_gate
     from trilemma.runs.comparing import gate
-    from trilemma.runs.store import Ledger, ledger_path
+    from trilemma.runs.store import RunLedger, ledger_path
 
-    with Ledger(ledger_path(arguments.ledger), must_exist=True) as ledger:
+    with RunLedger(ledger_path(arguments.ledger), must_exist=True) as ledger:
         run_, baseline = ledger.run(arguments.run), ledger.run(arguments.baseline)
     found = gate(run_, baseline, arguments.figure, tolerance=arguments.tolerance, better=arguments.better)
     print(dumps(gate_document(found)) if arguments.json else render_gate(found))

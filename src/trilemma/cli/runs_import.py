@@ -21,13 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from trilemma.runs.importing import imported
-    from trilemma.runs.store import Ledger, ledger_path
+    from trilemma.runs.store import RunLedger, ledger_path
 
     found = [
         imported(log, name=arguments.name, model=arguments.model, gpu=arguments.gpu, gpus=arguments.gpus)
         for log in arguments.logs
     ]
-    with Ledger(ledger_path(arguments.ledger)) as ledger:
+    with RunLedger(ledger_path(arguments.ledger)) as ledger:
         told = [{"id": ledger.add(one), "name": one.name, "figures": dict(one.figures)} for one in found]
         if arguments.json:
             print(json.dumps({"ledger": str(ledger.path), "runs": told}))

@@ -20,9 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from trilemma.report.document import dumps
     from trilemma.report.runs import render_runs, runs_document
-    from trilemma.runs.store import Ledger, ledger_path
+    from trilemma.runs.store import RunLedger, ledger_path
 
-    with Ledger(ledger_path(arguments.ledger), must_exist=True) as ledger:
+    with RunLedger(ledger_path(arguments.ledger), must_exist=True) as ledger:
         found = ledger.runs(name=arguments.name, model=arguments.model, tag=arguments.tag, most=arguments.most)
     print(dumps(runs_document(found)) if arguments.json else render_runs(found, width=screen_width()))
     return YES

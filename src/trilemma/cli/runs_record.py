@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from trilemma.runs.recording import git_state, machine_state
     from trilemma.runs.run import LedgerRun
-    from trilemma.runs.store import Ledger, ledger_path
+    from trilemma.runs.store import RunLedger, ledger_path
 
     ended = time.time()
     kept = LedgerRun(
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         figures={name: _figure(name, value) for name, value in _pairs(arguments.figure, "--figure").items()},
         estimate=_read(arguments.estimate, "--estimate"),
     )
-    with Ledger(ledger_path(arguments.ledger)) as ledger:
+    with RunLedger(ledger_path(arguments.ledger)) as ledger:
         found = ledger.add(kept)
         print(
             json.dumps({"id": found, "ledger": str(ledger.path)}) if arguments.json else f"run {found} in {ledger.path}"

@@ -22,10 +22,10 @@ def run(arguments: argparse.Namespace) -> int:
     from trilemma.report.document import dumps
     from trilemma.report.runs import render_trends, trends_document
     from trilemma.runs.better import better_of, gain
-    from trilemma.runs.store import Ledger, ledger_path
+    from trilemma.runs.store import RunLedger, ledger_path
     from trilemma.runs.trend import trend
 
-    with Ledger(ledger_path(arguments.ledger), must_exist=True) as ledger:
+    with RunLedger(ledger_path(arguments.ledger), must_exist=True) as ledger:
         found = ledger.run(arguments.run)
         events, names = ledger.events(found.id), arguments.figure or ledger.series(found.id)
         if not names:

@@ -13,7 +13,7 @@ from trilemma.errors import InputError
 from trilemma.intervals import normal_cdf
 from trilemma.runs.better import Better, better_of, gain
 from trilemma.runs.run import LedgerRun
-from trilemma.runs.store import Ledger
+from trilemma.runs.store import RunLedger
 
 #: Blocks in which a series is averaged, so that neighbours that are alike do not count as many; the least for a verdict.
 _BLOCKS, _FEWEST = 20, 6
@@ -71,7 +71,7 @@ class Gated:
         return self.gain >= -self.tolerance
 
 
-def difference(ledger: Ledger, before: LedgerRun, after: LedgerRun) -> RunDifference:
+def difference(ledger: RunLedger, before: LedgerRun, after: LedgerRun) -> RunDifference:
     """What differs in configuration and machine, and in the figures of both."""
     old, new = ({**flat(run.config), **flat(run.machine, "machine."), "git": run.git} for run in (before, after))
     config = [

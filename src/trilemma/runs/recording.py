@@ -13,7 +13,7 @@ from typing import Any
 
 from trilemma.errors import shorten
 from trilemma.runs.run import LedgerRun, RunEvent, checked_figure
-from trilemma.runs.store import Ledger, ledger_path
+from trilemma.runs.store import RunLedger, ledger_path
 
 #: Points are written so often: an ``fsync`` is far longer than a step may wait for.
 _EVERY_S, _EVERY_POINTS = 10.0, 5000
@@ -41,7 +41,7 @@ class Recorder:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock
-        self._ledger = Ledger(ledger_path(None if ledger is None else str(ledger)))
+        self._ledger = RunLedger(ledger_path(None if ledger is None else str(ledger)))
         document = estimate.to_dict() if hasattr(estimate, "to_dict") else dict(estimate or {})
         run = LedgerRun(
             name=name, started_s=clock(), status="running", model=model, gpu=gpu, gpus=gpus, tags=tuple(tags), git=git_state(),

@@ -1,6 +1,6 @@
 """Where runs are kept: one SQLite file, written ahead, each run a transaction of its own.
 
-What `Ledger.add` has returned for is on the disk (``synchronous=FULL``): a process that is killed, a full disk or a second writer
+What `RunLedger.add` has returned for is on the disk (``synchronous=FULL``): a process that is killed, a full disk or a second writer
 lose nothing of it. Writers wait for each other.
 """
 
@@ -49,7 +49,7 @@ def ledger_path(given: str | None = None) -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "trilemma" / "runs.db"
 
 
-class Ledger:
+class RunLedger:
     """The ledger at ``path``, made where it is not there unless ``must_exist``. Raises `InputError` for what is no ledger."""
 
     def __init__(self, path: Path | str, *, must_exist: bool = False) -> None:
@@ -77,7 +77,7 @@ class Ledger:
     def close(self) -> None:
         self._file.close()
 
-    def __enter__(self) -> Ledger:
+    def __enter__(self) -> RunLedger:
         return self
 
     def __exit__(self, *_: object) -> None:
