@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Accelerator", "Answer", "Cluster", "Draft", "EngineRef", "Estimate", "InputError", "Interval", "Layout", "Model", "Plan",
     "Pool", "Question", "ServeOptions", "Serving", "TrainingPlan", "TrainingWorkload", "TrilemmaError", "__version__", "check",
-    "compare", "diagnose", "doctor", "fit", "gpu", "here", "lint", "load_model", "plan", "recommend", "record",
-    "simulate", "train",
-    "upgrade", "watch_numerics",
+    "compare", "diagnose", "doctor", "fit", "gpu", "here", "lint", "load_model", "plan", "recommend", "record", "simulate",
+    "train", "upgrade", "watch_numerics",
 ]  # fmt: skip
 
 #: Name → where it lives, and what it is called there.
@@ -69,8 +68,8 @@ _HOMES = {
     "load_model": "models.resolve",
     "plan": "ask.questions",
     "recommend": "ask.questions",
-    "simulate": "ask.simulate",
     "record": "runs.recording",
+    "simulate": "ask.simulate",
     "train": "ask.questions",
     "upgrade": "ask.questions",
     "watch_numerics": "precision.watch",

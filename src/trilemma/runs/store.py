@@ -1,7 +1,7 @@
 """Where runs are kept: one SQLite file, written ahead, each run a transaction of its own.
 
-What `RunLedger.add` has returned for is on the disk (``synchronous=FULL``): a process that is killed, a full disk or a second writer
-lose nothing of it. Writers wait for each other.
+What `RunLedger.add` has returned for is on the disk (``synchronous=FULL``): a process that is killed, a full disk or another
+writer lose nothing of it. Writers wait for each other.
 """
 
 from __future__ import annotations
