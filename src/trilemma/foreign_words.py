@@ -18,7 +18,8 @@ def shown(text: str, *, keeping: str = "") -> str:
     """``text`` with every sign that does not print, other than those in ``keeping``, replaced by one that does."""
     if text.isprintable():
         return text
-    return "".join(sign if sign.isprintable() or sign in keeping else _REPLACED for sign in text)
+    strange = {ord(sign): _REPLACED for sign in set(text) if not (sign.isprintable() or sign in keeping)}
+    return text.translate(strange) if strange else text
 
 
 def written(words: Iterable[str], *, what: str) -> None:

@@ -57,7 +57,7 @@ def judged(question: Question[TrainingWorkload, TrainingPlan]) -> Answer:
 def search(model: Any, gpu: Any, options: SimpleNamespace, *, workload: TrainingWorkload | None) -> TrainingPlans:
     """The best training plans of all layouts, and what follows from them."""
     from trilemma.ask.searched import TrainingPlans
-    from trilemma.estimate.training_price import priced
+    from trilemma.estimate.training_price import step_of
     from trilemma.search.techniques import techniques
     from trilemma.search.training import search_training
     from trilemma.search.training_questions import least_gpus, sensitivity, waterfall
@@ -83,7 +83,7 @@ def search(model: Any, gpu: Any, options: SimpleNamespace, *, workload: Training
         waterfall=tuple(waterfall(named, cluster, load, found)),
         techniques=()
         if best is None
-        else tuple(techniques(named, cluster, best, load, priced(named, cluster, best, load)[1])),
+        else tuple(techniques(named, cluster, best, load, step_of(named, cluster, best, load))),
     )
 
 

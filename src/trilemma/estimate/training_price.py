@@ -18,3 +18,12 @@ def priced(
     memory = training_memory(model, cluster, plan, workload, all_stages=False, prepared=prepared)
     step = training_step(model, cluster, plan, workload, moved_bytes=memory.moved_bytes or None)
     return memory, step
+
+
+def step_of(
+    model: Model, cluster: Cluster, plan: TrainingPlan, workload: TrainingWorkload, *, prepared: TrainingModel | None = None
+) -> StepTime:  # fmt: skip
+    """The step of `priced`, for whoever does not ask for memory: a plan that keeps everything on the card moves nothing."""
+    if not plan.offload.any:
+        return training_step(model, cluster, plan, workload)
+    return priced(model, cluster, plan, workload, prepared=prepared)[1]

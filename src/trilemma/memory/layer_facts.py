@@ -85,9 +85,8 @@ def _fingerprint(tensors: Sequence[Tensor]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(sums.items()))
 
 
-def tensors_of_kind(model: Model) -> Mapping[int, tuple[Tensor, ...]]:
-    """Kind → the tensors of its first layer."""
-    _, order = kinds(model)
+def tensors_of_kind(model: Model, order: Sequence[int]) -> Mapping[int, tuple[Tensor, ...]]:
+    """Kind → the tensors of its first layer; ``order`` is the kind of every layer, as `kinds` tells it."""
     first = {kind: model.layers[order.index(kind)].index for kind in set(order)}
     return {
         kind: tuple(tensor for tensor in model.of_part("layers") if tensor.layer == index)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from trilemma.memory.activations import Shards, expert_tp, layer_activations
 from trilemma.memory.training_model import TrainingModel
-from trilemma.memory.training_state import cut_shares
+from trilemma.memory.training_state import CutTerms, cut_terms
 from trilemma.memory.weights import shard_share
 from trilemma.plans.training import TrainingPlan
 from trilemma.workloads import TrainingWorkload
@@ -20,10 +20,10 @@ MomentTable = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowTerms:
-    """What depends on a plan but not on its pipeline: shares of each cut (cuts, plans), bytes that a layer of each kind
-    keeps and makes again (kinds, plans), placeholder gradients (plans,)."""
+    """What depends on a plan but not on its pipeline: terms of the state, bytes that a layer of each kind keeps and makes
+    again (kinds, plans), placeholder gradients (plans,)."""
 
-    shares: MomentTable
+    cuts: CutTerms
     kept: MomentTable
     made: MomentTable
     placeholders: MomentTable
@@ -31,7 +31,7 @@ class RowTerms:
     def take(self, here: NDArray[Any]) -> RowTerms:
         """The terms of some rows."""
         return RowTerms(
-            shares=self.shares[:, here], kept=self.kept[:, here], made=self.made[:, here],
+            cuts=self.cuts.take(here), kept=self.kept[:, here], made=self.made[:, here],
             placeholders=self.placeholders[here],
         )  # fmt: skip
 
@@ -46,12 +46,12 @@ def row_terms(prepared: TrainingModel, plan: TrainingPlan, workload: TrainingWor
         )
         for kind, extra in zip(prepared.kinds, prepared.adapter_saved, strict=True)
     ]  # fmt: skip
-    shares = cut_shares(
+    cuts = cut_terms(
         prepared.table, tp=np.asarray(plan.layout.tp), ep=np.asarray(plan.layout.ep), expert_tp=expert_tp(plan),
         vocab_multiple=prepared.facts["vocab_multiple"],
     )  # fmt: skip
     return RowTerms(
-        shares=shares,
+        cuts=cuts,
         kept=np.stack([one.kept for one in layers]),
         made=np.stack([one.again for one in layers]),
         placeholders=np.asarray(placeholder_bytes(prepared, plan)),

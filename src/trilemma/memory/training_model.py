@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,8 @@ class TrainingModel:
     """Everything of a training question that does not depend on numbers of the plan.
 
     ``trained`` are roles of weights whose inputs are kept for gradients (None: all). ``adapter_saved`` is what adapters keep
-    in a layer of each kind. ``placeholders`` are weight gradients that stand in for real ones.
+    in a layer of each kind. ``placeholders`` are weight gradients that stand in for real ones. ``costs`` are those of each
+    of ``tensors``, adapters among them.
     """
 
     model: Model
@@ -38,11 +39,22 @@ class TrainingModel:
     trained: frozenset[str] | None
     adapter_saved: tuple[tuple[SavedTensor, ...], ...]
     placeholders: tuple[Placeholder, ...]
-    checkpoint_bytes: float
+    tensors: tuple[Tensor, ...]
+    costs: TensorCosts
     inputs: Mapping[str, Any]
     formulas: Mapping[str, str]
     sources: Mapping[str, str]
     cautions: tuple[Caution, ...]
+
+    @property
+    def checkpoint_bytes(self) -> float:
+        """Bytes of weights (adapters alone where the others are frozen), master weights and moments of the whole model."""
+        frozen = self.costs.frozen_format is not None
+        total = 0.0
+        for tensor in self.tensors:
+            weights, _, _, master, optimizer, _, adapter = self.costs.of(tensor).tolist()
+            total += adapter + optimizer + master + (0.0 if frozen else weights)
+        return total
 
 
 def prepare(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> TrainingModel:
@@ -61,7 +73,7 @@ def prepare(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> Tra
     frozen: str | None = None
     trained: frozenset[str] | None = None
     saved: tuple[tuple[SavedTensor, ...], ...] = tuple(() for _ in found)
-    by_kind = tensors_of_kind(model)
+    by_kind = tensors_of_kind(model, order)
     if workload.trains_adapters:
         frozen = workload.base_format or ("nf4_double_quant" if workload.method == "qlora" else "stored")
         # Adapters held in another format than activations (autocast) read copies of their own, and no product the input.
@@ -83,7 +95,8 @@ def prepare(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> Tra
         placeholders=placeholders(one for group in by_kind.values() for one in group)
         if facts["dummy_wgrad"] and trained is None
         else (),
-        checkpoint_bytes=_checkpoint(tensors, costs, frozen is not None),
+        tensors=tensors,
+        costs=costs,
         inputs=_inputs(plan, workload),
         sources=_sources(plan, facts),
         formulas=FORMULAS,
@@ -91,16 +104,24 @@ def prepare(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> Tra
     )
 
 
+@dataclass(kw_only=True, slots=True)
+class PreparedModels:
+    """`prepare` of one model and load, done once for all plans that differ in numbers alone."""
+
+    model: Model
+    workload: TrainingWorkload
+    _made: dict[tuple[object, ...], TrainingModel] = field(default_factory=dict)
+
+    def of(self, plan: TrainingPlan) -> TrainingModel:
+        dropout = (plan.hidden_dropout, plan.attention_dropout)
+        key = (plan.implementation, plan.version, plan.recipe, plan.optimizer, plan.attention, dropout)
+        if key not in self._made:
+            self._made[key] = prepare(self.model, plan, self.workload)
+        return self._made[key]
+
+
 def _bits(name: str) -> float:
     return catalogue.get(name).bits
-
-
-def _checkpoint(tensors: tuple[Tensor, ...], costs: TensorCosts, adapters: bool) -> float:
-    total = 0.0
-    for tensor in tensors:
-        weights, _, _, master, optimizer, _, adapter = costs.of(tensor).tolist()
-        total += adapter + optimizer + master + (0.0 if adapters else weights)
-    return total
 
 
 def _inputs(plan: TrainingPlan, workload: TrainingWorkload) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def moments(
         mtp=len(prepared.model.mtp_layers) if plan.mtp else 0, every=every,
     )  # fmt: skip
     state = rank_state(
-        prepared.table, counts=stages.counts, first=stages.first, last=stages.last, shares=terms.shares, mtp=plan.mtp
+        prepared.table, counts=stages.counts, first=stages.first, last=stages.last, terms=terms.cuts, mtp=plan.mtp
     )
     held = in_flight(
         plan.schedule, stage=stages.index[:, None], pp=pp, vpp=vpp, micro_batches=plan.micro_batches(workload)[None, :]

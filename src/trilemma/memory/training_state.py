@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
@@ -86,18 +86,21 @@ class _Cut:
     shard: Shard
     units: int
     experts: int
-    by_kind: NDArray[np.float64]
-    """(quantities, kinds)"""
-    ends: NDArray[np.float64]
-    """(quantities, ends)"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StateTable:
-    """A model's tensors summed by how they are cut, for each kind of layer and each end of the pipeline."""
+    """A model's tensors summed by how they are cut, for each kind of layer and each end of the pipeline.
 
-    tied: bool
+    ``by_kind`` (cuts, quantities, kinds), ``ends`` (cuts, quantities, ends), of which ``matrix`` (cuts, quantities) is one that
+    both ends share; ``experts`` (cuts,) says which cuts are of experts.
+    """
+
     cuts: tuple[_Cut, ...]
+    by_kind: NDArray[np.float64]
+    ends: NDArray[np.float64]
+    matrix: NDArray[np.float64]
+    experts: NDArray[np.bool_]
 
     @classmethod
     def of(
@@ -124,11 +127,16 @@ class StateTable:
             else:
                 where = tensor.part if tensor.part in _ENDS else "head"
                 ends[:, _ENDS.index(where)] += costs.of(tensor)
-        cuts = tuple(
-            _Cut(shard=shard, units=units, experts=experts, by_kind=by_kind, ends=ends)
-            for (shard, units, experts), (by_kind, ends) in sums.items()
+        cuts = tuple(_Cut(shard=shard, units=units, experts=experts) for shard, units, experts in sums)
+        all_ends = np.stack([ends for _, ends in sums.values()])
+        shared = np.array([[cut.shard == "vocab" and model.tied_embeddings] for cut in cuts])
+        return cls(
+            cuts=cuts,
+            by_kind=np.stack([by_kind for by_kind, _ in sums.values()]),
+            ends=all_ends,
+            matrix=all_ends[:, :, 0] * shared,
+            experts=np.array([cut.experts > 0 for cut in cuts]),
         )
-        return cls(tied=model.tied_embeddings, cuts=cuts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,39 +154,57 @@ class RankState:
     head: NDArray[np.float64]
 
 
-def cut_shares(
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CutTerms:
+    """What of a rank's state its plan decides without its pipeline: ``shares`` of each cut on one rank (cuts, plans), and by
+    them the gathered size of the largest single layer (quantities, plans), of embedding and head."""
+
+    shares: NDArray[np.float64]
+    block: NDArray[np.float64]
+    embedding: NDArray[np.float64]
+    head: NDArray[np.float64]
+
+    def take(self, here: NDArray[Any]) -> CutTerms:
+        """The terms of some rows."""
+        return CutTerms(**{one.name: getattr(self, one.name)[:, here] for one in fields(self)})
+
+
+def cut_terms(
     table: StateTable, *, tp: NDArray[Any], ep: NDArray[Any], expert_tp: Numbers, vocab_multiple: int
-) -> NDArray[np.float64]:
-    """Share of each cut on one rank: (cuts, plans) for ``tp``, ``ep``, ``expert_tp`` of (plans,).
+) -> CutTerms:
+    """Terms of plans with ``tp``, ``ep`` and ``expert_tp`` of (plans,).
 
     Vocabulary rows are padded to ``vocab_multiple · tp`` (Megatron-LM's make-vocab-size-divisible-by); 1 pads to nothing.
     """
-    return np.stack(
+    shares = np.stack(
         [_share(cut, tp=tp, ep=ep, expert_tp=expert_tp, vocab_multiple=vocab_multiple) for cut in table.cuts]
+    )
+    return CutTerms(
+        shares=shares,
+        block=_shared_out(table.by_kind, shares).max(axis=1),
+        embedding=_shared_out(table.ends[:, :, 0], shares),
+        head=_shared_out(table.ends[:, :, 1] + table.matrix, shares),
     )
 
 
 def rank_state(
-    table: StateTable, *, counts: NDArray[Any], first: NDArray[Any], last: NDArray[Any], shares: NDArray[np.float64], mtp: bool
-) -> RankState:  # fmt: skip
+    table: StateTable, *, counts: NDArray[Any], first: NDArray[Any], last: NDArray[Any], terms: CutTerms, mtp: bool
+) -> RankState:
     """Sum the tensors of the layers of each stage and of the ends it holds.
 
-    ``counts`` (stages, kinds), ``first`` and ``last`` (stages,); ``shares`` (cuts, plans). A tied matrix counts once where
-    both ends meet and on each end where they do not.
+    ``counts`` (stages, kinds), ``first`` and ``last`` (stages,). A tied matrix counts once where both ends meet and on each
+    end where they do not.
     """
-    by_kind = np.stack([cut.by_kind for cut in table.cuts])
-    ends = np.stack([cut.ends for cut in table.cuts])
-    experts = np.array([cut.experts > 0 for cut in table.cuts])
-    matrix = ends[:, :, 0] * np.array([[cut.shard == "vocab" and table.tied] for cut in table.cuts])
     copied = np.where((last > 0) & (first == 0), last, 0.0)
     heads = last[:, None] * np.array([0, 1, mtp]) + first[:, None] * np.array([1, 0, 0])
-    whole = by_kind @ counts.T + ends @ heads.T + matrix[:, :, None] * copied
+    whole = table.by_kind @ counts.T + table.ends @ heads.T + table.matrix[:, :, None] * copied
+    experts, shares = table.experts, terms.shares
     return RankState(
         dense=_shared_out(whole[~experts], shares[~experts]),
         expert=_shared_out(whole[experts], shares[experts]),
-        block=_shared_out(by_kind, shares).max(axis=1),
-        embedding=_shared_out(ends[:, :, 0], shares),
-        head=_shared_out(ends[:, :, 1] + matrix, shares),
+        block=terms.block,
+        embedding=terms.embedding,
+        head=terms.head,
     )
 
 

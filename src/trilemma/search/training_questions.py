@@ -9,9 +9,10 @@ import numpy as np
 
 from trilemma.columns import column
 from trilemma.errors import InputError
-from trilemma.estimate.training_price import priced
+from trilemma.estimate.training_price import priced, step_of
 from trilemma.hardware.accelerator import Figure
 from trilemma.hardware.cluster import Cluster
+from trilemma.memory.training_model import PreparedModels
 from trilemma.models.architecture import Model
 from trilemma.plans.frameworks import every
 from trilemma.plans.plan import Layout
@@ -85,7 +86,8 @@ def _fastest(
     for choice in np.unique(table.choice[rows]):
         here = rows[table.choice[rows] == choice]
         plan = table.rows.take(here).plan(table.templates[int(choice)])
-        fastest = min(fastest, float(np.min(priced(model, cluster, plan, workload)[1].step_s)))
+        step = step_of(model, cluster, plan, workload, prepared=table.prepared.of(plan))
+        fastest = min(fastest, float(np.min(step.step_s)))
     return fastest
 
 
@@ -119,7 +121,7 @@ def _with_more_memory(model: Model, cluster: Cluster, workload: TrainingWorkload
             if mode == template.recompute:
                 continue
             plan = here.plan(replace(template, recompute=mode))
-            memory, step = priced(model, cluster, plan, workload)
+            memory, step = priced(model, cluster, plan, workload, prepared=table.prepared.of(plan))
             fits = np.asarray(memory.device_bytes) <= search.capacity_bytes * MORE
             if fits.any():
                 fastest = min(fastest, float(np.asarray(step.step_s)[fits].min()))
@@ -133,6 +135,7 @@ def least_gpus(
 
     Any recipe, ZeRO stage and recompute may be used; state goes to the host only where nothing else fits.
     """
+    prepared = PreparedModels(model=model, workload=workload)
     open_again = replace(settled, tp=None, pp=None, vpp=1, dp=None, ep=None, cp=None, micro_batch=1, schedule="1f1b")
     for offload in (None, Offload(optimizer=1.0)):
         if offload is not None and (settled.offload is not None or workload.method != "full"):
@@ -140,7 +143,8 @@ def least_gpus(
         gpus = 1
         while gpus < 2 * cluster.gpus:
             asked = min(gpus, cluster.gpus)
-            found = _holds(model, cluster, workload, replace(open_again, offload=offload or settled.offload), asked)
+            asked_of = replace(open_again, offload=offload or settled.offload)
+            found = _holds(prepared, cluster, asked_of, asked)
             if found is not None:
                 return LeastGpus(gpus=asked, plan=found[0], device_bytes=found[1], offload=offload is not None)
             gpus *= 2
@@ -148,8 +152,9 @@ def least_gpus(
 
 
 def _holds(
-    model: Model, cluster: Cluster, workload: TrainingWorkload, settled: TrainingConstraints, gpus: int
+    prepared: PreparedModels, cluster: Cluster, settled: TrainingConstraints, gpus: int
 ) -> tuple[TrainingPlan, float] | None:
+    model, workload = prepared.model, prepared.workload
     smaller = replace(cluster, gpus=gpus, gpus_per_node=min(cluster.gpus_per_node, gpus))
     lean = replace(settled, recompute=settled.recompute or Recompute(mode="full"))
     try:
@@ -160,7 +165,7 @@ def _holds(
     families = [family for family in space.families if not family.rescue and family.template.recipe in plain]
     space = replace(space, families=tuple(families))
     capacity = float(cluster.accelerator.runtime_total().value)
-    table = training_table(model, smaller, workload, space, capacity_bytes=capacity)
+    table = training_table(model, smaller, workload, space, capacity_bytes=capacity, prepared=prepared)
     if not len(table):
         return None
     at = int(order_of(table)[0])
@@ -178,14 +183,12 @@ def waterfall(
     plan = _naive(model, cluster, workload, best)
     if plan is None:
         return ()
-    steps = [
-        _priced(model, cluster, workload, plan, f"naive: {_cut(plan.layout)}, full recompute", search.capacity_bytes)
-    ]
+    steps = [_priced(cluster, plan, f"naive: {_cut(plan.layout)}, full recompute", search)]
     for change, nearer in _changes(plan, best):
         if nearer == plan or _illegal(model, nearer, workload, cluster.gpus):
             continue
         plan = nearer
-        steps.append(_priced(model, cluster, workload, plan, change, search.capacity_bytes))
+        steps.append(_priced(cluster, plan, change, search))
     return tuple(steps)
 
 
@@ -229,12 +232,11 @@ def _illegal(model: Model, plan: TrainingPlan, workload: TrainingWorkload, gpus:
     return any(np.any(broken) for broken in training_violations(model, plan, workload, gpus=gpus).values())
 
 
-def _priced(
-    model: Model, cluster: Cluster, workload: TrainingWorkload, plan: TrainingPlan, change: str, capacity_bytes: float
-) -> WaterfallStep:
-    memory, time = priced(model, cluster, plan, workload)
+def _priced(cluster: Cluster, plan: TrainingPlan, change: str, search: TrainingSearch) -> WaterfallStep:
+    known = search.table.prepared
+    memory, time = priced(known.model, cluster, plan, known.workload, prepared=known.of(plan))
     need, step = float(memory.device_bytes), float(time.step_s)
-    return WaterfallStep(change=change, step_s=step, device_bytes=need, fits=need <= capacity_bytes)
+    return WaterfallStep(change=change, step_s=step, device_bytes=need, fits=need <= search.capacity_bytes)
 
 
 def _cut(layout: Layout) -> str:

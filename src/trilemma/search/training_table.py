@@ -14,7 +14,7 @@ from trilemma.estimate.training_verdict import host_holds
 from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import NINETY
 from trilemma.memory.training import TrainingMemory, training_memory
-from trilemma.memory.training_model import TrainingModel, prepare
+from trilemma.memory.training_model import PreparedModels, TrainingModel
 from trilemma.models.architecture import Model
 from trilemma.plans.training import TrainingPlan
 from trilemma.search.training_layouts import THINNED, LayoutRows, joined, legal, rows_of_schedule
@@ -36,6 +36,7 @@ class TrainingTable:
 
     ``searched`` counts plans before any rule, ``legal`` those that obey the rules, ``rejected`` the others by why.
     ``device_bytes`` beyond the card are kept apart: ``nearest_bytes`` is the least need of those that do not fit.
+    ``prepared`` is the model made ready, for questions about further plans.
     """
 
     templates: tuple[TrainingPlan, ...]
@@ -48,6 +49,7 @@ class TrainingTable:
     searched: int
     legal: int
     rejected: Counter[str]
+    prepared: PreparedModels
     nearest: TrainingPlan | None = None
     nearest_bytes: float = np.inf
 
@@ -74,12 +76,14 @@ class _Found:
 
 
 def training_table(
-    model: Model, cluster: Cluster, workload: TrainingWorkload, space: TrainingSpace, *, capacity_bytes: float
-) -> TrainingTable:
+    model: Model, cluster: Cluster, workload: TrainingWorkload, space: TrainingSpace, *, capacity_bytes: float,
+    prepared: PreparedModels | None = None,
+) -> TrainingTable:  # fmt: skip
     """Price every legal plan of ``space``; those beyond ``capacity_bytes`` are counted by why.
 
     A row that does not fit with one mode of recompute does not fit with a lighter one, so modes are tried from the leanest
-    on. Raises `InputError` for a card without the figures that timing needs.
+    on. ``prepared`` is the model as a table of the same load made it ready. Raises `InputError` for a card without the figures
+    that timing needs.
     """
     found = _Found(
         templates=[],
@@ -88,7 +92,7 @@ def training_table(
         rejected=Counter(),
     )
     homeless: dict[str, LayoutRows] = {}
-    prepared: dict[tuple[str, str], TrainingModel] = {}
+    prepared = prepared or PreparedModels(model=model, workload=workload)
     for family in space.families:
         rows = rows_of_schedule(space.rows, family.template.schedule)
         plain = replace(family.template, offload=type(family.template.offload)())
@@ -103,10 +107,7 @@ def training_table(
             found.searched += len(rows) * len(family.ladder) + thinned
             rows = legal(model, workload, family.template, rows, found.rejected, times=len(family.ladder))
             found.legal += len(rows) * len(family.ladder)
-        made = (family.template.recipe.name, family.template.optimizer.name)
-        if made not in prepared:
-            prepared[made] = prepare(model, family.template, workload)
-        left = _price(prepared[made], cluster, workload, family, rows, capacity_bytes, found)
+        left = _price(prepared.of(family.template), cluster, workload, family, rows, capacity_bytes, found)
         if not family.rescue:
             homeless[key] = left
     found.rejected = +found.rejected
@@ -122,6 +123,7 @@ def training_table(
         searched=found.searched,
         legal=found.legal,
         rejected=found.rejected,
+        prepared=prepared,
         nearest=found.nearest,
         nearest_bytes=found.nearest_bytes,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from trilemma.data.files import read_data
@@ -34,7 +35,7 @@ class Era:
 def era_of(engine: str, version: str | None, accelerator: Accelerator, *, measured: bool) -> Era:
     """The era of ``version`` of ``engine`` (None: the newest) on a card; ``measured`` where runs of this very deployment were
     fitted."""
-    document = read_data("coefficients/engine_eras.toml")
+    document = _rows()
     for row in document["slower"]:
         if _is_of(row, engine, accelerator) and version is not None and _is_before(version, row["before"], engine):
             time = float(row["time"])
@@ -50,6 +51,11 @@ def era_of(engine: str, version: str | None, accelerator: Accelerator, *, measur
         if _is_of(row, engine, accelerator) and version is not None and _is_before(version, row["before"], engine):
             return Era(pcie_share=float(row["pcie_share"]))
     return Era()
+
+
+@cache
+def _rows() -> Mapping[str, Any]:
+    return read_data("coefficients/engine_eras.toml")
 
 
 def _is_of(row: Mapping[str, Any], engine: str, accelerator: Accelerator) -> bool:

@@ -150,11 +150,13 @@ def rate_terms(setting: TrainingSetting) -> dict[str, Terms]:
     }
 
 
+@cache
 def dispatch() -> Mapping[str, Any]:
     """Factors of dispatchers and CUDA graphs, numbers with their source (data/coefficients/training_dispatch.toml)."""
     return read_data("coefficients/training_dispatch.toml")
 
 
+@cache
 def host_update() -> Mapping[str, Any]:
     """Share of a host's memory bandwidth at which its processor updates weights, as numbers with their source
     (data/coefficients/host_memory.toml)."""
