@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -45,7 +46,8 @@ def column(
 _PLAIN = column()[_COLUMN]
 
 
-def columns_of(kind: Any) -> list[tuple[str, Mapping[str, Any]]]:
+@cache
+def columns_of(kind: Any) -> tuple[tuple[str, Mapping[str, Any]], ...]:
     """(attribute, how it is told) of every column of a dataclass, in the order of the document."""
     own = {one.name: one.metadata for one in fields(kind)}
     found: list[tuple[str, Mapping[str, Any]]] = []
@@ -62,14 +64,14 @@ def columns_of(kind: Any) -> list[tuple[str, Mapping[str, Any]]]:
             for end in ("value", "low", "high")
         )
         found += [middle, *follows, *ends]
-    return found
+    return tuple(found)
 
 
 def document_of(value: Any, *, scale: float = 1.0, explain: bool = False, exact: bool = False) -> dict[str, Any]:
     """A dataclass as plain data, numbers of figures to six significant digits unless ``exact``; ``explain`` adds what is
     explained."""
     document: dict[str, Any] = {}
-    for name, told in columns_of(value):
+    for name, told in columns_of(type(value)):
         if told["spread"] and getattr(value, name.partition(".")[0]) is None:
             continue
         found, key = attrgetter(name)(value), told["key"] or name

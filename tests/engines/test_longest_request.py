@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trilemma.estimate import estimate
+from trilemma.estimate.serving import estimate
 from trilemma.hardware.catalogue import find
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.resolve import load_model

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trilemma.errors import InputError
-from trilemma.estimate import check_layout, violations
+from trilemma.estimate.layouts import check_layout, violations
 from trilemma.models.resolve import load_model
 from trilemma.plans import Layout
 

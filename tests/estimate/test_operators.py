@@ -7,7 +7,8 @@ from functools import cache
 
 import pytest
 
-from trilemma.estimate import Estimate, estimate
+from trilemma.estimate.estimate import Estimate
+from trilemma.estimate.serving import estimate
 from trilemma.hardware.catalogue import find
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.resolve import load_model

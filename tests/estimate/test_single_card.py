@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from trilemma.estimate import Estimate, estimate
+from trilemma.estimate.estimate import Estimate
+from trilemma.estimate.serving import estimate
 from trilemma.hardware.catalogue import find
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.quantized import requantize

@@ -15,7 +15,8 @@ import pytest
 
 from trilemma.cli.main import main
 from trilemma.errors import InputError
-from trilemma.estimate import Estimate, estimate
+from trilemma.estimate.estimate import Estimate
+from trilemma.estimate.serving import estimate
 from trilemma.estimate.training import estimate_training
 from trilemma.hardware.catalogue import find
 from trilemma.hardware.cluster import Cluster

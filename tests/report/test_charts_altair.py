@@ -16,7 +16,7 @@ altair = pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
 
 from trilemma.cli.main import main  # noqa: E402
-from trilemma.estimate import estimate  # noqa: E402
+from trilemma.estimate.serving import estimate  # noqa: E402
 from trilemma.estimate.training import estimate_training  # noqa: E402
 from trilemma.hardware.catalogue import find  # noqa: E402
 from trilemma.hardware.cluster import Cluster  # noqa: E402

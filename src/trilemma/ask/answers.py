@@ -55,7 +55,7 @@ class Shown:
         """The document as the text that the command prints."""
         from trilemma.report.document import dumps
 
-        return dumps(self.to_dict(explain=explain))
+        return dumps(self.document(explain=explain))
 
     def __str__(self) -> str:
         return self.show()

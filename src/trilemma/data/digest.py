@@ -18,9 +18,14 @@ class Made(TypedDict):
 
 def made_by() -> Made:
     """Which version of the code and which facts made a document."""
-    from trilemma import __version__
+    return {"version": _version(), "data_digest": data_digest()}
 
-    return {"version": __version__, "data_digest": data_digest()}
+
+@cache
+def _version() -> str:
+    from trilemma import __version__  # package metadata is slow to read
+
+    return str(__version__)
 
 
 @cache

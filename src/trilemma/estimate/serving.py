@@ -8,7 +8,6 @@ from dataclasses import replace
 from trilemma import engines
 from trilemma.engines.base import StartUp
 from trilemma.errors import InputError
-from trilemma.estimate.disaggregated import estimate_pools
 from trilemma.estimate.estimate import Estimate, Verdict
 from trilemma.estimate.number_formats import refused_formats
 from trilemma.estimate.pool_start import start_pool, with_context
@@ -33,6 +32,8 @@ def estimate(question: ServingQuestion) -> Estimate:
     plan = replace(plan, pools=tuple(with_context(pool, question.workload) for pool in plan.pools))
     question = replace(question, plan=plan)
     if len(plan.pools) > 1:
+        from trilemma.estimate.disaggregated import estimate_pools  # one pool needs none of it
+
         return estimate_pools(question)
     _check_gpus(plan.pool, question.cluster)
     return from_start_up(start_pool(plan.pool, question), question)

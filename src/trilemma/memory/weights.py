@@ -55,13 +55,17 @@ class WeightTable:
         one rank and the rows of the other side.
         """
         depth = len(model.layers)
-        sums: dict[tuple[Shard, int, int, int], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+        sums: dict[tuple[Shard, int, int, int], tuple[list[float], list[float]]] = {}
+        stored: dict[tuple[int, tuple[int, ...]], int] = {}  # few formats and shapes, many tensors
         for tensor in (*model.tensors, *extra):
             columns, rows = (expert_padding or {}).get(tensor.format.name, (1, 1)) if tensor.experts else (1, 1)
-            n_bytes = tensor.bytes * _row_padding(tensor, rows)
+            kind = (id(tensor.format), tensor.shape)
+            if kind not in stored:
+                stored[kind] = tensor.bytes
+            n_bytes = stored[kind] * _row_padding(tensor, rows)
             key = (tensor.shard, tensor.shard_units, tensor.experts, columns)
             if key not in sums:
-                sums[key] = (np.zeros(depth + 1), np.zeros(len(_ENDS)))
+                sums[key] = ([0.0] * (depth + 1), [0.0] * len(_ENDS))
             by_layer, ends = sums[key]
             if tensor.part == "layers" and tensor.layer is not None and tensor.layer < depth:
                 by_layer[tensor.layer + 1] += n_bytes
@@ -70,7 +74,14 @@ class WeightTable:
             else:
                 ends[_ENDS.index(tensor.part)] += n_bytes
         cuts = tuple(
-            _Cut(shard=shard, units=units, experts=experts, multiple=multiple, upto=np.cumsum(by_layer), ends=ends)
+            _Cut(
+                shard=shard,
+                units=units,
+                experts=experts,
+                multiple=multiple,
+                upto=np.cumsum(by_layer),
+                ends=np.array(ends),
+            )
             for (shard, units, experts, multiple), (by_layer, ends) in sums.items()
         )
         return cls(layers=depth, tied=model.tied_embeddings, cuts=cuts)

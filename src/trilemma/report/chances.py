@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from trilemma.estimate.estimate import Estimate
-from trilemma.search.result import SearchResult
 from trilemma.search.targets import EVEN_ODDS
+
+if TYPE_CHECKING:
+    from trilemma.search.result import SearchResult
 
 
 def chance_words(estimate: Estimate, name: str) -> str:

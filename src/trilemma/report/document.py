@@ -15,7 +15,6 @@ import numpy as np
 
 from trilemma.columns import column, document_of, rounded
 from trilemma.estimate.estimate import Estimate
-from trilemma.report.plans import assumed_words
 
 if TYPE_CHECKING:
     from trilemma.search.result import SearchResult
@@ -75,6 +74,8 @@ class PlansDocument:
 
 def serving_plans_document(result: SearchResult, *, nearest: Estimate | None, explain: bool = False) -> dict[str, Any]:
     """A search of serving plans; ``nearest`` stands for a search without any, where it does not fit."""
+    from trilemma.report.plans import assumed_words
+
     estimates, at = [found.estimate for found in result.plans], result.cheapest
     document = PlansDocument.of(
         result,

@@ -29,7 +29,8 @@ from trilemma.search.question import (
 )
 from trilemma.search.space import Layouts, take
 from trilemma.search.targets import missed_words, misses, overshoot
-from trilemma.timing.pools import Pools
+from trilemma.timing.admission import Admission
+from trilemma.timing.pools import Pools, PoolsSpeed
 
 #: Numbers of prefill workers that are tried: every one up to the first figure, then in steps of the second.
 _EVERY, _STEP = 16, 1.15
@@ -233,18 +234,29 @@ def _pools(running: StartedEngines, joins: Joins, question: SearchQuestion) -> P
     )
 
 
+def _matters(found: PoolsSpeed, pools: Pools, admission: Admission) -> bool:
+    """Whether the slots of ``admission`` change what ``pools`` answer at a rate: where they would not hold the batch found, or
+    where those that there were did not."""
+    full = np.asarray(found.flow.slots_used) * pools.slots > admission.holds
+    return bool(np.any((admission.holds != pools.slots) & (full | ~np.asarray(found.carried))))
+
+
 def _priced(
     choice: FormatChoice, running: StartedEngines, question: SearchQuestion, tally: PlanTally, joins: Joins
 ) -> PlanColumns:
     """The rows of ``joins`` of layouts, each at its own load or at the one that is stated, decode told to run no more."""
     workload, pools = question.workload, _pools(running, joins, question)
     concurrency = joins.requests if joins.requests is not None else workload.concurrency
-    found = pools.speed(concurrency=concurrency, rate=workload.rate)
+    # requests that arrive are in flight as the pools answer them; how many is known where their number is stated
+    unlimited = pools.speed(rate=workload.rate) if workload.rate is not None else None
     admission, used = running.admission.take(joins.decode), running.used[joins.decode]
-    requests = np.broadcast_to(np.asarray(found.requests, dtype=float), len(joins))
+    asked = concurrency if unlimited is None else unlimited.requests
+    requests = np.broadcast_to(np.asarray(asked, dtype=float), len(joins))
     limit = sequence_limit(requests / (joins.workers * np.asarray(pools.decode.dp)), admission.most, question)
     admission, used = limited(choice, pools.decode, admission, used, limit, question)
-    if np.any(admission.holds != pools.slots):
+    if unlimited is not None and not _matters(unlimited, pools, admission):
+        found = unlimited
+    else:
         pools = replace(pools, slots=admission.holds)
         found = pools.speed(concurrency=concurrency, rate=workload.rate)
     speed, carried = found.serving, np.broadcast_to(found.carried, len(joins))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ def operator_time_s(
     """
     compute_s, memory_s = flops / flops_per_s, n_bytes / bytes_per_s
     larger = np.maximum(compute_s, memory_s)
-    if np.all(np.isinf(power)):
+    if math.isinf(power) if isinstance(power, float) else np.all(np.isinf(power)):
         return larger
     ratio = np.minimum(compute_s, memory_s) / np.where(larger > 0, larger, 1.0)
     return larger * (1.0 + ratio**power) ** (1.0 / power)

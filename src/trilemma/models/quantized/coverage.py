@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from trilemma.formats.formats import Format
 from trilemma.models.architecture import Quantization
 from trilemma.models.quantized.patterns import matcher
@@ -15,6 +17,7 @@ _KEPT_PARTS = ("attention.sinks", "recurrent.conv", "recurrent.state", "indexer.
 _NEVER = ("norm", "bias", "hyper", "attention.sinks", "recurrent.state")
 
 
+@cache
 def is_kept(role: str) -> bool:
     """Whether tensors of ``role`` stay unquantised unless a checkpoint names them."""
     return role.partition(".")[0] in _KEPT or role in _KEPT_PARTS
