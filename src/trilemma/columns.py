@@ -71,7 +71,7 @@ def document_of(value: Any, *, scale: float = 1.0, explain: bool = False, exact:
     """A dataclass as plain data, numbers of figures to six significant digits unless ``exact``; ``explain`` adds what is
     explained."""
     document: dict[str, Any] = {}
-    for name, told in columns_of(type(value)):
+    for name, told in columns_of(value.__class__):
         if told["spread"] and getattr(value, name.partition(".")[0]) is None:
             continue
         found, key = attrgetter(name)(value), told["key"] or name

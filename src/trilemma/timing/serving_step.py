@@ -102,13 +102,56 @@ def serving_speed(
     and all tokens made, so a cycle takes ``B · prefill + (OSL − 1) · step`` at least, what is missing passes before the
     first token too. Prompts alone (OSL 1): ``TTFT = B · prefill``.
     """
+    turn = _turn(
+        work, machine, layout, concurrency=concurrency, isl=isl, osl=osl, kv_format=kv_format, admission=admission,
+        prefix_hit=prefix_hit, speculation=speculation,
+    )  # fmt: skip
+    return _speed(work, machine, turn, gpus=layout.gpus, rate=rate)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Turn:
+    """One turn of a load with the passes that it is made of: a decode step, one prompt alone, prompts ``shared`` by a pass."""
+
+    load: ReplicaLoad
+    cycle: Cycle
+    step: PassTime
+    prompt: PassTime
+    shared: PassTime
+    drafting_s: Any
+    per_token: float
+
+    def waited_s(self, running: Any) -> Any:
+        """Seconds for a slot where ``running`` requests run: what a request waits for while none is free is part of that wait,
+        in all it takes one turn of those in flight."""
+        load, cycle = self.load, self.cycle
+        within_s = np.where(load.saturated, cycle.first_s + cycle.decode_s - cycle.cycle_s, 0.0)
+        return np.maximum(waiting_s(load.offered, running, cycle.cycle_s) - within_s, 0.0)
+
+    @property
+    def ttft_s(self) -> Any:
+        return self.cycle.first_s + self.waited_s(self.load.running)
+
+    @property
+    def output_per_s(self) -> Any:
+        """Tokens a second over the whole plan: requests end as fast as those in flight take turns (Little 1961)."""
+        return self.load.in_flight * self.load.osl / (self.ttft_s + self.cycle.decode_s)
+
+
+def _turn(
+    work: ModelWork, machine: Machine, layout: Layout, *, concurrency: Numbers, isl: Numbers, osl: Numbers,
+    kv_format: Format, admission: Admission, prefix_hit: float, speculation: Speculation | None,
+    prompt: PassTime | None = None,
+) -> _Turn:  # fmt: skip
+    """The turn of ``concurrency`` requests; ``prompt`` is the pass of one prompt where it is known: no load changes it."""
     load = load_of(layout, concurrency=concurrency, isl=isl, osl=osl, admission=admission, prefix_hit=prefix_hit)
     guess = speculation or Speculation()
     context, verified = isl + load.osl / 2, guess.verified
     step = decode_step(work, machine, layout, batch=load.running, context=context, kv_format=kv_format, tokens=verified)
     passes: dict[str, Any] = {"tokens": load.fresh, "cached": load.cached, "kv_format": kv_format}
-    prompt = prefill_pass(work, machine, layout, **passes)
-    shared = prefill_pass(work, machine, layout, prompts=load.together, **passes)
+    prompt = prompt or prefill_pass(work, machine, layout, **passes)
+    alone = np.all(load.together == 1.0)
+    shared = prompt if alone else prefill_pass(work, machine, layout, prompts=load.together, **passes)
     per_token, drafting_s = 1.0 / guess.tokens_per_step, guess.drafting_s(step, work.layers)
     cycle = cycle_of(
         load,
@@ -120,44 +163,26 @@ def serving_speed(
         prompt_flops_s=shared.computing_s / load.together / load.pp,
         token_flops_s=step.computing_s * per_token,
     )
-    lines, resources = _parts(step, shared, drafting_s, per_token, load.prefills_a_token * cycle.mixed_s)
-    return _speed(
-        work, machine, load, cycle, gpus=layout.gpus, rate=rate, step=step, prompt=prompt, shared=shared,
-        step_s=step.total_s + drafting_s, steps_per_token=per_token, lines=lines, resources=resources,
-    )  # fmt: skip
-
-
-def _speed(
-    work: ModelWork,
-    machine: Machine,
-    load: ReplicaLoad,
-    cycle: Cycle,
-    *,
-    gpus: Numbers,
-    rate: Numbers | None,
-    prompt: PassTime,
-    shared: PassTime,
-    **told: Any,
-) -> ServingSpeed:
-    """The figures of one load from its cycle; ``told`` are those that stay as they are."""
-    # What a request waits for while no slot is free is part of that wait: in all it takes one turn of those in flight.
-    within_s = np.where(load.saturated, cycle.first_s + cycle.decode_s - cycle.cycle_s, 0.0)
-    waited_s, least_waited_s, most_waited_s = (
-        np.maximum(waiting_s(load.offered, running, cycle.cycle_s) - within_s, 0.0)
-        for running in (load.running, *load.running_range)
+    return _Turn(
+        load=load, cycle=cycle, step=step, prompt=prompt, shared=shared, drafting_s=drafting_s, per_token=per_token
     )
-    ttft_s = cycle.first_s + waited_s
+
+
+def _speed(work: ModelWork, machine: Machine, turn: _Turn, *, gpus: Numbers, rate: Numbers | None) -> ServingSpeed:
+    """The figures of one load from its turn."""
+    load, cycle, prompt, shared = turn.load, turn.cycle, turn.prompt, turn.shared
+    waited_s, ttft_s = turn.waited_s(load.running), turn.ttft_s
+    least_waited_s, most_waited_s = (turn.waited_s(running) for running in load.running_range)
     ttft_p50_s, ttft_p99_s = percentiles_s(cycle.first_s - cycle.bunched_s, cycle.bunched_s + waited_s)
     together = load.prefills_a_token / load.together
     gap_p50_s, gap_p99_s = token_gap_percentiles_s(cycle.bare_s, cycle.mixed_s * load.together, together)
-    request_s = ttft_s + cycle.decode_s
-    output_per_s = (
-        load.in_flight * load.osl / request_s
-    )  # requests end as fast as those in flight take turns (Little 1961)
+    request_s, output_per_s = ttft_s + cycle.decode_s, turn.output_per_s
     if rate is not None:
         output_per_s = np.minimum(output_per_s, np.asarray(rate) * load.osl)
     per_gpu = output_per_s / gpus
     useful_s = machine.least_computing_s(work, fresh=load.fresh, osl=load.osl)
+    prefills_s = load.prefills_a_token * cycle.mixed_s
+    lines, resources = _parts(turn.step, shared, turn.drafting_s, turn.per_token, prefills_s)
     return ServingSpeed(
         ttft_s=ttft_s,
         tpot_s=cycle.tpot_s,
@@ -185,7 +210,11 @@ def _speed(
         },
         prefill=shared,
         prefills_per_token=together / load.pp,
-        **told,
+        step=turn.step,
+        step_s=turn.step.total_s + turn.drafting_s,
+        steps_per_token=turn.per_token,
+        lines=lines,
+        resources=resources,
     )
 
 
@@ -202,12 +231,13 @@ def concurrency_for_rate(
     prefix_hit: float = 0.0,
     speculation: Speculation | None = None,
     most: int = MOST_REQUESTS,
+    near: Numbers | None = None,
 ) -> Any:
     """Requests in flight when ``rate`` requests arrive a second (Little's law): at least 1, or ``most`` where the plan cannot
     keep up.
 
     Throughput rises with the requests in flight, so the least number that carries the rate is found by cutting the range:
-    into many parts at once where plans are few, since a call costs more than its figures then.
+    into many parts at once where plans are few, since a call costs more than its figures then. ``near`` is tried first.
 
     Source: Little 1961, ``L = λ·W``.
     """
@@ -216,15 +246,20 @@ def concurrency_for_rate(
     high = low + float(most)
     parts = 1 + max(1, min(_MOST_CUTS, _CALL_FIGURES // max(low.size, 1)))
     shares = (np.arange(1, parts) / parts).reshape(-1, *[1] * low.ndim)
+    tried = None if near is None else np.clip(np.stack([near + 0 * low - 1.0, near + 0 * low]), 1.0, high)
+    prompt = None
     while np.any(high - low > 1):
-        tried = np.ceil(low + (high - low) * shares)
-        speed = serving_speed(
+        if tried is None:
+            tried = np.ceil(low + (high - low) * shares)
+        turn = _turn(
             work, machine, layout, concurrency=tried, isl=isl, osl=osl, kv_format=kv_format, admission=admission,
-            prefix_hit=prefix_hit, speculation=speculation,
+            prefix_hit=prefix_hit, speculation=speculation, prompt=prompt,
         )  # fmt: skip
-        enough = speed.output_tokens_per_s / np.asarray(osl) >= rate
+        prompt = turn.prompt
+        enough = turn.output_per_s / np.asarray(osl) >= rate
         high = np.where(enough, tried, high).min(axis=0)
         low = np.where(enough | (tried >= high), low, tried).max(axis=0)
+        tried = None
     return high
 
 
