@@ -115,7 +115,7 @@ def _load_carried(
     admission, used = limited(choice, layout, running.admission, running.used, limit, question)
     running = replace(running, admission=admission, used=used)
     if rate is not None:
-        each = _requests_at(running, rate, question, near=each)
+        each = _requests_at(running, rate, question)
     speed = _speed(running, layout, each, admission, question, rate=rate)
     columns = _columns(speed, layout, replicas, each * replicas, used, question, limit=limit)
     if rate is None:
@@ -193,16 +193,13 @@ def _held_s(speed: ServingSpeed, question: SearchQuestion) -> NDArray[np.float64
     return held
 
 
-def _requests_at(
-    running: StartedEngines, rate: NDArray[np.float64], question: SearchQuestion, *, near: NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:  # fmt: skip
+def _requests_at(running: StartedEngines, rate: NDArray[np.float64], question: SearchQuestion) -> NDArray[np.float64]:
     found: NDArray[np.float64] = concurrency_for_rate(
         running.work,
         running.machine,
         running.layout,
         rate=rate,
         admission=running.admission,
-        near=near,
         **_load(running, question),
     )
     return found

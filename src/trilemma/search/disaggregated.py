@@ -29,8 +29,7 @@ from trilemma.search.question import (
 )
 from trilemma.search.space import Layouts, take
 from trilemma.search.targets import missed_words, misses, overshoot
-from trilemma.timing.admission import Admission
-from trilemma.timing.pools import Pools, PoolsSpeed
+from trilemma.timing.pools import Pools
 
 #: Numbers of prefill workers that are tried: every one up to the first figure, then in steps of the second.
 _EVERY, _STEP = 16, 1.15
@@ -234,13 +233,6 @@ def _pools(running: StartedEngines, joins: Joins, question: SearchQuestion) -> P
     )
 
 
-def _matters(found: PoolsSpeed, pools: Pools, admission: Admission) -> bool:
-    """Whether the slots of ``admission`` change what ``pools`` answer at a rate: where they would not hold the batch found, or
-    where those that there were did not."""
-    full = np.asarray(found.flow.slots_used) * pools.slots > admission.holds
-    return bool(np.any((admission.holds != pools.slots) & (full | ~np.asarray(found.carried))))
-
-
 def _priced(
     choice: FormatChoice, running: StartedEngines, question: SearchQuestion, tally: PlanTally, joins: Joins
 ) -> PlanColumns:
@@ -248,17 +240,13 @@ def _priced(
     workload, pools = question.workload, _pools(running, joins, question)
     concurrency = joins.requests if joins.requests is not None else workload.concurrency
     # requests that arrive are in flight as the pools answer them; how many is known where their number is stated
-    unlimited = pools.speed(rate=workload.rate) if workload.rate is not None else None
+    asked = concurrency if workload.rate is None else pools.speed(rate=workload.rate).requests
     admission, used = running.admission.take(joins.decode), running.used[joins.decode]
-    asked = concurrency if unlimited is None else unlimited.requests
     requests = np.broadcast_to(np.asarray(asked, dtype=float), len(joins))
     limit = sequence_limit(requests / (joins.workers * np.asarray(pools.decode.dp)), admission.most, question)
     admission, used = limited(choice, pools.decode, admission, used, limit, question)
-    if unlimited is not None and not _matters(unlimited, pools, admission):
-        found = unlimited
-    else:
-        pools = replace(pools, slots=admission.holds)
-        found = pools.speed(concurrency=concurrency, rate=workload.rate)
+    pools = replace(pools, slots=admission.holds)
+    found = pools.speed(concurrency=concurrency, rate=workload.rate)
     speed, carried = found.serving, np.broadcast_to(found.carried, len(joins))
     tally.lost(f"cannot carry {workload.rate or 0:g} requests a second", int((~carried).sum()))
     gpus = np.asarray(pools.gpus)
