@@ -177,10 +177,11 @@ class Model:
         """Distinct mixers in order of first use, with how many decoder layers have each."""
         counts: dict[Mixer, int] = {}
         # layers share few objects, which count sooner than values compare
-        shared = Counter(id(layer.mixer) for layer in self.layers)
-        for mixer in {id(layer.mixer): layer.mixer for layer in self.layers}.values():
-            if mixer is not None:
-                counts[mixer] = counts.get(mixer, 0) + shared[id(mixer)]
+        mixers = [layer.mixer for layer in self.layers if layer.mixer is not None]
+        objects = list(map(id, mixers))
+        shared = Counter(objects)
+        for one, mixer in dict(zip(objects, mixers, strict=True)).items():
+            counts[mixer] = counts.get(mixer, 0) + shared[one]
         return counts
 
     @property
