@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from trilemma.engines import get, readable
-from trilemma.engines.extract import extract, image_engine
+from trilemma.engines.extract import extract
+from trilemma.engines.programs import image_engine
 from trilemma.errors import InputError, UnknownName
 
 OWN = ["vllm", "serve", "org/model", "--tensor-parallel-size", "2"]

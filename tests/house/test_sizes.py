@@ -13,12 +13,7 @@ MOST_LINES = 300
 MOST_LINES_OF_A_FUNCTION = 80
 MOST_PATHS = 25
 #: Lines of modules beyond the limit. An entry may fall or go, never rise.
-LONG_MODULES = {
-    "cli/export.py": 325,
-    "engines/extract.py": 312,
-    "engines/megatron/read.py": 318,
-    "precision/watch/watch.py": 320,
-}
+LONG_MODULES: dict[str, int] = {}
 #: Lines of functions beyond the limit, by module.
 LONG_FUNCTIONS: dict[str, int] = {}
 #: Paths through functions (cyclomatic complexity) beyond the limit.

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from trilemma.cli.export_document import object_in
 from trilemma.errors import InputError, shorten
 
 _MOST_DOMAIN = 2**16
@@ -19,13 +20,13 @@ def files(estimate: Mapping[str, Any], *, to: str, path: str) -> dict[str, str]:
     from trilemma.models.resolve import load_model
     from trilemma.plans.training_document import training_plan_from_document, training_workload_from_document
 
-    inputs = _object(estimate.get("inputs"), "inputs", path)
-    plan = training_plan_from_document(_object(inputs.get("plan"), "inputs.plan", path))
-    workload = training_workload_from_document(_object(inputs.get("workload"), "inputs.workload", path))
+    inputs = object_in(estimate.get("inputs"), "inputs", path)
+    plan = training_plan_from_document(object_in(inputs.get("plan"), "inputs.plan", path))
+    workload = training_workload_from_document(object_in(inputs.get("workload"), "inputs.workload", path))
     if plan.layout.is_table:
         raise InputError("inputs.plan holds a table of plans; export takes one plan")
-    cluster = _object(inputs.get("cluster"), "inputs.cluster", path)
-    card = _object(cluster.get("accelerator"), "inputs.cluster.accelerator", path).get("id")
+    cluster = object_in(inputs.get("cluster"), "inputs.cluster", path)
+    card = object_in(cluster.get("accelerator"), "inputs.cluster.accelerator", path).get("id")
     per_node = cluster.get("gpus_per_node")
     if (
         not isinstance(card, str)
@@ -36,7 +37,7 @@ def files(estimate: Mapping[str, Any], *, to: str, path: str) -> dict[str, str]:
         raise InputError(
             f"{shorten(path)}: inputs.cluster names no accelerator or GPUs of a node; give what plan printed"
         )
-    name = _object(inputs.get("model"), "inputs.model", path).get("name")
+    name = object_in(inputs.get("model"), "inputs.model", path).get("name")
     if not isinstance(name, str):
         raise InputError(f"{shorten(path)}: inputs.model.name is not a model's name")
     gpus = int(plan.layout.gpus)
@@ -52,9 +53,3 @@ def files(estimate: Mapping[str, Any], *, to: str, path: str) -> dict[str, str]:
             file=sys.stderr,
         )
     return found
-
-
-def _object(value: Any, key: str, path: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise InputError(f"{shorten(path)}: {key} is not an object; give what fit or plan printed with --json")
-    return value

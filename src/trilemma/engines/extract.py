@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
@@ -17,8 +15,8 @@ from trilemma.commands import containers, launchers
 from trilemma.commands.shell_arrays import expand_arrays
 from trilemma.commands.shell_words import MOST_CHARACTERS, MOST_WORDS, split_commands
 from trilemma.engines import readable
-from trilemma.engines.training import framework_facts, owner_of, trainable
-from trilemma.engines.traits import every
+from trilemma.engines.programs import image_engine, programs
+from trilemma.engines.training import owner_of, trainable
 from trilemma.errors import InputError, shorten
 
 MOST_NESTING = 6
@@ -29,36 +27,6 @@ _OPERATORS = frozenset(("&&", "||", "|", ";", "&", "|&"))
 _LINE_ENDS = frozenset(("", "\\", "`", "^"))
 _REDIRECTION = re.compile(r"[012&]?>{1,2}(&[012-])?|<{1,3}")
 _VARIABLE = re.compile(r"\$(?:\{(\w{1,64})(?::?-([^}]*))?\}|\((\w{1,64})\)|(\w{1,64}))")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Program:
-    """How one engine is started: consecutive words, the first compared by its file name.
-
-    ``launched``: the words before it matter too (``torchrun --nproc_per_node 8``), as they do for training.
-    """
-
-    engine: str
-    words: tuple[str, ...]
-    launched: bool = False
-
-    def starts(self, words: Sequence[str], at: int) -> bool:
-        here = words[at : at + len(self.words)]
-        if len(here) < len(self.words):
-            return False
-        return PurePosixPath(here[0]).name == self.words[0] and tuple(here[1:]) == self.words[1:]
-
-
-@cache
-def programs() -> tuple[Program, ...]:
-    """Every command that is recognised."""
-    serving = (Program(engine=one.name, words=words) for one in every().values() for words in one.programs)
-    training = (
-        Program(engine=row["framework"], words=tuple(words), launched=True)
-        for row in framework_facts("trainers")["program"]
-        for words in row.get("words", ())
-    )
-    return (*serving, *training)
 
 
 def extract(argv: Sequence[str], *, pool: str | None = None) -> tuple[str, list[str]]:
@@ -82,23 +50,6 @@ def extract(argv: Sequence[str], *, pool: str | None = None) -> tuple[str, list[
     if engine not in readable() and engine not in trainable():
         raise InputError(f"commands of {engine} are not read yet; engines read today: {', '.join(readable())}")
     return engine, own
-
-
-def image_engine(image: str) -> str | None:
-    """The engine whose server an image starts, told by its repository name; None when it tells nothing."""
-    repository = re.sub(r"@sha256:.*$", "", image)
-    repository = re.sub(r":[^/]*$", "", repository).lower()
-    named = ((one.name, pattern) for one in every().values() for pattern in one.images)
-    return next((engine for engine, pattern in named if re.search(pattern, repository)), None)
-
-
-def program_at_start(words: Sequence[str]) -> int:
-    """How many words at the start name a program (0: none): ``vllm serve …`` → 2, ``python -m module …`` → 3."""
-    skip = 1 if words and re.fullmatch(r"python[\d.]*", PurePosixPath(words[0]).name) else 0
-    for program in programs():
-        if program.starts(words, skip):
-            return skip + len(program.words)
-    return 0
 
 
 def _not_found(words: Sequence[str]) -> str:

@@ -59,7 +59,7 @@ def take_apart(words: list[str], *, engine: str, subcommands: tuple[str, ...] = 
 
     Images whose entry point is the engine itself are given one of its ``subcommands``, which is dropped.
     """
-    from trilemma.engines.extract import image_engine, program_at_start  # writing a command needs no reader
+    from trilemma.engines.programs import image_engine, program_at_start  # writing a command needs no reader
 
     environment: dict[str, str] = {}
     while words and (match := _ASSIGNMENT.fullmatch(words[0])):

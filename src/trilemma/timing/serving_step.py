@@ -149,9 +149,10 @@ def _turn(
     context, verified = isl + load.osl / 2, guess.verified
     step = decode_step(work, machine, layout, batch=load.running, context=context, kv_format=kv_format, tokens=verified)
     passes: dict[str, Any] = {"tokens": load.fresh, "cached": load.cached, "kv_format": kv_format}
+    alone, known = np.all(load.together == 1.0), prompt is not None
     prompt = prompt or prefill_pass(work, machine, layout, **passes)
-    alone = np.all(load.together == 1.0)
-    shared = prompt if alone else prefill_pass(work, machine, layout, prompts=load.together, **passes)
+    same = alone and (known or np.shape(prompt.total_s) == np.shape(load.together))
+    shared = prompt if same else prefill_pass(work, machine, layout, prompts=load.together, **passes)
     per_token, drafting_s = 1.0 / guess.tokens_per_step, guess.drafting_s(step, work.layers)
     cycle = cycle_of(
         load,

@@ -8,7 +8,6 @@ not sampled carry no hook on any layer; they and their gradients are only tested
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,21 +16,17 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from trilemma.errors import InputError, shorten
 from trilemma.precision.lab.alarms import Thresholds
-from trilemma.precision.lab.numerics import Numerics
 from trilemma.precision.lab.recipes import LabRecipe, recipe_named
-from trilemma.precision.lab.scaling import largest_magnitude
 from trilemma.precision.signals import TensorSignals
 from trilemma.precision.watch.blame import blame_gradient, blame_pass
+from trilemma.precision.watch.casts import CastTrials
 from trilemma.precision.watch.eager import run_eagerly
-from trilemma.precision.watch.findings import WatchFinding, dead_update, overflow, underflow
-from trilemma.precision.watch.finite import all_finite, is_bad, stored_here, tensors_in
+from trilemma.precision.watch.findings import WatchFinding, dead_update
+from trilemma.precision.watch.finite import all_finite, is_bad, tensors_in
 from trilemma.precision.watch.updates import FrozenUpdates
 
 #: Names by which recipes are known outside the lab.
 _NAMES = {"fp8-delayed": "delayed", "fp8-current": "current", "fp8-naive": "naive", "fp8": "delayed"}
-#: A cast is tried on so many rows of a tensor: fewer where rows are long, since what many numbers show few rows show too.
-_MOST_ROWS, _LEAST_ROWS, _ELEMENTS = 128, 32, 2**16
-_KEPT_PASSES = 1000
 #: Passes before a judged one whose magnitudes delayed scaling learns, so that its scales are as old as in a real run.
 _LEARNING_PASSES = 2
 #: The method that Lightning calls for a pass, in place of the module itself.
@@ -63,7 +58,6 @@ class Watch:
         self.recipe = recipe
         self.every = every
         self.findings: list[WatchFinding] = []
-        self.history: dict[int, dict[tuple[str, str], TensorSignals]] = {}
         self.passes = 0
         self.steps = 0
         self._layers = {
@@ -73,9 +67,9 @@ class Watch:
         }
         if not self._layers:
             raise InputError(f"{shorten(type(model).__name__)} has no linear layer to watch")
-        self._numerics = Numerics(recipe, seed=0)
-        self._thresholds = Thresholds.shipped()
-        self._updates = FrozenUpdates(percent_above=self._thresholds.frozen_update_percent_above)
+        limits = Thresholds.shipped()
+        self._trials = CastTrials(recipe, limits)
+        self._updates = FrozenUpdates(percent_above=limits.frozen_update_percent_above)
         self._removers: list[Callable[[], None]] = []
         self._layer_removers: list[Callable[[], None]] = []
         #: What runs now: the model's own call or its training step, with its inputs.
@@ -85,6 +79,10 @@ class Watch:
         self._ours = {id(parameter) for parameter in self._parameters.values()}
         self._broken = False
         self._judged = 0
+
+    @property
+    def history(self) -> dict[int, dict[tuple[str, str], TensorSignals]]:
+        return self._trials.history
 
     def __enter__(self) -> Watch:
         handles = [
@@ -193,7 +191,7 @@ class Watch:
         self.passes += 1
         self._running = (call, args, kwargs)
         self._judged += self._judging
-        self._numerics.watch(self._judging)
+        self._trials.numerics.watch(self._judging)
         if (self._judging or self._learning) and self._casts:
             self._arm()
 
@@ -228,39 +226,10 @@ class Watch:
 
         return hook
 
-    @torch.no_grad()
     def _try(self, name: str, role: str, values: torch.Tensor) -> None:
-        """Cast a sample of ``values`` beside the model and judge what is kept of it."""
-        # Copied: every operator that follows is quicker on neighbouring numbers.
-        sample = _some_rows(stored_here(values.detach())).float().contiguous()
-        if sample.numel() == 0:
-            return
-        if role == "g" and self.recipe.loss_scale != 1.0:
-            sample = sample * self.recipe.loss_scale
-        amax = largest_magnitude(sample)
-        if not math.isfinite(amax):
-            return
-        if not self._judging:
-            self._numerics.learn(name, role, amax)
-            return
-        self._numerics.keep(name, role, sample)
-        signals = self._numerics.tensors.get((name, role))
-        if signals is not None:
-            self.history.setdefault(self.passes, {})[name, role] = signals
-            while len(self.history) > _KEPT_PASSES:
-                del self.history[next(iter(self.history))]
-            self._judge(name, role, signals)
-
-    def _judge(self, name: str, role: str, signals: TensorSignals) -> None:
-        limits = self._thresholds
-        if (
-            signals.overflows_percent > limits.overflows_percent_above
-            and signals.sqnr_db < limits.overflowing_sqnr_db_below
-        ):
-            self._add(overflow(name, role, signals, self.recipe.name, limits.overflows_percent_above, self.steps))
-        if role == "g" and signals.underflows_percent > limits.gradient_underflows_percent_above and signals.amax > 0:
-            bound = limits.gradient_underflows_percent_above
-            self._add(underflow(name, role, signals, self.recipe.name, bound, self.steps))
+        judged = self.passes if self._judging else None
+        for finding in self._trials.tried(name, role, values, judged_pass=judged, step=self.steps):
+            self._add(finding)
 
     # -- steps ----------------------------------------------------------------------------------------------------------
 
@@ -303,16 +272,6 @@ class Watch:
         if key not in self._found:
             self._found.add(key)
             self.findings.append(finding)
-
-
-def _some_rows(values: torch.Tensor) -> torch.Tensor:
-    """Rows of ``values`` (…, columns), evenly over all of them."""
-    if values.numel() == 0:
-        return values
-    columns = values.shape[-1]
-    wanted = max(_LEAST_ROWS, min(_MOST_ROWS, _ELEMENTS // columns))
-    rows = values.reshape(-1, columns)
-    return rows[:: max(1, rows.shape[0] // wanted)]
 
 
 def _computes_gradients(args: Any, kwargs: Mapping[str, Any]) -> bool:
