@@ -248,6 +248,17 @@ def test_flops_of_a_token_by_convention() -> None:
     assert model_flops_per_token(work, seq) == pytest.approx(expected["causal"])
 
 
+def test_prediction_layers_make_logits_once_more() -> None:
+    """DeepSeek-V3 with its prediction module: the output matrix multiplies twice, and neither is computed again."""
+    work = training_work(load_model("deepseek-v3"))
+    assert work.heads == 2
+    attention = attention_flops_per_token(work, 4096, causal=False)
+    decoder = work.active_elements - 2 * work.head_elements
+    hardware = 8 * decoder + 6 * 2 * work.head_elements + 4 * attention
+    assert model_flops_per_token(work, 4096, "hardware") == pytest.approx(hardware)
+    assert training_work(load_model("deepseek-v3"), mtp=False).heads == 1
+
+
 @pytest.mark.parametrize(("schedule", "p", "m", "held"), [
     ("v-half", 8, 20, [5] * 8), ("v-half", 5, 20, [4] * 5), ("v-min", 8, 20, [5] * 8), ("v-min", 6, 20, [4] * 6),
     ("dualpipe", 8, 20, [4.5] * 8), ("v-half", 8, 2, [2] * 8), ("1f1b", 4, 20, [4, 3, 2, 1]), ("zb-h1", 3, 20, [3, 2,
