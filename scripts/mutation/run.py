@@ -69,7 +69,9 @@ class Tests:
 
         self._data = CoverageData(basename=str(folder / "coverage"))
         self._data.read()
-        self._files = {one.rpartition("src/trilemma/")[2]: one for one in self._data.measured_files()}
+        self._files: dict[str, list[str]] = defaultdict(list)  # several where folders were recorded in turn
+        for one in self._data.measured_files():
+            self._files[one.rpartition("src/trilemma/")[2]].append(one)
         self._seconds = self._passed(folder)
         self._cached: dict[str, dict[int, set[str]]] = {}
 
@@ -89,9 +91,9 @@ class Tests:
     def _lines(self, path: str) -> dict[int, set[str]]:
         if path not in self._cached:
             found: dict[int, set[str]] = defaultdict(set)
-            measured = self._files.get(path.removeprefix("src/trilemma/"))
-            for line, contexts in (self._data.contexts_by_lineno(measured) if measured else {}).items():
-                found[line] |= {one.rpartition("|")[0] for one in contexts}
+            for measured in self._files.get(path.removeprefix("src/trilemma/"), ()):
+                for line, contexts in self._data.contexts_by_lineno(measured).items():
+                    found[line] |= {one.rpartition("|")[0] for one in contexts}
             self._cached[path] = found
         return self._cached[path]
 
