@@ -22,6 +22,7 @@ from trilemma.errors import InputError, shorten
 from trilemma.quantities import GIB
 from trilemma.question import Question
 from trilemma.simulation.serving.deployment import SimulatedPlan, simulated_plan, slower
+from trilemma.simulation.serving.load_curve import load_curve
 from trilemma.simulation.serving.outcome import ServingSimulation
 from trilemma.simulation.serving.simulation import SimulationRules, metrics_of, run_once, told
 from trilemma.simulation.serving.stated import StatedTraffic, stated_traffic
@@ -59,7 +60,8 @@ def simulate(model: Any, gpu: Any, **options: Any) -> Simulated:
     goals = asked.ttft is not None or asked.tpot is not None
     bounds = _bounds(plan, traffic, rules, asked.bounds, done.book.arrived)
     inputs = _inputs(plan, traffic, rules)
-    return Simulated.of(told(plan, done, inputs=inputs, goals=goals, bounds=bounds, first=traffic.first()))
+    curve = load_curve(plan, traffic, rules) if asked.load_curve else None
+    return Simulated.of(told(plan, done, inputs=inputs, goals=goals, bounds=bounds, first=traffic.first(), curve=curve))
 
 
 def question_of(model: Any, gpu: Any, **options: Any) -> Question[Any, Any]:
@@ -174,6 +176,12 @@ class Simulated(Shown, ServingSimulation):
 
     def document(self, *, explain: bool) -> dict[str, Any]:
         return document_of(self, explain=explain)
+
+    def chart(self) -> dict[str, Any] | None:
+        """A Vega-Lite specification: latency against load, distributions, queue and cache over time."""
+        from trilemma.report.charts import simulation_chart
+
+        return simulation_chart(self)
 
     def show(self, *, explain: bool = False, width: int | None = None) -> str:
         from trilemma.report.simulation import render_simulation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trilemma.ask.options import FIT, Option, options_of
-from trilemma.ask.reading import as_given, number, text, whole_number, whole_or_none, word
+from trilemma.ask.reading import as_given, number, text, truth, whole_number, whole_or_none, word
 
 SIMULATE = "simulate"
 #: Options of a plan that a simulation takes as `fit` does.
@@ -45,6 +45,8 @@ SIMULATION: tuple[Option, ...] = (
            help="tokens of the KV cache as the engine prints them, in place of those predicted"),
     Option(name="bounds", of=_OF, group="scheduling", maybe=True,
            help="simulate the ends of the error bars too (default: up to 20,000 requests)"),
+    Option(name="load_curve", of=_OF, read=truth, group="traffic", default=False,
+           help="the same requests at nine rates up to saturation: latency against load, and its knee"),
     Option(name="per_request", of=_OF, read=as_given, metavar="FILE", group="traffic",
            help="write a line a request: JSON lines, or CSV by the file's name"),
 )  # fmt: skip

@@ -6,6 +6,7 @@ import argparse
 
 from trilemma.ask.simulation_options import SIMULATE, SIMULATION
 from trilemma.cli.arguments import Once, add_options, add_output_arguments, given
+from trilemma.cli.charts import add_chart_argument, read_chart
 from trilemma.cli.output import tell
 
 
@@ -17,10 +18,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, SIMULATE, table=SIMULATION)
     for group in ("traffic", "scheduling", "GPUs", "layout", "several engines", "workload", "engine"):
         add_options(parser, SIMULATE, group, table=SIMULATION)
+    add_chart_argument(parser, "distributions, queue and cache over time, and latency against load")
     add_output_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     from trilemma.ask.simulate import simulate
 
-    return tell(simulate(arguments.model, arguments.gpu, **given(arguments, SIMULATE, SIMULATION)), arguments)
+    chart = read_chart(arguments)
+    found = simulate(arguments.model, arguments.gpu, **given(arguments, SIMULATE, SIMULATION))
+    return tell(found, arguments, chart=chart)

@@ -8,7 +8,7 @@ from typing import Any
 from trilemma.quantities import counted, show_count, show_usd
 from trilemma.report.tables import render_table
 from trilemma.report.wrapping import wrapped
-from trilemma.simulation.serving.outcome import Quantiles, ServingSimulation
+from trilemma.simulation.serving.outcome import LoadCurve, LoadPoint, Quantiles, ServingSimulation
 
 _ROWS = (
     ("first token", "ttft_ms"),
@@ -22,6 +22,8 @@ _COLUMNS = ("mean", "p50", "p90", "p95", "p99")
 def render_simulation(found: ServingSimulation, *, explain: bool, width: int) -> str:
     """What users saw, what the engines did, what was assumed."""
     parts = [_head(found), _table(found), _machine(found)]
+    if found.load_curve is not None:
+        parts.append(_curve(found.load_curve))
     if found.tenants:
         parts.append(_tenants(found))
     if explain and found.allocation:
@@ -84,6 +86,23 @@ def _machine(found: ServingSimulation) -> str:
         lines.append(f"cost       ${show_usd(found.cost.usd_per_million_tokens)} per million output tokens")
     lines.append(f"simulated  {show_count(found.events)} events in {found.wall_s:.2f} s")
     return "\n".join(lines)
+
+
+def _curve(curve: LoadCurve) -> str:
+    rows = [
+        [f"{one.requests_per_s:.3g}", f"{one.share_of_saturation:.0%}", *(_time(value) for value in _tails(one))]
+        for one in curve.points
+    ]
+    head = ["requests/s", "of saturation", "P50 first token", "P99 first token", "P50 per token", "P99 per token"]
+    return (
+        f"saturated at {curve.saturation_requests_per_s:.3g} requests/s; the tail of the first token has doubled beyond"
+        f" {curve.knee_requests_per_s:.3g}\n\n" + render_table(head, rows, align="rrrrrr")
+    )
+
+
+def _tails(one: LoadPoint) -> list[float]:
+    figures = (one.metrics.ttft_ms, one.metrics.tpot_ms)
+    return [getattr(of, name) if of is not None else 0.0 for of in figures for name in ("p50", "p99")]
 
 
 def _allocation(found: ServingSimulation) -> str:

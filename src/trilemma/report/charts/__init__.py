@@ -6,6 +6,7 @@ Specifications need nothing beside this package; `write_chart` needs the extra `
 from trilemma.report.charts.comparison import comparison_chart
 from trilemma.report.charts.estimate import estimate_chart
 from trilemma.report.charts.pareto import pareto_chart
+from trilemma.report.charts.simulation import simulation_chart
 from trilemma.report.charts.training import training_chart
 from trilemma.report.charts.write import chart_file, write_chart
 
@@ -14,6 +15,7 @@ __all__ = [
     "comparison_chart",
     "estimate_chart",
     "pareto_chart",
+    "simulation_chart",
     "training_chart",
     "write_chart",
 ]

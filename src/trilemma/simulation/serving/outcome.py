@@ -78,12 +78,33 @@ class MeteredCost:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LoadPoint:
+    """The same requests at another rate of arrival, as a share of the rate at which the plan is saturated."""
+
+    requests_per_s: float
+    share_of_saturation: float
+    completed_per_s: float
+    metrics: UserMetrics
+    goodput_share: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadCurve:
+    """Latency against load: ``saturation_requests_per_s`` are answered where all requests are there at once, and ``knee`` is the
+    last rate whose 99th percentile of the time to the first token is at most twice that of the lowest."""
+
+    saturation_requests_per_s: float
+    knee_requests_per_s: float
+    points: tuple[LoadPoint, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ServingSimulation:
     """``requests`` came, ``completed`` were answered, ``rejected`` by the engine, ``abandoned`` by clients that waited too long.
 
     ``allocation`` is what the first requests would waste of a cache given out in other ways, ``bounds`` are `metrics` with every
     time as short and as long as the error bars of the estimate allow. ``series`` are readings of the first engine: seconds,
-    running, waiting, share of the cache held.
+    running, waiting, share of the cache held; ``cdf_ms`` are (share of requests, milliseconds) of each figure.
     """
 
     schema: Literal["trilemma/simulation@1"] = "trilemma/simulation@1"
@@ -107,6 +128,8 @@ class ServingSimulation:
     allocation: tuple[AllocationWaste, ...]
     cost: MeteredCost | None
     tenants: tuple[TenantShare, ...] = ()
+    load_curve: LoadCurve | None = None
+    cdf_ms: Mapping[str, Any] = field(default_factory=dict, metadata=column(exact=True))
     series: tuple[tuple[float, ...], ...] = ()
     wall_s: float = field(metadata=column(exact=True))
     events: int

@@ -18,6 +18,7 @@ from trilemma.simulation.serving.ledger import RequestBook
 from trilemma.simulation.serving.outcome import (
     CacheUse,
     Goodput,
+    LoadCurve,
     MeteredCost,
     Quantiles,
     ServingSimulation,
@@ -28,6 +29,9 @@ from trilemma.simulation.serving.replica import EngineReplica
 from trilemma.simulation.serving.request_cache import RequestCache
 from trilemma.simulation.serving.routers import ROUTERS
 from trilemma.simulation.serving.traffic import Arrival, ServedRequest
+
+#: Percentiles of a distribution that is drawn.
+_SHARES = (0.0, 1.0, *(float(share) for share in range(5, 95, 5)), 95.0, 97.0, 98.0, 99.0, 99.5, 99.9, 100.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +89,7 @@ def told(
     goals: bool,
     bounds: Mapping[str, Any],
     first: Iterable[Arrival] = (),
+    curve: LoadCurve | None = None,
 ) -> ServingSimulation:
     """The figures of a run of ``plan``."""
     book, engines = done.book, done.engines
@@ -130,6 +135,8 @@ def told(
             )
             for name, (counts, ttft) in sorted(book.tenants.items())
         ),
+        load_curve=curve,
+        cdf_ms=distributions_of(done),
         series=tuple((at, running, waiting, held / plan.blocks) for at, running, waiting, held in gauges.readings),
         wall_s=done.wall_s,
         events=done.events,
@@ -146,6 +153,19 @@ def metrics_of(done: SimulatedRun) -> UserMetrics:
         itl_ms=Quantiles.of_seconds(done.engines[0].gauges.gaps.summary()),
         e2e_ms=Quantiles.of_seconds(book.e2e.summary()),
     )
+
+
+def distributions_of(done: SimulatedRun) -> dict[str, Any]:
+    """(share of requests, milliseconds) of each figure, where percentiles say what a curve needs."""
+    samples = {
+        "ttft_ms": done.book.ttft, "tpot_ms": done.book.tpot, "itl_ms": done.engines[0].gauges.gaps, "e2e_ms": done.book.e2e,
+    }  # fmt: skip
+    wanted = {str(share): share for share in _SHARES}
+    return {
+        name: [[float(share) / 100, round(seconds * 1e3, 3)] for share, seconds in one.percentiles(wanted).items()]
+        for name, one in samples.items()
+        if one.count
+    }
 
 
 def plan_unfilled(engines: Iterable[EngineReplica]) -> float:
