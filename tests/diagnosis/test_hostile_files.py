@@ -12,6 +12,7 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from trilemma.cli.main import main
 from trilemma.diagnosis.readers import every_reader
 from trilemma.diagnosis.rules import rules
 from trilemma.errors import InputError
+from trilemma.report.schemas import schema_of
 
 RAN: list[str] = []
 LINES = sorted({mark for reader in every_reader() for mark in reader.marks})
@@ -133,6 +135,7 @@ values = st.recursive(
 fields = st.sampled_from([
     "entries", "pg_config", "pg_status", "traceEvents", "ph", "cat", "ts", "dur", "args", "name", "collective_seq_id",
     "process_group", "time_created_ns", "input_sizes", "deviceProperties", "distributedInfo", "segments", "device_traces",
+    "blocks", "state", "size", "action", "meta", "Slurm", "jobs", "nodes", "job_state", "header", "coll_perf", "n_ranks",
 ])  # fmt: skip
 documents = st.dictionaries(
     fields, st.lists(st.dictionaries(fields, values, max_size=6), max_size=4) | values, max_size=5
@@ -161,6 +164,8 @@ def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ill.write_text("NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus.\n")
     junk.write_bytes(b"\0\1\2")
     assert [main(["diagnose", str(one)]) for one in (well, ill, junk)] == [0, 1, 2]
+    assert main(["diagnose", "--json", str(ill)]) == 1
+    jsonschema.validate(json.loads(capsys.readouterr().out.partition("\n{")[2].join(("{", ""))), schema_of("findings"))
     assert main(["diagnose", str(well), str(junk)]) == 2
     assert main(["diagnose", str(tmp_path)]) == 1
     ill.unlink()
@@ -169,6 +174,7 @@ def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", "--json", str(well)]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "trilemma/findings@1"
+    jsonschema.validate(document, schema_of("findings"))
     assert document["files"] == [
         {
             "file": str(well),

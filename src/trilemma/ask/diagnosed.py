@@ -56,7 +56,7 @@ class Diagnosed(Shown, Diagnosis):
     def document(self, *, explain: bool) -> dict[str, Any]:  # noqa: ARG002 - the document holds every fact already
         from trilemma.report.findings import document
 
-        return document(self)
+        return dict(document(self))
 
     def screen(self, *, explain: bool, width: int) -> str:
         """The findings in words; ``explain`` adds the facts of every file."""

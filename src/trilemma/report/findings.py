@@ -5,30 +5,75 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from trilemma.diagnosis.findings import Confidence, Evidence, Finding, Role, Severity
 
 if TYPE_CHECKING:
-    from trilemma.diagnosis.findings import Evidence, Finding
     from trilemma.diagnosis.judging import Diagnosis
 
-SCHEMA = "trilemma/findings@1"
 _EVIDENCE_SHOWN = 4
 
 
-def document(diagnosis: Diagnosis) -> dict[str, Any]:
+class EvidenceDocument(TypedDict):
+    """A place and what stands there; ``line`` is null where the file has no lines."""
+
+    file: str
+    line: int | None
+    value: str
+
+
+class FindingDocument(TypedDict):
+    """One finding; null where a figure does not apply."""
+
+    id: str
+    role: Role
+    severity: Severity
+    claim: str
+    evidence: list[EvidenceDocument]
+    confidence: Confidence
+    expected: str | None
+    observed: str | None
+    fix: str | None
+    predicted_effect: str | None
+
+
+class FileDocument(TypedDict):
+    """One file read: its kind and the facts in it."""
+
+    file: str
+    kind: str
+    facts: dict[str, Any]
+
+
+class FindingsDocument(TypedDict):
+    """What ``trilemma diagnose --json`` prints."""
+
+    schema: Literal["trilemma/findings@1"]
+    findings: list[FindingDocument]
+    missing_inputs: list[str]
+    files: list[FileDocument]
+
+
+def document(diagnosis: Diagnosis) -> FindingsDocument:
     """Plain values, as ``--json`` prints them."""
-    files = [
+    files: list[FileDocument] = [
         {"file": one.file, "kind": one.kind, "facts": {"why": one.why} if one.unreadable else dict(one.facts)}
         for one in diagnosis.files
     ]
     return {
-        "schema": SCHEMA,
-        "findings": [
-            {**asdict(one), "evidence": [asdict(proof) for proof in one.evidence]} for one in diagnosis.findings
-        ],
+        "schema": "trilemma/findings@1",
+        "findings": [_finding_document(one) for one in diagnosis.findings],
         "missing_inputs": list(diagnosis.missing),
         "files": files,
     }
+
+
+def _finding_document(finding: Finding) -> FindingDocument:
+    evidence: list[EvidenceDocument] = [
+        {"file": one.file, "line": one.line, "value": one.value} for one in finding.evidence
+    ]
+    return {**asdict(finding), "evidence": evidence}  # type: ignore[typeddict-item]
 
 
 def render(diagnosis: Diagnosis, *, explain: bool = False, width: int = 100) -> str:

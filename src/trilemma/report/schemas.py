@@ -15,6 +15,7 @@ from trilemma.linting.files import Linting
 from trilemma.machine.answer import WhatRuns
 from trilemma.machine.examination import Examination
 from trilemma.precision.documents import GateDocument, LabDocument, WatchDocument
+from trilemma.report.findings import FindingsDocument
 from trilemma.report.training_plans import TrainingPlansDocument
 from trilemma.report.validation import ValidationDocument
 from trilemma.schemas import schema_of_type
@@ -32,6 +33,7 @@ DOCUMENTS: dict[str, Any] = {
     "here": WhatRuns,
     "doctor": Examination,
     "lint": Linting,
+    "findings": FindingsDocument,
 }
 SCHEMAS = DATA / "schemas"
 
