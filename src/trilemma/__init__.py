@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trilemma.ask.answers import Answer
+    from trilemma.ask.audited import audit
     from trilemma.ask.diagnosed import diagnose
     from trilemma.ask.examined import doctor
     from trilemma.ask.here import here
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
     from trilemma.workloads import Serving, TrainingWorkload
 
 __all__ = [
-    "Accelerator", "Answer", "Cluster", "Draft", "EngineRef", "Estimate", "InputError", "Interval", "Layout", "Model", "Plan",
-    "Pool", "Question", "ServeOptions", "Serving", "TrainingPlan", "TrainingWorkload", "TrilemmaError", "__version__", "check",
-    "compare", "diagnose", "doctor", "fit", "gpu", "here", "lint", "load_model", "plan", "recommend", "record", "simulate",
-    "train", "upgrade", "watch_numerics",
+    "Accelerator", "Answer", "Cluster", "Draft", "EngineRef", "Estimate", "InputError", "Interval", "Layout", "Model",
+    "Plan", "Pool", "Question", "ServeOptions", "Serving", "TrainingPlan", "TrainingWorkload", "TrilemmaError",
+    "__version__", "audit", "check", "compare", "diagnose", "doctor", "fit", "gpu", "here", "lint", "load_model", "plan",
+    "recommend", "record", "simulate", "train", "upgrade", "watch_numerics",
 ]  # fmt: skip
 
 #: Name → where it lives, and what it is called there.
@@ -57,6 +58,7 @@ _HOMES = {
     "TrainingPlan": "plans.training",
     "TrainingWorkload": "workloads",
     "TrilemmaError": "errors",
+    "audit": "ask.audited",
     "check": "ask.questions",
     "compare": "ask.questions",
     "diagnose": "ask.diagnosed",

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from trilemma.ask.answers import Shown
-from trilemma.ask.screen import screen_width
 from trilemma.diagnosis.reading import read
 from trilemma.diagnosis.sources import files_of
 from trilemma.errors import InputError, shorten
@@ -50,7 +49,7 @@ class Examined(Shown, Examination):
 
         return document_of(self)
 
-    def show(self, *, explain: bool = False, width: int | None = None) -> str:
+    def screen(self, *, explain: bool, width: int) -> str:
         from trilemma.report.examination import render_examination
 
-        return render_examination(self, explain=explain, width=width or screen_width())
+        return render_examination(self, explain=explain, width=width)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from trilemma.ask.answers import Shown
-from trilemma.ask.screen import screen_width
 from trilemma.linting.files import Linting
 from trilemma.linting.files import lint as lint_files
 
@@ -42,7 +41,7 @@ class Linted(Shown, Linting):
 
         return document_of(self)
 
-    def show(self, *, explain: bool = False, width: int | None = None) -> str:
+    def screen(self, *, explain: bool, width: int) -> str:
         from trilemma.report.linting import render_linting
 
-        return render_linting(self, explain=explain, width=width or screen_width())
+        return render_linting(self, explain=explain, width=width)

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "here": ("trilemma.cli.here", "this machine: its cards, which models run on it, how fast, one command each"),
     "doctor": ("trilemma.cli.doctor", "what is wrong with this machine: links, clocks, errors, limits, versions"),
     "lint": ("trilemma.cli.lint", "a script, configuration or command: what is not there, trains nothing, cannot run"),
+    "audit": ("trilemma.cli.audit", "the efficiency checklist over a plan and what is known of its run"),
     "diagnose": ("trilemma.cli.diagnose", "logs, traces, dumps, telemetry: what is wrong, why, what mends it"),
     "upgrade": ("trilemma.cli.upgrade", "what another version of the engine changes for a command"),
     "validate": ("trilemma.cli.validate", "predicted against measured, error by class"),
@@ -44,7 +45,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 #: Commands that answer for training too, in words of their own (``add_training``), where ``--train`` is given.
 TRAINING = ("fit", "plan", "recommend")
 #: Commands that take any number of words before ``--`` and an engine's command behind it, which argparse cannot tell apart.
-_WORDS_BEHIND = ("diagnose",)
+_WORDS_BEHIND = ("audit", "diagnose")
 
 
 #: What is said where nothing is asked: the three questions that most come with.

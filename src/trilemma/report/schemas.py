@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from trilemma.auditing.checklist import Audit
 from trilemma.data.digest import DATA
 from trilemma.estimate.estimate import Estimate
 from trilemma.linting.files import Linting
@@ -34,6 +35,7 @@ DOCUMENTS: dict[str, Any] = {
     "doctor": Examination,
     "lint": Linting,
     "findings": FindingsDocument,
+    "audit": Audit,
 }
 SCHEMAS = DATA / "schemas"
 

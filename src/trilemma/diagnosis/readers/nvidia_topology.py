@@ -11,6 +11,7 @@ from trilemma.diagnosis.readers import Reader
 KIND = "nvidia-smi-topology"
 _MOST = 256
 _HEAD = re.compile(r"^\s*GPU0\b.*(CPU Affinity|NIC0|mlx\d_|GPU1)")
+_COLUMN = re.compile(r"GPU\d{1,3}|(?!GPU)[A-Za-z][\w.-]{1,30}")
 _CELL = re.compile(r"^(X|SYS|NODE|PHB|PXB|PIX|PSB|NV\d{1,3}|N/A|OK|CNS|GNS|TNS|NS)$")
 
 
@@ -23,7 +24,8 @@ class _Gatherer:
     def take(self, record: str, where: int) -> None:
         if _HEAD.match(record):
             names = record.split("CPU Affinity")[0].split()
-            self._columns, self.greedy = names[:_MOST], True
+            self.greedy = all(map(_COLUMN.fullmatch, names))
+            self._columns = names[:_MOST] if self.greedy else []
         elif self.greedy:
             words = record.split()
             if not words or words[0] == "Legend:" or not words[0].startswith(("GPU", "NIC", "mlx", "rdma")):
