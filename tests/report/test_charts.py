@@ -72,7 +72,7 @@ def test_waterfall_of_a_token_adds_up_to_tpot_with_its_interval() -> None:
     speed = answer().speed
     assert speed is not None
     assert speed.tpot_s is not None
-    values = rows(panel(estimate_chart(answer(), find("h200-sxm")), "Time per output token"))
+    values = rows(panel(estimate_chart(answer(), find("h200-sxm")), "Mean time per output token"))
     *lines, total = values
     assert [one["start"] for one in lines[1:]] == [one["end"] for one in lines[:-1]]
     assert lines[-1]["end"] == pytest.approx(total["end"])
@@ -145,7 +145,7 @@ def test_front_holds_the_plans_shown_with_intervals_and_the_target() -> None:
         assert one["gpu"] == speed.tokens_per_s_per_gpu.value
         assert one["gpu_low"] < one["gpu"] < one["gpu_high"]
         assert one["user_low"] < one["user"] < one["user_high"]
-    assert {"user": 50.0, "text": "TPOT ≤ 20 ms →"} in list(walk(spec))
+    assert {"user": 50.0, "text": "mean TPOT ≤ 20 ms →"} in list(walk(spec))
 
 
 def test_search_that_finds_nothing_still_draws() -> None:

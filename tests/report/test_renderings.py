@@ -67,8 +67,8 @@ def shows(line: str, value: float) -> bool:
     ("title", "figure", "scale"),
     [
         ("Throughput", "tokens_per_s_per_gpu", 1.0),
-        ("Time per output token", "tpot_ms", 1.0),
-        ("Time to first token", "ttft_ms", 1.0),
+        ("Mean time per output token", "tpot_ms", 1.0),
+        ("Mean time to first token", "ttft_ms", 1.0),
     ],
 )
 def test_chart_of_a_comparison(monkeypatch: pytest.MonkeyPatch, title: str, figure: str, scale: float) -> None:
@@ -109,7 +109,7 @@ def test_chart_of_memory(monkeypatch: pytest.MonkeyPatch, words: str) -> None:
 @pytest.mark.parametrize("words", FITS)
 def test_chart_of_a_token(monkeypatch: pytest.MonkeyPatch, words: str) -> None:
     speed = answer(words)["speed"]
-    *lines, total = rows(panel(chart(words, monkeypatch), "Time per output token"))
+    *lines, total = rows(panel(chart(words, monkeypatch), "Mean time per output token"))
     sizes = sorted(one["seconds"] * 1e3 for one in speed["lines"] if one["seconds"] > 0)
     assert sorted(row["end"] - row["start"] for row in lines) == pytest.approx(sizes, rel=1e-4, abs=1e-6)
     assert (total["end"], total["value_low"], total["value_high"]) == interval(speed["tpot_ms"])

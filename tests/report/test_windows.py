@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 
@@ -91,3 +92,19 @@ def test_commands_and_labels_survive_a_narrow_window():
     assert within(command, 20) == command
     assert within("cost       one two three four", 24) == "cost       one two three\n           four"
     assert within("short", 20) == "short"
+
+
+def test_every_screen_says_which_statistic_a_latency_is(capsys):
+    main(["fit", "llama-3.1-8b", "--gpu", "h100-sxm", *SERVE.split(), "--ttft", "1000", "--json"])
+    told = json.loads(capsys.readouterr().out)["speed"]["ttft_ms"]
+    main(["fit", "llama-3.1-8b", "--gpu", "h100-sxm", *SERVE.split(), "--ttft", "1000"])
+    out = capsys.readouterr().out
+    assert "means over requests; P50 and P99: first token " + f"{told['p50']:,.1f} ms and {told['p99']:,.1f} ms" in out
+    assert "mean TTFT ≤ 1000 ms" in out
+    main(["plan", "llama-3.1-8b", "--gpu", "h100-sxm:1", "--serve", "4096/1024"])
+    out = capsys.readouterr().out
+    assert "mean TTFT, holds" in out
+    assert "mean TPOT, holds" in out
+    main(["compare", "llama-3.1-8b", "--gpu", "h100-sxm:1", "--serve", "4096/1024"])
+    out = capsys.readouterr().out
+    assert "mean TTFT" in out.partition("tok/s/user")[2]

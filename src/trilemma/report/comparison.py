@@ -24,8 +24,8 @@ _RUN_YIELDS = ("bound by", "memory per GPU", "kW", "J/tok", "tok/s/user", "$/h")
 #: Columns of a window from which on the ranges of the figures stand below them.
 _WIDE = 120
 _RUN = (
-    "GPUs", "weights, KV", "plan", "tok/s/GPU", "tok/s/user", "TTFT", "TPOT", "$/M tok", "J/tok", "$/h", "kW", "memory per GPU",
-    "bound by",
+    "GPUs", "weights, KV", "plan", "tok/s/GPU", "tok/s/user", "mean TTFT", "mean TPOT", "$/M tok", "J/tok", "$/h", "kW",
+    "memory per GPU",    "bound by",
 )  # fmt: skip
 
 

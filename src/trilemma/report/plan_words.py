@@ -28,7 +28,7 @@ def load_words(workload: Serving) -> str:
         words.append(f"{counted(workload.concurrency, 'request')} at once")
     if workload.rate is not None:
         words.append(arrivals(workload.rate))
-    for name, target in (("TTFT", workload.ttft_ms), ("TPOT", workload.tpot_ms)):
+    for name, target in (("mean TTFT", workload.ttft_ms), ("mean TPOT", workload.tpot_ms)):
         if target is not None:
             words.append(f"{name} ≤ {target:g} ms")
     return ", ".join(words)

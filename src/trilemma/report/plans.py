@@ -18,8 +18,8 @@ from trilemma.search.quality import cache_quality
 from trilemma.search.result import SearchResult
 
 _HEADERS = (
-    "#", "layout", "weights", "KV", "longest", "at once", "tok/s/GPU", "tok/s/user", "TTFT", "TPOT", "$/M tok", "memory per GPU",
-    "bound by",
+    "#", "layout", "weights", "KV", "longest", "at once", "tok/s/GPU", "tok/s/user", "mean TTFT", "mean TPOT", "$/M tok",
+    "memory per GPU",    "bound by",
 )  # fmt: skip
 #: Columns that give way where the window is narrow, the first first.
 _YIELDS = ("bound by", "longest", "tok/s/user", "memory per GPU", "at once", "KV")
@@ -115,7 +115,7 @@ def _table(result: SearchResult, width: int) -> list[str]:
             row.insert(1, show_count(found.gpus))
     for at, name in ((-5, "ttft"), (-4, "tpot")):
         if getattr(result.workload, f"{name}_ms") is not None:
-            headers[at] = f"{name.upper()}, holds"
+            headers[at] = f"mean {name.upper()}, holds"
             for row, found in zip(rows, best, strict=True):
                 row[at] += f" {chance_words(found.estimate, name)}"
     return render_table(headers, rows, align="".join(sides), width=width, yields=_YIELDS).splitlines()
@@ -164,7 +164,8 @@ def _row(rank: int, found: Found) -> list[str]:
 
 
 def _range(found: Found, width: int) -> Iterator[str]:
-    said = "longest: tokens of a single request that the pool has room for, within the model's limit; at once: over all GPUs"
+    said = "longest: tokens of a single request that the pool has room for, within the model's limit; at once: over all GPUs;"
+    said += " TTFT and TPOT: means over requests, P50 and P99 in --json"
     yield from wrapped(said, width)
     speed = found.estimate.speed
     if (
@@ -176,7 +177,7 @@ def _range(found: Found, width: int) -> Iterator[str]:
         rate, tpot, ttft = speed.tokens_per_s_per_gpu, speed.tpot_s.interval, speed.ttft_s.interval
         yield (
             f"90 % ranges of #1: {show_count(rate.low)} – {show_count(rate.high)} tok/s/GPU,"
-            f" TPOT {tpot.low * 1e3:,.1f} – {tpot.high * 1e3:,.1f} ms, TTFT {ttft.low:,.2f} – {ttft.high:,.2f} s"
+            f" mean TPOT {tpot.low * 1e3:,.1f} – {tpot.high * 1e3:,.1f} ms, mean TTFT {ttft.low:,.2f} – {ttft.high:,.2f} s"
         )
 
 

@@ -121,7 +121,7 @@ def _served(choice: CardChoice) -> dict[str, str]:
     ttft = None if speed is None or speed.ttft_s is None else speed.ttft_s.interval.value
     tpot = None if speed is None or speed.tpot_s is None else speed.tpot_s.interval.value
     price = money(choice.estimate.usd_per_million_tokens)
-    return {"mean TTFT": _time(ttft), "TPOT": _time(tpot), "$/M tok": price}
+    return {"mean TTFT": _time(ttft), "mean TPOT": _time(tpot), "$/M tok": price}
 
 
 def _trained(choice: CardChoice) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trilemma.estimate.estimate import Estimate, Latency
+from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.measured import LogComparison
 from trilemma.hardware.price import price_words
 from trilemma.intervals import Interval
@@ -14,8 +14,8 @@ from trilemma.quantities import GIB, counted, show_count, show_gib, show_usd
 from trilemma.report.bars import bar
 from trilemma.report.commands import run_lines
 from trilemma.report.operators import operator_table
+from trilemma.report.speed import speed_lines
 from trilemma.report.tables import render_table
-from trilemma.report.training import training_speed
 from trilemma.report.wrapping import wrapped
 
 #: Cells of a bar at most and at least, and columns of the ledger beside them.
@@ -42,7 +42,7 @@ def render_estimate(estimate: Estimate, *, explain: bool = False, width: int = 1
     for section in (
         _measured(estimate, width),
         _cache(estimate),
-        _speed(estimate),
+        list(speed_lines(estimate)),
         operators,
         _money(estimate, explain, width),
     ):
@@ -207,51 +207,6 @@ def _replicas(estimate: Estimate) -> int:
     """Attention replicas with a cache pool each, those of all engines that decode."""
     pool = estimate.question.plan.pools[-1]
     return int(pool.layout.dp) * int(pool.replicas)
-
-
-def _speed(estimate: Estimate) -> list[str]:
-    speed = estimate.speed
-    if speed is None:
-        return []
-    lines = list(training_speed(estimate))
-    if speed.ttft_s and speed.tpot_s:
-        lines.append(
-            f"speed      first token {_ms(speed.ttft_s)}, then {_ms(speed.tpot_s)} per token at batch {speed.batch:,.0f}"
-        )
-    elif speed.tpot_s:
-        lines.append(
-            f"speed      {_ms(speed.tpot_s)} per token at batch {speed.batch:,.0f}; the wait for the first grows"
-        )
-    if speed.documents_per_s and speed.input_tokens_per_s:
-        documents, tokens = speed.documents_per_s, speed.input_tokens_per_s
-        lines.append(
-            f"speed      {documents.value:,.3g} documents/s ({documents.low:,.3g} – {documents.high:,.3g}),"
-            f" {show_count(tokens.value)} tokens/s of prompts ({_range(tokens, 1, 0)})"
-        )
-    if speed.documents_per_s and speed.request_s:
-        lines.append(f"           a document in {_ms(speed.request_s)}")
-    if speed.output_tokens_per_s and speed.tokens_per_s_per_gpu:
-        total, per_gpu = speed.output_tokens_per_s, speed.tokens_per_s_per_gpu
-        lines.append(
-            f"           {show_count(total.value)} output tokens/s, {show_count(per_gpu.value)} per GPU ({_range(per_gpu, 1, 0)})"
-        )
-    lines += [
-        f"target     {one.name.upper()} ≤ {one.target_ms:g} ms holds with a probability of {one.probability:.0%}"
-        for one in estimate.targets
-    ]
-    if speed.most_requests_per_s:
-        most = speed.most_requests_per_s
-        lines.append(f"carries    up to {most.value:.3g} requests a second ({most.low:.3g} – {most.high:.3g})")
-    if estimate.bottleneck:
-        lines.append(f"bound by   {estimate.bottleneck.resource.replace('_', ' ')}: {estimate.bottleneck.detail}")
-    return lines
-
-
-def _ms(latency: Latency) -> str:
-    interval = latency.interval
-    if interval.value >= 1:
-        return f"{interval.value:,.2f} s ({interval.low:,.2f} – {interval.high:,.2f})"
-    return f"{interval.value * 1e3:,.1f} ms ({interval.low * 1e3:,.1f} – {interval.high * 1e3:,.1f})"
 
 
 def _money(estimate: Estimate, explain: bool, width: int) -> list[str]:

@@ -54,8 +54,8 @@ def _dollars(estimate: Estimate) -> Interval | None:
 _FIGURES: tuple[tuple[str, str, Callable[[Estimate], Interval | None]], ...] = (
     ("Throughput", "output tokens/s for each GPU", _per_gpu),
     ("Price", "$ for a million output tokens", _dollars),
-    ("Time per output token", "milliseconds", _tpot),
-    ("Time to first token", "milliseconds", _ttft),
+    ("Mean time per output token", "milliseconds", _tpot),
+    ("Mean time to first token", "milliseconds", _ttft),
 )
 
 
@@ -98,9 +98,10 @@ def _panel(
             **({} if at % 2 == 0 else {"labels": False}),
         },
     }
-    target = {"Time per output token": targets.workload.tpot_ms, "Time to first token": targets.workload.ttft_ms}.get(
-        title
-    )
+    target = {
+        "Mean time per output token": targets.workload.tpot_ms,
+        "Mean time to first token": targets.workload.ttft_ms,
+    }.get(title)
     reach = max(reach, target or 0.0)
     x: Spec = {
         "field": "value",

@@ -91,7 +91,7 @@ def _token(estimate: Estimate, speed: SpeedEstimate) -> Spec:
         ["dark: the same work at the datasheet's peak, bandwidth and links; whiskers: 90 % interval"] if above else []
     )
     return waterfall(
-        f"Time per output token at batch {speed.batch or 1:,.0f}",
+        f"Mean time per output token at batch {speed.batch or 1:,.0f}",
         [_operator_step(line) for line in sorted(speed.operators, key=lambda line: -line.seconds)],
         total="TPOT",
         interval=speed.tpot_s.interval.scaled(1e3),

@@ -67,7 +67,7 @@ def _front(result: SearchResult, unlimited: SearchResult | None) -> Spec:
     x: Spec = {
         "field": "user",
         "type": "quantitative",
-        "title": "tokens/s for each user (1 / TPOT)",
+        "title": "tokens/s for each user (1 / mean TPOT)",
         "scale": {"zero": True},
         "axis": {"tickCount": 8},
     }
@@ -195,7 +195,7 @@ def _target(result: SearchResult) -> list[Spec]:
     target = result.workload.tpot_ms
     if target is None:
         return []
-    at = data([{"user": 1e3 / target, "text": f"TPOT ≤ {target:g} ms →"}])
+    at = data([{"user": 1e3 / target, "text": f"mean TPOT ≤ {target:g} ms →"}])
     where: Spec = {"x": {"field": "user", "type": "quantitative"}}
     return [
         {
