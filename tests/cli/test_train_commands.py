@@ -165,3 +165,30 @@ def test_export_asks_for_the_right_kind(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "plan.json").write_text(out(capsys, "fit", *EIGHT, "--recompute", "full", "--json"))
     assert main(["export", str(tmp_path / "plan.json"), "--to", "vllm", "-o", str(tmp_path)]) == 2
     assert "holds a training plan; use --to megatron" in capsys.readouterr().err
+
+
+def test_a_run_of_stated_length_says_days_dollars_and_energy(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "plan",
+        "llama-3.1-8b",
+        "--gpu",
+        "h100-sxm:16",
+        "--train",
+        "8192",
+        "--global-batch",
+        "128",
+        "--tokens",
+        "100B",
+    ]
+    assert main([*words, "--json"]) == 0
+    best = json.loads(capsys.readouterr().out)["plans"][0]
+    run, watts = best["training_run"], best["power"]["watts"]
+    hours = run["days"]["value"] * 24
+    assert run["usd"]["value"] == pytest.approx(hours * best["cost"]["usd_per_hour"], rel=1e-3)
+    assert run["usd"]["low"] < run["usd"]["value"] < run["usd"]["high"]
+    assert run["kwh"]["value"] == pytest.approx(hours * watts / 1000, rel=1e-3)
+    assert main(words) == 0
+    (told,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("the run with #1: ")]
+    assert f"{run['days']['value']:,.1f} days" in told
+    assert f"${run['usd']['value']:,.0f} (" in told
+    assert "kWh of the boards" in told or "MWh of the boards" in told

@@ -85,7 +85,7 @@ def estimate_training(
         training_step=_lines(step),
         host_memory={} if host is None else host.document,
         refused=() if lacks is None else (lacks,),
-        training_run=_run(workload, step, low, high, cluster, memory, failures),
+        training_run=_costed(_run(workload, step, low, high, cluster, memory, failures), hour, watts),
     )
 
 
@@ -212,6 +212,19 @@ def _ranks(memory: TrainingMemory) -> tuple[Mapping[str, Any], ...]:
         }
         for rank in memory.ranks
     )
+
+
+def _costed(run: dict[str, Any], hour: Interval | None, watts: float | None) -> dict[str, Any]:
+    """``run`` with the dollars and the energy of its days: bounds of days and of prices taken together, boards at their limit."""
+    if not run:
+        return run
+    hours = {name: 24.0 * one for name, one in run["days"].items()}
+    more: dict[str, Any] = {}
+    if hour is not None:
+        more["usd"] = {name: hours[name] * getattr(hour, name) for name in ("value", "low", "high")}
+    if watts is not None:
+        more["kwh"] = {name: one * watts / 1e3 for name, one in hours.items()}
+    return run | more
 
 
 def _run(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from trilemma.estimate.estimate import Estimate
 from trilemma.intervals import Interval
@@ -66,10 +67,23 @@ def _run(estimate: Estimate) -> Iterator[str]:
         return
     days = run["days"]
     yield f"run        {days['value']:,.1f} days ({days['low']:,.1f} – {days['high']:,.1f}), {counted(run['steps'], 'step')}"
+    costs = list(run_costs(run))
+    if costs:
+        yield f"           {', '.join(costs)}"
     if not run["checkpoint_every_steps"]:
         return
     every = show_count(run["checkpoint_every_steps"])
     yield f"           a checkpoint every {every} steps; {run['lost_share']:.1%} of the time lost"
+
+
+def run_costs(run: Mapping[str, Any]) -> Iterator[str]:
+    """Dollars and energy of a whole run."""
+    if "usd" in run:
+        usd = run["usd"]
+        yield f"${usd['value']:,.0f} ({usd['low']:,.0f} – {usd['high']:,.0f})"
+    if "kwh" in run:
+        kwh = run["kwh"]["value"]
+        yield f"up to {kwh / 1e3:,.1f} MWh of the boards" if kwh >= 1e3 else f"up to {kwh:,.0f} kWh of the boards"
 
 
 def _seconds(value: float) -> str:

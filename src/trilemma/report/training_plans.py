@@ -16,6 +16,7 @@ from trilemma.quantities import GIB, counted, show_count, show_usd
 from trilemma.report.bars import bar
 from trilemma.report.document import PlansDocument
 from trilemma.report.tables import render_table
+from trilemma.report.training import run_costs
 from trilemma.report.wrapping import wrapped
 from trilemma.search.techniques import Technique
 from trilemma.search.training import FoundPlan, TrainingSearch
@@ -103,7 +104,7 @@ def render_training_plans(
         return "\n".join([*parts, "", "NO PLAN FITS", "", *_losers(search), *_least(least)])
     rows = [_row(rank, one, estimate, search) for rank, (one, estimate) in enumerate(best, 1)]
     parts += ["", *render_table(_HEADERS, rows, align="rlrlllrrrrlrl", width=width, yields=_YIELDS).splitlines()]
-    parts += _notes(best[0][1], search, width)
+    parts += [*_notes(best[0][1], search, width), *_whole_run(best[0][1])]
     parts += ["", *_front(search, estimates, width)]
     parts += [
         "",
@@ -171,6 +172,15 @@ def _notes(estimate: Estimate, search: TrainingSearch, width: int) -> list[str]:
         step = estimate.speed.step_s.interval
         text += f" #1 takes {seconds(step.low)} to {seconds(step.high)} s with 90 % probability."
     return wrapped(text, width)
+
+
+def _whole_run(estimate: Estimate) -> Iterator[str]:
+    """Days, dollars and energy of the run, where its length is stated."""
+    run = estimate.training_run
+    if run:
+        days = run["days"]
+        told = [f"{days['value']:,.1f} days ({days['low']:,.1f} – {days['high']:,.1f})", *run_costs(run)]
+        yield f"the run with #1: {', '.join(told)}"
 
 
 def _front(search: TrainingSearch, estimates: Sequence[Estimate], width: int) -> Iterator[str]:
