@@ -23,7 +23,7 @@ class EvidenceDocument(TypedDict):
     value: str
 
 
-class FindingDocument(TypedDict):
+class FoundDocument(TypedDict):
     """One finding; null where a figure does not apply."""
 
     id: str
@@ -50,7 +50,7 @@ class FindingsDocument(TypedDict):
     """What ``trilemma diagnose --json`` prints."""
 
     schema: Literal["trilemma/findings@1"]
-    findings: list[FindingDocument]
+    findings: list[FoundDocument]
     missing_inputs: list[str]
     files: list[FileDocument]
 
@@ -69,7 +69,7 @@ def document(diagnosis: Diagnosis) -> FindingsDocument:
     }
 
 
-def _finding_document(finding: Finding) -> FindingDocument:
+def _finding_document(finding: Finding) -> FoundDocument:
     evidence: list[EvidenceDocument] = [
         {"file": one.file, "line": one.line, "value": one.value} for one in finding.evidence
     ]
