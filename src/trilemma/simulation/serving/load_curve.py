@@ -17,6 +17,8 @@ SHARES = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.1)
 _MOST = 5000
 #: A tail twice as long as without load is where queues begin.
 _KNEE = 2.0
+#: How often requests that are all there fill the engines, and most of them.
+_FILLS, _MOST_AT_ONCE = 6, 50_000
 
 
 def load_curve(plan: SimulatedPlan, traffic: StatedTraffic, rules: SimulationRules) -> LoadCurve:
@@ -50,18 +52,18 @@ def load_curve(plan: SimulatedPlan, traffic: StatedTraffic, rules: SimulationRul
 
 
 def saturation_of(plan: SimulatedPlan, requests: list[Arrival]) -> float:
-    """Requests a second that are answered where all are there at once, from the first tenth to the last of them: engines are full
-    between."""
+    """Requests a second that are answered where all are there at once, from the first fifth to the last of them.
+
+    As many as fill the engines several times over, the same ones again where they are fewer: those that begin together end
+    together, and tell nothing of a steady state.
+    """
+    many = min(max(len(requests), _FILLS * plan.most_running * plan.engines), _MOST_AT_ONCE)
+    at_once = (requests[at % len(requests)]._replace(arrival_s=0.0) for at in range(many))
     ends: list[float] = []
-    run_once(
-        plan,
-        (one._replace(arrival_s=0.0) for one in requests),
-        SimulationRules(),
-        lambda one: ends.append(one.finish_s),
-    )
+    run_once(plan, at_once, SimulationRules(), lambda one: ends.append(one.finish_s))
     if not ends:
         raise InputError("no request fits into this plan; give shorter ones or a larger `context`")
-    low, high = int(0.1 * len(ends)), min(int(0.9 * len(ends)), len(ends) - 1)
+    low, high = int(0.2 * len(ends)), min(int(0.8 * len(ends)), len(ends) - 1)
     if high <= low or ends[high] <= ends[low]:
         return len(ends) / max(ends[-1], 1e-9)
     return (high - low) / (ends[high] - ends[low])
