@@ -39,7 +39,7 @@ class LinearTimes:
 def served(
     arrivals: Iterable[Arrival], *, policy: Any = None, times: Any = None, blocks: int = 10**6, block_size: int = 16,
     most_running: int = 256, engines: int = 1, route: Any = None, most_tokens: int = 10**9, finds_prefixes: bool = True,
-    **more: Any,
+    failures: Any = (), **more: Any,
 ) -> tuple[list[ServedRequest], RequestBook, list[EngineReplica]]:  # fmt: skip
     """(requests in the order in which they ended, the book, the engines) after all of ``arrivals`` were served."""
     ended: list[ServedRequest] = []
@@ -60,5 +60,5 @@ def served(
         most_prompt=most_tokens,
         refused=book.refused,
     )
-    run(arrivals, front, row)
+    run(arrivals, front, row, failures)
     return ended, book, row

@@ -22,6 +22,7 @@ from trilemma.errors import InputError, shorten
 from trilemma.quantities import GIB
 from trilemma.question import Question
 from trilemma.simulation.serving.deployment import SimulatedPlan, simulated_plan, slower
+from trilemma.simulation.serving.fleet import EngineFailure, ScalingRule
 from trilemma.simulation.serving.load_curve import load_curve
 from trilemma.simulation.serving.outcome import ServingSimulation
 from trilemma.simulation.serving.simulation import SimulationRules, metrics_of, run_once, told
@@ -51,6 +52,8 @@ def simulate(model: Any, gpu: Any, **options: Any) -> Simulated:
     )
     rules = SimulationRules(
         router=asked.router,
+        scaling=None if asked.autoscale is None else ScalingRule.parse(asked.autoscale),
+        failures=() if asked.fail is None else tuple(map(EngineFailure.parse, asked.fail.split(","))),
         timeout_s=_positive(asked.timeout, "timeout"),
         ttft_s=_positive(asked.ttft, "ttft") / 1e3,
         tpot_s=_positive(asked.tpot, "tpot") / 1e3,

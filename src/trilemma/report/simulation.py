@@ -82,6 +82,12 @@ def _machine(found: ServingSimulation) -> str:
         lines.append(
             f"goodput    {found.goodput.share:.1%} of requests within the targets, {found.goodput.requests_per_s:.3g} a second"
         )
+    if found.scaling is not None:
+        scaled = found.scaling
+        lines.append(
+            f"engines    {scaled.mean:.1f} of {found.engines} in the mean, at most {scaled.most};"
+            f" {counted(len(scaled.changes), 'change')}"
+        )
     if found.cost is not None:
         lines.append(f"cost       ${show_usd(found.cost.usd_per_million_tokens)} per million output tokens")
     lines.append(f"simulated  {show_count(found.events)} events in {found.wall_s:.2f} s")

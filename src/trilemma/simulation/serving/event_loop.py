@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 from trilemma.errors import InputError
+from trilemma.simulation.serving.fleet import EngineFailure
 from trilemma.simulation.serving.front import Front
 from trilemma.simulation.serving.replica import EngineReplica
 from trilemma.simulation.serving.traffic import Arrival, ServedRequest
@@ -14,23 +16,32 @@ from trilemma.simulation.serving.traffic import Arrival, ServedRequest
 MOST_EVENTS = 2_000_000_000
 
 
-def run(arrivals: Iterable[Arrival], front: Front, engines: Sequence[EngineReplica]) -> int:
-    """Serve ``arrivals``, in the order of their time, to the last; the number of events.
+def run(
+    arrivals: Iterable[Arrival], front: Front, engines: Sequence[EngineReplica], failures: Iterable[EngineFailure] = ()
+) -> int:
+    """Serve ``arrivals``, in the order of their time, to the last; the number of events. What is in an engine that fails is
+    routed anew.
 
     Of what happens at one instant arrivals come first: an engine that has ended a step sees them.
     """
     heap: list[tuple[float, int, int]] = []  # (end, number of the event, engine)
     events = 0
+    left = deque(sorted((one for one in failures if one.at < len(engines)), key=lambda one: one.from_s))
     coming = iter(arrivals)
     nexts = front.take(next(coming, None))
     while True:
         while heap and engines[heap[0][2]].ends_s != heap[0][0]:
             heapq.heappop(heap)
-        if nexts is not None and (not heap or nexts.ready_s <= heap[0][0]):
-            at = front.choose(nexts, engines)
-            if at is not None and engines[at].submit(nexts, nexts.ready_s):
-                events += 1
-                heapq.heappush(heap, (_end(engines[at]), events, at))
+        arrives = nexts is not None and (not heap or nexts.ready_s <= heap[0][0])
+        coming_s = nexts.ready_s if nexts is not None and arrives else heap[0][0] if heap else float("inf")
+        if left and left[0].from_s <= coming_s < float("inf"):
+            failure = left.popleft()
+            for request in engines[failure.at].fail(failure.from_s):
+                request.ready_s = failure.from_s
+                events += _hand(request, front, engines, heap, events)
+            continue
+        if nexts is not None and arrives:
+            events += _hand(nexts, front, engines, heap, events)
             nexts = front.take(next(coming, None))
             continue
         if not heap:
@@ -43,6 +54,21 @@ def run(arrivals: Iterable[Arrival], front: Front, engines: Sequence[EngineRepli
             heapq.heappush(heap, (engine.ends_s, events, at))
         if events > MOST_EVENTS:
             raise InputError("the traffic takes more than two thousand million events; cut it in time")
+
+
+def _hand(
+    request: ServedRequest,
+    front: Front,
+    engines: Sequence[EngineReplica],
+    heap: list[tuple[float, int, int]],
+    events: int,
+) -> int:
+    """Give ``request`` to an engine; how many events that makes."""
+    at = front.choose(request, engines)
+    if at is None or not engines[at].submit(request, request.ready_s):
+        return 0
+    heapq.heappush(heap, (_end(engines[at]), events + 1, at))
+    return 1
 
 
 def _end(engine: EngineReplica) -> float:

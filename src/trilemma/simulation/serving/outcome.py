@@ -59,6 +59,16 @@ class Goodput:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ScaledEngines:
+    """Engines up at most and in the mean, each change as (seconds, engines), and the share of the GPUs' time that was used."""
+
+    most: int
+    mean: float
+    changes: tuple[tuple[float, ...], ...]
+    gpu_share: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TenantShare:
     """What one tenant got."""
 
@@ -123,6 +133,7 @@ class ServingSimulation:
     preemptions: int
     mean_running: float
     engines: int
+    scaling: ScaledEngines | None
     goodput: Goodput | None
     cache: CacheUse
     allocation: tuple[AllocationWaste, ...]

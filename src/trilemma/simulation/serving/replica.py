@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from trilemma.simulation.serving.gauges import Gauges
+from trilemma.simulation.serving.leaps import queue_up, steps_until
 from trilemma.simulation.serving.policies.policy import Chunks, SchedulingPolicy
 from trilemma.simulation.serving.request_cache import RequestCache
 from trilemma.simulation.serving.step_times import StepTimes
@@ -52,17 +53,16 @@ class EngineReplica:
         self._leap = 0
         self._stalled_s, self._stalled = 0.0, 0
 
-    # what routers and scalers look at
-
     @property
     def in_flight(self) -> int:
         return len(self.running) + len(self.waiting)
 
-    # arrivals and the clock
-
     def submit(self, request: ServedRequest, now_s: float) -> bool:
         """Take ``request`` in at ``now_s``; True where that moves the end of what is under way."""
-        self.waiting.append(request)
+        if request.arrival.priority and self.waiting:
+            queue_up(self.waiting, request)
+        else:
+            self.waiting.append(request)
         if self.ends_s is None:
             self.now_s = self.ends_s = max(now_s, self.now_s)
             return True
@@ -84,8 +84,6 @@ class EngineReplica:
         if self._deadlines and self._deadlines[0][0] <= self.now_s:
             self._give_up()
         self._start()
-
-    # composing
 
     def _start(self) -> None:
         self._chunks, self._leap = self.policy.compose(self), 0
@@ -124,13 +122,7 @@ class EngineReplica:
 
     def _steps_until(self, then_s: float) -> int:
         """Steps of the leap until the one that is under way at ``then_s`` has ended."""
-        spent_s, n, context = then_s - self.now_s, self.decoding, self.context_sum
-        steps = max(int(spent_s / self.times.decode_s(n, context / n)), 1)
-        while steps > 1 and self.times.run_s(n, context, steps - 1) > spent_s:
-            steps -= 1
-        while self.times.run_s(n, context, steps) <= spent_s:
-            steps += 1
-        return steps
+        return steps_until(self.times, self.decoding, self.context_sum, then_s - self.now_s)
 
     def blocks_due(self, steps: int) -> int:
         """Blocks that decoding sequences need in the next ``steps`` steps."""
@@ -271,6 +263,22 @@ class EngineReplica:
         self.preemptions += 1
         self.waiting.appendleft(request)
         return request
+
+    def fail(self, now_s: float) -> list[ServedRequest]:
+        """Everything in the engine is lost; the requests that were in it, as they were when they came."""
+        lost = [*self.running.values(), *self.waiting]
+        for request in self.running.values():
+            if request.last_tick >= 0:
+                self._stop_decoding(request)
+            self.cache.release(request, leaves=0)
+        for request in lost:
+            request.computed = request.made = 0
+            request.target, request.first_s = request.isl, -1.0
+        self.running.clear()
+        self.waiting.clear()
+        self.prefilling.clear()
+        self._chunks, self._leap, self.ends_s, self.now_s = [], 0, None, now_s
+        return lost
 
     def _give_up(self) -> None:
         """Clients that have waited too long are gone."""

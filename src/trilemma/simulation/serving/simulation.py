@@ -12,6 +12,7 @@ from trilemma.simulation.serving.allocation import waste_of
 from trilemma.simulation.serving.blocks import BlockPool
 from trilemma.simulation.serving.deployment import SimulatedPlan
 from trilemma.simulation.serving.event_loop import run
+from trilemma.simulation.serving.fleet import EngineFailure, EngineFleet, ScalingRule
 from trilemma.simulation.serving.front import Front
 from trilemma.simulation.serving.gauges import Gauges
 from trilemma.simulation.serving.ledger import RequestBook
@@ -21,6 +22,7 @@ from trilemma.simulation.serving.outcome import (
     LoadCurve,
     MeteredCost,
     Quantiles,
+    ScaledEngines,
     ServingSimulation,
     TenantShare,
     UserMetrics,
@@ -39,6 +41,8 @@ class SimulationRules:
     """What is neither plan nor traffic: the ``router`` before several engines, how long clients wait, and their targets."""
 
     router: str = "round-robin"
+    scaling: ScalingRule | None = None
+    failures: tuple[EngineFailure, ...] = ()
     timeout_s: float = float("inf")
     ttft_s: float = float("inf")
     tpot_s: float = float("inf")
@@ -50,6 +54,7 @@ class SimulatedRun:
 
     book: RequestBook
     engines: tuple[EngineReplica, ...]
+    fleet: EngineFleet
     events: int
     wall_s: float
 
@@ -72,13 +77,16 @@ def run_once(
         )
         for at in range(plan.engines)
     )  # fmt: skip
+    fleet = EngineFleet(route=ROUTERS[rules.router](), scaling=rules.scaling, failures=rules.failures)
     front = Front(
-        ROUTERS[rules.router](), handling_s=plan.handling_s, each_s=plan.each_s, most_tokens=plan.context,
+        fleet if rules.scaling or rules.failures else fleet.route,
+        handling_s=plan.handling_s, each_s=plan.each_s, most_tokens=plan.context,
         most_prompt=plan.longest_prompt, refused=book.refused,
     )  # fmt: skip
     began = time.perf_counter()
-    events = run(_counted(arrivals, book), front, engines)
-    return SimulatedRun(book=book, engines=engines, events=events, wall_s=time.perf_counter() - began)
+    events = run(_counted(arrivals, book), front, engines, rules.failures)
+    fleet.close(book.ended_s)
+    return SimulatedRun(book=book, engines=engines, fleet=fleet, events=events, wall_s=time.perf_counter() - began)
 
 
 def told(
@@ -116,6 +124,7 @@ def told(
         preemptions=sum(one.preemptions for one in engines),
         mean_running=sum(one.running_s for one in engines) / seconds,
         engines=len(engines),
+        scaling=_scaled(plan, done.fleet, seconds) if done.fleet.scaling is not None else None,
         goodput=Goodput(share=book.good / max(book.completed, 1), requests_per_s=book.good / seconds)
         if goals
         else None,
@@ -172,6 +181,11 @@ def plan_unfilled(engines: Iterable[EngineReplica]) -> float:
     """The share of the blocks that requests held at their end which had no token in it."""
     held = sum(one.cache.held_tokens for one in engines)
     return sum(one.cache.unfilled_tokens for one in engines) / held if held else 0.0
+
+
+def _scaled(plan: SimulatedPlan, fleet: EngineFleet, seconds: float) -> ScaledEngines:
+    mean = fleet.engine_seconds / seconds
+    return ScaledEngines(most=fleet.most_up, mean=mean, changes=tuple(fleet.changes), gpu_share=mean / plan.engines)
 
 
 def _cost(plan: SimulatedPlan, book: RequestBook, seconds: float) -> MeteredCost | None:
