@@ -215,3 +215,37 @@ def test_a_topology_is_counted(tmp_path: Path) -> None:
         1,
         1,
     )
+
+
+VIA = "host-1:166:207 [{gpu}] NCCL INFO Channel 0{gpu}/0 : {gpu}[{gpu}] -> 8[0] [send] via {way}"
+IB = "host-1:166:207 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>"
+
+
+@pytest.mark.parametrize(("lines", "expected"), [
+    ((IB, VIA.format(gpu=0, way="NET/IB/0/GDRDMA"), VIA.format(gpu=1, way="P2P/CUMEM")), []),
+    ((IB, VIA.format(gpu=0, way="NET/IB/0"), VIA.format(gpu=1, way="NET/IB/1")), ["collectives.without-gpudirect"]),
+    ((VIA.format(gpu=0, way="SHM/direct/direct"),), ["collectives.through-host-memory"]),
+    ((IB, "host-1:166:207 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1."), ["collectives.forced"]),
+    ((IB, "host-1:166:207 [0] NCCL INFO NCCL_ALGO set by environment to Ring"), []),
+])  # fmt: skip
+def test_ways_that_channels_go(tmp_path: Path, lines: tuple[str, ...], expected: list[str]) -> None:
+    """Lines of src/transport/net.cc, p2p.cc and shm.cc of NCCL 2.18 to 2.28."""
+    found = judged(tmp_path, *lines)
+    assert found.files[0].kind == "nccl-log"
+    assert ids(found) == expected
+
+
+def test_a_value_that_is_not_in_force(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text(
+        "INFO api_server.py: vLLM API server version 0.11.0\n"
+        "INFO utils.py: non-default args: {'model': 'meta-llama/Llama-3.1-8B-Instruct', 'max_model_len': 8192}\n"
+        "INFO core.py: Initializing a V1 LLM engine (v0.11.0) with config: model='meta-llama/Llama-3.1-8B-Instruct', "
+        "max_seq_len=8192, tensor_parallel_size=1\nINFO: Application startup complete.\n"
+    )
+    command = "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len {}"
+    found = diagnose(path, command.format(16384), "h100-sxm")
+    told = next(one for one in found.findings if one.id == "configuration.not-in-force")
+    assert (told.expected, told.observed) == ("16,384", "8,192")
+    same = diagnose(path, command.format(8192), "h100-sxm")
+    assert "configuration.not-in-force" not in {one.id for one in same.findings}

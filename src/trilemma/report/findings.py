@@ -79,7 +79,7 @@ def _finding_document(finding: Finding) -> FoundDocument:
 def render(diagnosis: Diagnosis, *, explain: bool = False, width: int = 100) -> str:
     """The findings in words; ``explain`` adds the facts of every file."""
     blocks = [finding_words(one, explain=explain, width=width) for one in diagnosis.findings]
-    if diagnosis.healthy:
+    if diagnosis.healthy and len(diagnosis.unreadable) < len(diagnosis.files):
         blocks.insert(0, f"No fault found in {_count(len(diagnosis.files), 'file')}: {_kinds(diagnosis)}.")
     if diagnosis.missing:
         blocks.append("\n".join(["More would be said with:", *(f"  - {one}" for one in diagnosis.missing)]))
