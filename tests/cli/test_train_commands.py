@@ -192,3 +192,23 @@ def test_a_run_of_stated_length_says_days_dollars_and_energy(capsys: pytest.Capt
     assert f"{run['days']['value']:,.1f} days" in told
     assert f"${run['usd']['value']:,.0f} (" in told
     assert "kWh of the boards" in told or "MWh of the boards" in told
+
+
+def test_comparing_cards_for_training_gives_the_figures_of_each_plan_to_the_digit(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    job = ["--train", "8192", "--global-batch", "64", "--tokens", "10B"]
+    cards = ["h100-sxm:16", "a100-sxm4-80gb:8"]
+    words = [word for card in (*cards, "rtx-4090:2") for word in ("--gpu", card)]
+    assert main(["compare", "llama-3.1-8b", *words, *job, "--json"]) == 0
+    candidates = json.loads(capsys.readouterr().out)["candidates"]
+    for card, one in zip(cards, candidates, strict=False):
+        assert main(["plan", "llama-3.1-8b", "--gpu", card, *job, "--json"]) == 0
+        best = json.loads(capsys.readouterr().out)["plans"][0]
+        for part in ("speed", "memory", "cost", "training_run", "verdict"):
+            assert one["best"][part] == best[part]
+    last = candidates[-1]
+    assert not last["fits"]
+    assert last["least_gpus"] > 2
+    assert main(["compare", "llama-3.1-8b", *words, *job]) == 0
+    assert f"does not fit, {last['least_gpus']} GPUs hold it" in " ".join(capsys.readouterr().out.split())

@@ -29,6 +29,7 @@ SCREENS = (
     "plan llama-3.1-8b --gpu h100-sxm:16 --train 8192 --global-batch 128",
     "plan llama-3.1-70b --gpu rtx-4090:2 --train 8192 --global-batch 128",
     "compare gpt-oss-120b --gpu h100-sxm:2 --gpu b300-sxm --gpu mi355x --serve 4096/1024",
+    "compare llama-3.1-8b --gpu h100-sxm:16 --gpu rtx-4090:2 --train 8192 --global-batch 128 --tokens 1T",
     "upgrade --from 0.8 --to 0.33 --gpu h100-sxm -- vllm serve Qwen/Qwen3-32B --max-num-seqs 64",
     "recommend llama-3.1-8b --serve 2048/512 --rate 5 --ttft 1000 --tpot 40",
     "precision recipe llama-3.1-8b --gpu h100-sxm:8 --zero 3",

@@ -8,6 +8,7 @@ from typing import Any
 from trilemma.ask.answers import Shown
 from trilemma.estimate.upgrade import Upgrade
 from trilemma.search.compare import CardComparison
+from trilemma.search.compare_training import TrainingComparison
 
 
 class CardsCompared(Shown, CardComparison):
@@ -43,6 +44,32 @@ class CardsCompared(Shown, CardComparison):
     def __repr__(self) -> str:
         cards = ", ".join(one.cluster.accelerator.name[:40] for one in self.candidates[:4])
         return f"<CardsCompared: {self.model.name[:80]} on {len(self.candidates)} GPUs ({cards})>"
+
+    __str__ = Shown.__str__
+
+
+class TrainingCardsCompared(Shown, TrainingComparison):
+    """GPUs side by side for one training job, each with its best plan."""
+
+    __slots__ = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether any of the GPUs holds the job."""
+        return any(candidate.best is not None for candidate in self.candidates)
+
+    def document(self, *, explain: bool) -> dict[str, Any]:
+        from trilemma.report.training_comparison import training_comparison_document
+
+        return training_comparison_document(self, explain=explain)
+
+    def screen(self, *, explain: bool, width: int) -> str:  # noqa: ARG002 - nothing is left to explain
+        from trilemma.report.training_comparison import render_training_comparison
+
+        return render_training_comparison(self, model=self.model.name, width=width)
+
+    def __repr__(self) -> str:
+        return f"<TrainingCardsCompared: {self.model.name[:80]} on {len(self.candidates)} GPUs>"
 
     __str__ = Shown.__str__
 

@@ -20,7 +20,7 @@ from trilemma.question import Question
 
 if TYPE_CHECKING:
     from trilemma.ask.answers import Answer
-    from trilemma.ask.compared import CardsCompared, VersionsCompared
+    from trilemma.ask.compared import CardsCompared, TrainingCardsCompared, VersionsCompared
     from trilemma.ask.recommended import CardsRecommended
     from trilemma.ask.searched import ServingPlans, TrainingPlans
 
@@ -92,8 +92,18 @@ def check(command: str | Sequence[str], gpu: Any = None, **options: Any) -> Answ
     return with_pasted(answer, command)
 
 
-def compare(model: Any, gpus: Sequence[Any], *, workload: Any = None, **options: Any) -> CardsCompared:
-    """GPUs side by side for one job, each with its best plan: ``compare("qwen3-32b", ["h100-sxm:2", "l40s:4"])``."""
+def compare(
+    model: Any, gpus: Sequence[Any], *, workload: Any = None, **options: Any
+) -> CardsCompared | TrainingCardsCompared:
+    """GPUs side by side for one job, each with its best plan: ``compare("qwen3-32b", ["h100-sxm:2", "l40s:4"])``.
+
+    With ``seq`` and ``global_batch`` it is a job of training.
+    """
+    if _trains(options):
+        from trilemma.ask.training import side_by_side as trained
+
+        cards = [named_cards(gpu) for gpu in ([gpus] if isinstance(gpus, str) else gpus)]
+        return trained(model, cards, settled(PLAN, options, TRAINING), workload=workload)
     from trilemma.ask.serving import side_by_side
 
     asked = settled(COMPARE, options)

@@ -17,14 +17,17 @@ from trilemma.question import Question
 from trilemma.workloads import TrainingWorkload
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trilemma.ask.compared import TrainingCardsCompared
     from trilemma.ask.searched import TrainingPlans
     from trilemma.hardware.cluster import Cluster
     from trilemma.models.architecture import Model
     from trilemma.plans.training import Implementation, Schedule
     from trilemma.search.training_layouts import TrainingConstraints
 
-#: Plans that a search may show.
-_MOST_SHOWN = 100
+#: Plans that a search may show, and cards that a comparison may set side by side.
+_MOST_SHOWN, MOST_CARDS = 100, 16
 #: What ``offload`` takes: where each part of the state goes.
 _OFFLOADS = ("none", "optimizer", "activations", "weights")
 _UNITS = {"t": 1e12, "b": 1e9}
@@ -85,6 +88,21 @@ def search(model: Any, gpu: Any, options: SimpleNamespace, *, workload: Training
         if best is None
         else tuple(techniques(named, cluster, best, load, step_of(named, cluster, best, load))),
     )
+
+
+def side_by_side(
+    model: Any, gpus: Sequence[Any], options: SimpleNamespace, *, workload: TrainingWorkload | None
+) -> TrainingCardsCompared:
+    """Each of ``gpus`` with its best plan of one training job."""
+    from trilemma.ask.compared import TrainingCardsCompared
+    from trilemma.search.compare_training import training_candidate
+
+    if not 1 <= len(gpus) <= MOST_CARDS:
+        raise InputError(f"{len(gpus)} `gpu` to compare; give 1 to {MOST_CARDS}")
+    asked = [_asked(model, gpu, options, workload) for gpu in gpus]
+    named, _, load, _ = asked[0]
+    candidates = tuple(training_candidate(named, cluster, load, settled) for _, cluster, _, settled in asked)
+    return TrainingCardsCompared(model=named, workload=load, candidates=candidates)
 
 
 def _estimated(model: Model, cluster: Cluster, workload: TrainingWorkload, plan: TrainingPlan) -> Answer:

@@ -1,10 +1,11 @@
-"""``trilemma compare``: GPUs side by side for one job, at equal latency."""
+"""``trilemma compare``: GPUs side by side for one job, at equal latency; with ``--train``, for a training job."""
 
 from __future__ import annotations
 
 import argparse
 
-from trilemma.ask.options import COMPARE
+from trilemma.ask.options import COMPARE, PLAN
+from trilemma.ask.training_options import TRAINING
 from trilemma.cli.arguments import (
     add_cluster_arguments,
     add_model_arguments,
@@ -14,6 +15,7 @@ from trilemma.cli.arguments import (
 )
 from trilemma.cli.charts import add_chart_argument, read_chart
 from trilemma.cli.output import tell
+from trilemma.cli.training_arguments import add_plan_arguments, add_training_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +27,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output_arguments(parser)
 
 
+def add_training(parser: argparse.ArgumentParser) -> None:
+    add_model_arguments(parser)
+    add_cluster_arguments(parser, several=True)
+    add_training_arguments(parser)
+    add_plan_arguments(parser, settled=True)
+    add_output_arguments(parser)
+
+
 def run(arguments: argparse.Namespace) -> int:
     from trilemma.ask.questions import compare
 
+    if hasattr(arguments, "seq"):
+        return tell(compare(arguments.model, arguments.gpu, **given(arguments, PLAN, TRAINING)), arguments)
     chart = read_chart(arguments)
     return tell(compare(arguments.model, arguments.gpu, **given(arguments, COMPARE)), arguments, chart=chart)

@@ -43,7 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "kernels": ("trilemma.cli.kernels", "single kernels of a decode step, fitted or measured, beside the estimate"),
 }
 #: Commands that answer for training too, in words of their own (``add_training``), where ``--train`` is given.
-TRAINING = ("fit", "plan", "recommend")
+TRAINING = ("fit", "plan", "compare", "recommend")
 #: Commands that take any number of words before ``--`` and an engine's command behind it, which argparse cannot tell apart.
 _WORDS_BEHIND = ("audit", "diagnose")
 
