@@ -143,6 +143,15 @@ def test_hostile_files_end_in_one_line(
     assert len(capsys.readouterr().err.splitlines()) <= 1
 
 
+def test_long_files_of_commands_are_read_whole(tmp_path: Path) -> None:
+    found = linted(
+        tmp_path, "a.sh", "echo one two three\n" * 3000 + "vllm serve Qwen/Qwen3-8B \\\n  --max-modl-len 8\n"
+    )
+    assert [(one.id, one.evidence[0].line) for one in found.findings] == [("command.refused-flag", 3001)]
+    many = linted(tmp_path, "a.py", "import torch\n" + "torch.cuda.no_such_name\n" * 3000)
+    assert len(many.findings) == 1000
+
+
 @SLOW
 @given(st.lists(PIECES | st.text(max_size=30), max_size=25), ENDINGS)
 def test_any_mixture_of_lines_ends_well(tmp_path: Path, lines: list[str], ending: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from trilemma.data.files import read_data
@@ -105,6 +105,17 @@ def _names_of(library: str, module: str) -> frozenset[str]:
     return frozenset((*libraries()[library]["modules"][module].split(), *added))
 
 
+@lru_cache(maxsize=4096)
+def _nearest(name: str, library: str, module: str) -> tuple[str, ...]:
+    """Names of a module that look like ``name``: of those that begin alike and are about as long, for modules are large."""
+    alike = [
+        one
+        for one in _names_of(library, module)
+        if one[:2].lower() == name[:2].lower() and abs(len(one) - len(name)) < 9
+    ]
+    return tuple(nearest(name, alike, most=2))
+
+
 def _of_lists(script: Script, node: ast.AST, name: str) -> Finding | None:
     """A name that the module's list lacks."""
     library = name.partition(".")[0]
@@ -123,7 +134,7 @@ def _missing(script: Script, node: ast.AST, library: str, module: str, name: str
     names = _names_of(library, module)
     if name in names or name.startswith("_") or f"{module}.{name}" in libraries()[library]["modules"]:
         return None
-    near = nearest(name, names, most=2)
+    near = _nearest(name, library, module)
     hint = f"the nearest names there are {' and '.join(near)}" if near else f"see the reference of {module}"
     version = libraries()[library]["version"]
     return at(

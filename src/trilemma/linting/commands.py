@@ -25,6 +25,7 @@ _TOLD: dict[str, Severity] = {
     "deprecated-flag": "context", "redundant-flag": "context",
 }  # fmt: skip
 _MOST_COMMANDS = 2000
+_BLOCK_LINES = 100
 
 
 def findings(file: str, text: str) -> Iterator[Finding]:
@@ -32,10 +33,22 @@ def findings(file: str, text: str) -> Iterator[Finding]:
     lines = text.splitlines()
     yield from _of_shell(file, lines)
     found: dict[str, None] = {}
-    for words in split_commands(quoted(text))[:_MOST_COMMANDS]:
-        if len(words) > 1 and (key := "\0".join(words)) not in found:
-            found[key] = None
-            yield from of_words(file, words, line=_line_of(lines, words))
+    for block in _blocks(lines):
+        for words in split_commands(quoted(block)):
+            if len(words) > 1 and len(found) < _MOST_COMMANDS and (key := "\0".join(words)) not in found:
+                found[key] = None
+                yield from of_words(file, words, line=_line_of(lines, words))
+
+
+def _blocks(lines: list[str]) -> Iterator[str]:
+    """The text in pieces that the bounds of one command admit, cut where no line is continued."""
+    block: list[str] = []
+    for line in lines:
+        block.append(line)
+        if len(block) >= _BLOCK_LINES and not line.rstrip().endswith("\\"):
+            yield "\n".join(block)
+            block = []
+    yield "\n".join(block)
 
 
 def of_words(file: str, words: Sequence[str], *, line: int | None) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,7 +21,7 @@ from trilemma.linting import api_names, commands, configs, device_recipes, model
 from trilemma.linting.script import read_script
 
 _MOST_BYTES = 4 << 20
-_MOST_DEPTH = 200
+_MOST_FINDINGS = 1000
 #: Endings of files that a folder is searched for.
 _ENDINGS = (".py", ".ipynb", ".sh", ".bash", ".yaml", ".yml", ".json", ".toml", ".slurm", ".sbatch")
 _FORMS = {
@@ -74,7 +75,7 @@ def _of_file(name: str, card: Accelerator | None) -> tuple[str, list[Finding], s
     try:
         text = _text(name)
         form = _form(name, text)
-        return form, list(_judged(name, text, form, card)), None
+        return form, list(islice(_judged(name, text, form, card), _MOST_FINDINGS)), None
     except (Unreadable, InputError) as error:
         return "unreadable", [], str(error)
 
