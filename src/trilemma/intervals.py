@@ -11,6 +11,12 @@ import numpy as np
 
 from trilemma.errors import TrilemmaError
 
+
+def normal_deviations(chance: float) -> float:
+    """Standard deviations below which a normal figure lies with ``chance``: the inverse of `normal_cdf`."""
+    return NormalDist().inv_cdf(chance)
+
+
 #: Half-width of a central 90 % interval in standard deviations of a normal law.
 NINETY = 1.645
 
@@ -32,7 +38,7 @@ def student_t_95(freedom: float) -> float:
         raise TrilemmaError(f"Student's t of {freedom} degrees of freedom")
     if freedom < 3:
         return 6.313752 if freedom < 2 else 2.919986
-    z = 1.644854
+    z = normal_deviations(0.95)
     first = (z**3 + z) / 4
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
@@ -71,7 +77,7 @@ class Interval:
         """The limit below which a positive figure is with the probability ``chance``: the inverse of `chance_below`."""
         if not 0 < self.low < self.high:
             return self.value
-        deviations = NormalDist().inv_cdf(chance)
+        deviations = normal_deviations(chance)
         bound = self.low if deviations < 0 else self.high
         return self.value * math.exp(math.log(bound / self.value) * abs(deviations) / NINETY)
 

@@ -26,8 +26,10 @@ def test_the_catalogue_is_wide():
 
 
 def test_the_index_of_names_is_what_the_files_say():
-    told = {path.stem: head_of(path) for path in sorted((DATA / "accelerators").glob("*.toml"))}
-    assert read_data("accelerators/index.json") == told, "run scripts/index_accelerators.py"
+    """A file that it does not name yet is read for its names; one that it names otherwise would not be found."""
+    told = {path.stem: head_of(path) for path in (DATA / "accelerators").glob("*.toml")}
+    index = read_data("accelerators/index.json")
+    assert {name: told.get(name) for name in index} == index, "run scripts/index_accelerators.py"
 
 
 @EVERY

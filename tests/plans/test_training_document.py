@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from trilemma.data.files import read_data
 from trilemma.errors import InputError
 from trilemma.plans.plan import Layout
-from trilemma.plans.recipes import optimizer, optimizer_names, recipe, recipe_names
+from trilemma.plans.recipes import optimizer, recipe
 from trilemma.plans.training import Offload, Recompute, TrainingPlan
 from trilemma.plans.training_document import (
     training_plan_from_document,
@@ -17,10 +18,12 @@ from trilemma.plans.training_document import (
 )
 from trilemma.workloads import TrainingWorkload
 
+KNOWN = read_data("training_recipes.toml")
 
-@pytest.mark.parametrize("name", recipe_names())
+
+@pytest.mark.parametrize("name", KNOWN["recipe"])
 def test_plan_survives_json(name: str) -> None:
-    for kind in optimizer_names():
+    for kind in KNOWN["optimizer"]:
         plan = TrainingPlan(
             layout=Layout(tp=4, pp=8, vpp=5, dp=16, ep=2),
             recipe=recipe(name),

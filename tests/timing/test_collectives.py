@@ -11,7 +11,7 @@ from timing_cases import card, cluster
 from trilemma.hardware.catalogue import find
 from trilemma.hardware.cluster import Cluster
 from trilemma.timing.coefficients import coefficients_for
-from trilemma.timing.collectives import Wires, all_gather_s, all_reduce_s, all_to_all_s, point_to_point_s, wires
+from trilemma.timing.collectives import Wires, all_gather_s, all_reduce_s, point_to_point_s, wires
 
 LOCAL = Wires(
     local_bytes_per_s=100e9, local_latency_s=0.0, local_ranks=8, one_shot_latency_s=0.0, peer_to_peer=False,
@@ -31,13 +31,12 @@ def test_across_nodes_only_a_share_crosses():
 
 
 def test_one_rank_needs_nothing():
-    for collective in (all_reduce_s, all_gather_s, all_to_all_s):
+    for collective in (all_reduce_s, all_gather_s):
         assert collective(1e9, 1, LOCAL) == 0.0
 
 
-def test_gather_and_trade_volumes():
+def test_gather_volume():
     assert all_gather_s(1e9, 4, LOCAL) == pytest.approx(3 * 1e9 / 100e9)
-    assert all_to_all_s(1e9, 4, LOCAL) == pytest.approx(3 / 4 * 1e9 / 100e9)
 
 
 def test_small_messages_go_one_shot():
@@ -47,7 +46,7 @@ def test_small_messages_go_one_shot():
     assert all_reduce_s(1e9, 8, over) == pytest.approx(ring)
 
 
-@pytest.mark.parametrize("collective", [all_reduce_s, all_gather_s, all_to_all_s, point_to_point_s])
+@pytest.mark.parametrize("collective", [all_reduce_s, all_gather_s, point_to_point_s])
 def test_more_bytes_take_longer_and_a_faster_wire_never_does(collective):
     ranks = np.array([2, 4, 8, 16, 64])
     slow, fast = (wires(cluster(card(link=link)), coefficients_for(card())) for link in (200e9, 900e9))

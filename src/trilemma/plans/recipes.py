@@ -27,14 +27,6 @@ def optimizer(name: str) -> Optimizer:
     return Optimizer(name=name, **_fields(found[name]))
 
 
-def recipe_names() -> tuple[str, ...]:
-    return tuple(_document()["recipe"])
-
-
-def optimizer_names() -> tuple[str, ...]:
-    return tuple(_document()["optimizer"])
-
-
 @cache
 def _document() -> dict[str, Any]:
     return read_data("training_recipes.toml")

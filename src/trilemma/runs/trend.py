@@ -11,12 +11,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trilemma.errors import InputError
+from trilemma.intervals import normal_deviations
 from trilemma.runs.run import RunEvent
 
 HOUR_S = 3600.0
@@ -117,7 +117,7 @@ def _deviation(logs: NDArray[np.float64]) -> float:
 
 def _cuts(logs: NDArray[np.float64], deviation: float) -> list[int]:
     """Where the level changes, in order."""
-    bar = float(NormalDist().inv_cdf(1 - _FALSE / (2 * len(logs))))
+    bar = normal_deviations(1 - _FALSE / (2 * len(logs)))
     waiting = [(0, len(logs))]
     cuts: list[int] = []
     while waiting and len(cuts) < _MOST_LEVELS - 1:

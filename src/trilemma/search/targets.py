@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trilemma.intervals import NINETY, Interval
+from trilemma.intervals import NINETY, Interval, normal_deviations
 from trilemma.workloads import Serving
 
 #: The chance with which each target holds unless another is asked for: a plan more likely to miss than not is no advice.
@@ -32,7 +31,7 @@ class Margin:
         The bounds of a latency are those of its class times the least and the most of it; the limit that it keeps with
         ``confidence`` is then that of the class times this (`Interval.at_chance`).
         """
-        deviations = NormalDist().inv_cdf(self.confidence or EVEN_ODDS)
+        deviations = normal_deviations(self.confidence or EVEN_ODDS)
         bound = seconds + waits[0 if deviations < 0 else 1]
         return seconds * np.maximum(bound / seconds, 1e-12) ** (abs(deviations) / NINETY)
 

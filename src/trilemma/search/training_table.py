@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trilemma.estimate.training_verdict import host_holds
 from trilemma.hardware.cluster import Cluster
-from trilemma.intervals import NINETY
+from trilemma.intervals import NINETY, normal_deviations
 from trilemma.memory.training import TrainingMemory, training_memory
 from trilemma.memory.training_model import PreparedModels, TrainingModel
 from trilemma.models.architecture import Model
@@ -22,9 +22,8 @@ from trilemma.search.training_space import Family, TrainingSpace
 from trilemma.timing.training_step import training_step
 from trilemma.workloads import TrainingWorkload
 
-#: A plan that is recommended should hold: three chances of four, and the standard deviations that this takes.
+#: A plan that is recommended should hold: three chances of four.
 SURE = 0.75
-_SURE_DEVIATIONS = 0.674
 #: The share of what is not counted that three of four cases stay below, if its chance falls to zero at its most.
 _UNCOUNTED_SHARE = 0.5
 
@@ -175,7 +174,7 @@ def _price(
 def _margin(memory: TrainingMemory) -> Any:
     """Bytes that have to stay free for a chance of `SURE`, with the interval of reserved bytes taken as normal."""
     half_width = (1.0 + 1.5) / 2 * memory.spread * np.asarray(memory.reserved_bytes)
-    return _SURE_DEVIATIONS * half_width / NINETY + _UNCOUNTED_SHARE * np.asarray(memory.uncounted_bytes)
+    return normal_deviations(SURE) * half_width / NINETY + _UNCOUNTED_SHARE * np.asarray(memory.uncounted_bytes)
 
 
 def _nearest(

@@ -79,18 +79,6 @@ def all_gather_s(n_bytes: Numbers, ranks: Numbers, over: Wires) -> Any:
     return np.where(local > 1, inside, 0.0) + np.where(ranks > local, crossing, 0.0)
 
 
-def all_to_all_s(n_bytes: Numbers, ranks: Numbers, over: Wires) -> Any:
-    """Seconds for each rank to send ``n_bytes`` spread evenly over ``ranks``: ``(n − 1)/n`` of them leave the rank.
-
-    Numbers or arrays that broadcast. Source of the volume: nccl-tests, doc/PERFORMANCE.md.
-    """
-    ranks = np.asarray(ranks, dtype=float)
-    local = np.minimum(ranks, over.local_ranks)
-    inside = over.local_latency_s + n_bytes * (local - 1) / ranks / over.local_bytes_per_s
-    crossing = over.network_latency_s + n_bytes * (ranks - local) / ranks / over.network_bytes_per_s
-    return np.where(local > 1, inside, 0.0) + np.where(ranks > local, crossing, 0.0)
-
-
 def point_to_point_s(n_bytes: Numbers, span: Numbers, over: Wires) -> Any:
     """Seconds to hand ``n_bytes`` to the next pipeline stage, when the pipeline spans ``span`` ranks in all.
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from trilemma.formats.formats import Format
-from trilemma.models.attention.kind import AttentionKind, Paging, causal_pairs, chosen, index_flops
-from trilemma.models.cache_law import CacheLaw, indexer_row, no_bytes, row_bytes, whole
+from trilemma.models.attention.indexer import IndexedAttention
+from trilemma.models.attention.kind import AttentionKind, Paging, causal_pairs
+from trilemma.models.cache_law import CacheLaw, no_bytes, row_bytes, whole
 from trilemma.quantities import Numbers, ceil_div
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class CompressedStyle:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CompressedAttention(AttentionKind):
+class CompressedAttention(IndexedAttention):
     """Attention over one stored latent per ``stride`` tokens beside a sliding window of the newest (DeepSeek-V4).
 
     ``stride`` 0 marks a layer that keeps the window only.
@@ -51,17 +52,10 @@ class CompressedAttention(AttentionKind):
     q_rank: int
     stride: int
     window: int
-    index_heads: int | None = None
-    index_dim: int | None = None
-    index_topk: int | None = None
 
     @property
     def label(self) -> str:
         return "compressed"
-
-    @property
-    def is_sparse(self) -> bool:
-        return bool(self.index_dim)
 
     @property
     def cache_key(self) -> tuple[object, ...]:
@@ -72,7 +66,7 @@ class CompressedAttention(AttentionKind):
         if self.stride <= 1:
             return f"{self.head_dim} x bytes for the last {self.window} tokens, on every rank"
         text = f"{self.head_dim} x bytes per {self.stride} tokens and for the last {self.window}, on every rank"
-        return f"{text} + {self.index_dim} + 4 for the indexer" if self.index_dim else text
+        return self._indexed_formula(text)
 
     @property
     def rotary_width(self) -> int:
@@ -116,10 +110,7 @@ class CompressedAttention(AttentionKind):
         if self.stride <= 1:
             return (window,)
         laws = [CacheLaw(kind="compressed", bytes_per_token=entry + zero, stride=self.stride, shard="none")]
-        if self.index_dim:
-            rate = indexer_row(self.index_dim, indexer_format) + zero
-            laws.append(CacheLaw(kind="indexer", bytes_per_token=rate, stride=self.stride, shard="none"))
-        laws.append(window)
+        laws += [*self._indexer_laws(tp=tp, indexer_format=indexer_format, stride=self.stride), window]
         for dim in (self.head_dim, self.index_dim):
             if dim:
                 folds = overlap(self.stride)
@@ -141,15 +132,15 @@ class CompressedAttention(AttentionKind):
 
     def _entries_read(self, law: CacheLaw, context: Any) -> Any:
         entries = AttentionKind._entries_read(self, law, context)
-        return chosen(self.index_topk, entries) if law.kind == "compressed" else entries
+        return self.chosen(entries) if law.kind == "compressed" else entries
 
     def decode_flops(self, context: Any, *, tp: Numbers, dcp: Numbers) -> Any:
         """``4·heads·head_dim`` for each entry of the window and each compressed one that was chosen."""
         del dcp  # every rank reads all entries
         entries = np.minimum(context, self.window)
         if self.stride > 1:
-            entries = entries + chosen(self.index_topk, context / self.stride)
-        scored = index_flops(self.index_heads, self.index_dim) * context / max(self.stride, 1)
+            entries = entries + self.chosen(context / self.stride)
+        scored = self.scoring_flops(context) / max(self.stride, 1)
         return 4.0 * ceil_div(self.heads, tp) * self.head_dim * entries + scored
 
     def prefill_flops(self, tokens: Any, cached: Any, *, tp: Numbers) -> Any:
@@ -159,7 +150,7 @@ class CompressedAttention(AttentionKind):
         everything = causal_pairs(tokens, cached, None)
         most = tokens * (self.index_topk if self.index_topk is not None else np.inf)
         pairs = pairs + np.minimum(everything / self.stride, most)
-        scored = index_flops(self.index_heads, self.index_dim) * everything / self.stride
+        scored = self.scoring_flops(everything) / self.stride
         return 4.0 * heads * self.head_dim * pairs + scored
 
     def unmasked_flops(self, seq: int) -> float:

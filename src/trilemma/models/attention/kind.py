@@ -227,13 +227,3 @@ def causal_pairs(tokens: Any, cached: Any, window: int | None) -> Any:
         return full
     growing = np.clip(window - cached, 0, tokens)  # queries that do not fill the window yet
     return growing * cached + growing * growing / 2 + (tokens - growing) * window
-
-
-def chosen(topk: int | None, candidates: Any) -> Any:
-    """Tokens attended to of ``candidates`` where an indexer chooses ``topk``."""
-    return candidates if topk is None else np.minimum(candidates, topk)
-
-
-def index_flops(heads: int | None, dim: int | None) -> float:
-    """FLOPs by which an indexer scores one cached key."""
-    return 2.0 * (heads or 0) * (dim or 0)

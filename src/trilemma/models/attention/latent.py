@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from trilemma.formats.formats import Format
-from trilemma.models.attention.kind import AttentionKind, KernelShape, Paging, causal_pairs, chosen, index_flops
-from trilemma.models.cache_law import CacheLaw, indexer_row, no_bytes, row_bytes, whole
+from trilemma.models.attention.indexer import IndexedAttention
+from trilemma.models.attention.kind import AttentionKind, KernelShape, Paging, causal_pairs
+from trilemma.models.cache_law import CacheLaw, no_bytes, row_bytes, whole
 from trilemma.quantities import Numbers, ceil_div
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LatentAttention(AttentionKind):
+class LatentAttention(IndexedAttention):
     """MLA (DeepSeek-V2, 2024): one latent of ``kv_rank`` plus a rope key of ``rope_dim`` per token, shared by all heads."""
 
     pages: ClassVar[Paging] = "rows"
@@ -37,18 +38,10 @@ class LatentAttention(AttentionKind):
     nope_dim: int
     rope_dim: int
     v_dim: int
-    #: Sparse indexer (DeepSeek-V3.2): its own key per token and the number of tokens attended to; None without.
-    index_heads: int | None = None
-    index_dim: int | None = None
-    index_topk: int | None = None
 
     @property
     def label(self) -> str:
         return "mla"
-
-    @property
-    def is_sparse(self) -> bool:
-        return bool(self.index_dim)
 
     @property
     def cache_key(self) -> tuple[object, ...]:
@@ -56,8 +49,7 @@ class LatentAttention(AttentionKind):
 
     @property
     def cache_formula(self) -> str:
-        text = f"({self.kv_rank} + {self.rope_dim}) x bytes on every rank"
-        return f"{text} + {self.index_dim} + 4 for the indexer" if self.index_dim else text
+        return self._indexed_formula(f"({self.kv_rank} + {self.rope_dim}) x bytes on every rank")
 
     @property
     def rotary_width(self) -> int:
@@ -118,30 +110,26 @@ class LatentAttention(AttentionKind):
             latent: float = self.kv_rank + 4 * ceil(self.kv_rank / 128) + 2 * self.rope_dim
         else:
             latent = row_bytes(kv_format, self.latent_width)
-        laws = [CacheLaw(kind="latent", bytes_per_token=whole(latent) + no_bytes(tp), shard="tokens")]
-        if self.index_dim:
-            rate = indexer_row(self.index_dim, indexer_format) + no_bytes(tp)
-            laws.append(CacheLaw(kind="indexer", bytes_per_token=rate, shard="none"))
-        return tuple(laws)
+        law = CacheLaw(kind="latent", bytes_per_token=whole(latent) + no_bytes(tp), shard="tokens")
+        return (law, *self._indexer_laws(tp=tp, indexer_format=indexer_format))
 
     def _entries_read(self, law: CacheLaw, context: Any) -> Any:
         """Sparse attention scores every index key and reads what it chose."""
         entries = AttentionKind._entries_read(self, law, context)
-        return chosen(self.index_topk, entries) if law.kind == "latent" else entries
+        return self.chosen(entries) if law.kind == "latent" else entries
 
     def decode_flops(self, context: Any, *, tp: Numbers, dcp: Numbers) -> Any:
         """Absorbed: scores and values are taken in the latent space, ``2·heads·(2·kv_rank + rope_dim)`` for each cached
         token (DeepSeek-V2, 2024, section 2.1.2); ranks that share tokens out do so for one another's heads."""
         del dcp
         width = 2.0 * ceil_div(self.heads, tp) * (2 * self.kv_rank + self.rope_dim)
-        attended = width * chosen(self.index_topk, context)
-        return attended + index_flops(self.index_heads, self.index_dim) * context
+        return width * self.chosen(context) + self.scoring_flops(context)
 
     def prefill_flops(self, tokens: Any, cached: Any, *, tp: Numbers) -> Any:
         """Unabsorbed, with keys of ``nope + rope`` and values of ``v_dim``."""
         width = self.nope_dim + self.rope_dim + self.v_dim
         attended = 2.0 * ceil_div(self.heads, tp) * width * causal_pairs(tokens, cached, self.index_topk)
-        return attended + index_flops(self.index_heads, self.index_dim) * causal_pairs(tokens, cached, None)
+        return attended + self.scoring_flops(causal_pairs(tokens, cached, None))
 
     def unmasked_flops(self, seq: int) -> float:
         return 2.0 * self.heads * (self.nope_dim + self.rope_dim + self.v_dim) * seq
