@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from trilemma.quantities import Numbers
 class IndexedAttention(AttentionKind):
     """Attention to the ``index_topk`` entries that ``index_heads`` heads of ``index_dim`` score highest (DeepSeek-V3.2); to
     all where they are None."""
+
+    is_kind: ClassVar[bool] = False
 
     index_heads: int | None = None
     index_dim: int | None = None

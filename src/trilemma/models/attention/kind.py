@@ -42,7 +42,8 @@ class KernelShape:
 class AttentionKind(ABC):
     """Base of all kinds. Array arguments (``tp``, ``dcp``, ``context`` …) are scalars or arrays (plans,) that broadcast.
 
-    A kind states every trait below that has no value here; one that is left out is refused when the class is made.
+    A kind states every trait below that has no value here; one that is left out is refused when the class is made. A class of
+    what several kinds share says that it ``is_kind`` itself: False.
     """
 
     __slots__ = ()
@@ -65,6 +66,8 @@ class AttentionKind(ABC):
     heads: int
 
     def __init_subclass__(cls) -> None:
+        if not cls.__dict__.get("is_kind", True):
+            return
         stated = (*AttentionKind.__annotations__,)
         missing = [name for name in stated if name != "heads" and not hasattr(cls, name)]
         if missing:
