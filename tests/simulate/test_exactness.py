@@ -161,3 +161,9 @@ def test_a_thousand_requests_of_random_shapes_end() -> None:
         _, book, engines = served(arrivals, policy=policy, blocks=80, most_running=9, engines=2)
         assert book.completed == 1000
         assert all(one.pool.allocated == one.pool.returned for one in engines)
+
+
+def test_thousands_that_never_fit_are_refused_one_after_the_other() -> None:
+    arrivals = [Arrival(0.0, 5000, 10)] * 3000 + [Arrival(0.1, 10, 10)]
+    _, book, _ = served(arrivals, blocks=100, most_tokens=10**6)
+    assert (book.completed, book.rejected) == (1, 3000)

@@ -87,6 +87,11 @@ class EngineReplica:
 
     def _start(self) -> None:
         self._chunks, self._leap = self.policy.compose(self), 0
+        while (
+            self.waiting and not self._chunks and not self.running
+        ):  # it does not enter though nobody is there: it never will
+            self._refused(self.waiting.popleft().arrival)
+            self._chunks = self.policy.compose(self)
         if self._chunks:
             sequences = self.decoding if self.policy.decodes_along else 0
             pieces = [(new, request.computed) for request, new in self._chunks]
@@ -96,9 +101,6 @@ class EngineReplica:
         elif self.decoding:
             self._leap = self._longest_leap()
             self.ends_s = self.now_s + self.times.run_s(self.decoding, self.context_sum, self._leap)
-        elif self.waiting:  # it does not enter though nothing else is there: it never will
-            self._refused(self.waiting.popleft().arrival)
-            self._start()
         else:
             self.ends_s = None
         self.gauges.reading(self.now_s, self)
