@@ -91,7 +91,7 @@ def test_one_reader_is_served_by_one_replica(replicas: tuple[str, str], capsys: 
     eight = speed(capsys, *SMALL, *replicas, "--concurrency", "8")
     assert one["output_tokens_per_s"]["value"] == pytest.approx(alone["output_tokens_per_s"]["value"], rel=0.02)
     assert eight["output_tokens_per_s"]["value"] == pytest.approx(8 * one["output_tokens_per_s"]["value"], rel=0.02)
-    assert one["tokens_per_s_per_gpu"]["value"] == pytest.approx(one["output_tokens_per_s"]["value"] / 8, rel=1e-6)
+    assert one["tokens_per_s_per_gpu"]["value"] == pytest.approx(one["output_tokens_per_s"]["value"] / 8, rel=1e-5)
 
 
 @pytest.mark.parametrize("replicas", [("--dp", "8"), ("--replicas", "8")])

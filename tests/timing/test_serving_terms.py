@@ -15,11 +15,13 @@ from trilemma.plans import Layout, Plan, Pool
 from trilemma.question import Question
 from trilemma.timing import Machine, model_work, serving_speed
 from trilemma.timing.coefficients import SCALED_BY, scaled
+from trilemma.timing.distance import DISTANCES, Seen
 from trilemma.timing.intervals import speed_spread
 from trilemma.timing.serving_terms import (
     LEVELS,
     ServingTerms,
     Spread,
+    chips_of,
     from_document,
     keys_of,
     memory_class,
@@ -49,35 +51,49 @@ def test_no_share_of_a_bandwidth_exceeds_it_and_routing_is_at_most_even():
     assert raised.step_s == pytest.approx(50 * Machine.of(cluster()).coefficients.step_s)
 
 
+OF_WEIGHTS = {
+    "matmul", "stream", "experts_matmul", "experts_stream", "prefill_matmul", "prefill_experts", "experts_kernel",
+}  # fmt: skip
+
+
 def test_attention_links_and_hosts_do_not_know_how_weights_are_stored():
-    of_weights = {
-        "matmul", "stream", "experts_matmul", "experts_stream", "prefill_matmul", "prefill_experts", "kernel", "experts_kernel",
-    }  # fmt: skip
     for term, widths in priors().widths.items():
         by_level = dict(zip(LEVELS, widths, strict=True))
-        assert (by_level["kind"] > 0, by_level["deployment"] > 0) == (term in of_weights,) * 2
-        assert by_level["site"] > 0
+        for level in ("format", "memory", "kind", "deployment"):
+            assert (by_level[level] > 0) == (term in OF_WEIGHTS), (term, level)
+        assert by_level["shared"] > 0
     one, other = (shipped().factors("vllm", find("h100-sxm"), precision) for precision in ("8-bit fp8", "4-bit bf16"))
-    for term in set(SCALED_BY) - of_weights:
+    for term in set(SCALED_BY) - OF_WEIGHTS:
         assert one[term] == pytest.approx(other[term], rel=1e-3)
+
+
+def test_routing_hangs_on_no_card():
+    """Which experts a text wakes is the model's doing; kernels and cards have no part in it."""
+    for card_name in ("h100-sxm", "b200-sxm-180gb", "mi355x"):
+        factors = shipped().factors("vllm", find(card_name), "8-bit fp8")
+        assert (
+            factors["routing_evenness"] == shipped().factors("vllm", find("rtx-4090"), "4-bit bf16")["routing_evenness"]
+        )
 
 
 def test_keys_are_engines_cards_and_precisions_never_models():
     cards = {one.id for one in all_accelerators()}
+    chips = {chips_of(one) for one in all_accelerators()}
+    of = dict(zip(LEVELS, shipped().offsets, strict=True))
+    assert set(of["shared"]) == {"all"}
+    assert set(of["engine"]) <= ENGINES
+    assert set(of["chips"]) <= chips
+    assert set(of["card"]) <= cards
+    for level, known in (("generation", chips), ("site", cards)):
+        for key in of[level]:
+            engine, place = key.split(" ", 1)
+            assert (engine in ENGINES, place in known) == (True,) * 2
     kinds = {memory_class(one) for one in all_accelerators()}
-    assert len(shipped().offsets) == len(LEVELS)
-    assert set(shipped().offsets[0]) == {"all"}
-    assert set(shipped().offsets[1]) <= ENGINES
-    assert set(shipped().offsets[2]) <= cards
-    for key in shipped().offsets[3]:
-        engine, accelerator = key.split(" ")
-        assert (engine in ENGINES, accelerator in cards) == (True,) * 2
-    for key in shipped().offsets[4]:
-        engine, kind, bits, computed = key.split(" ")
-        assert (engine in ENGINES, kind in kinds, bits.endswith("-bit"), computed.isalnum()) == (True,) * 4
-    for key in shipped().offsets[5]:
-        engine, accelerator, bits, _ = key.split(" ")
-        assert (engine in ENGINES, accelerator in cards, bits.endswith("-bit")) == (True,) * 3
+    for level, known in (("format", chips), ("memory", kinds), ("kind", chips), ("deployment", cards)):
+        for key in set(of[level]) - {"hbm"}:
+            place, bits, computed = key.rsplit(" ", 2)
+            place = place if level == "format" else place.split(" ", 1)[1]
+            assert (place in known, bits.endswith("-bit"), computed.isalnum()) == (True,) * 3, key
 
 
 def test_multipliers_stay_within_what_hardware_allows():
@@ -87,27 +103,29 @@ def test_multipliers_stay_within_what_hardware_allows():
             assert all(1 / 60 < factor < 60 for factor in factors.values())
 
 
-def test_a_deployment_that_nobody_measured_has_what_it_shares_and_what_its_nearest_relative_has():
-    own = {"vllm nvidia-h100-sxm5-80gb 8-bit fp8": {"step": 1.0}}
-    terms = ServingTerms(offsets=({"all": {"step": 0.1}}, {"vllm": {"step": 0.2}}, {}, {}, {}, own))
-    assert terms.factors("vllm", find("h100-sxm5-80gb"), "8-bit fp8")["step"] == pytest.approx(math.exp(1.3))
-    assert terms.factors("vllm", find("h200-sxm"), "8-bit fp8")["step"] == pytest.approx(math.exp(1.3))
+def offsets(**levels: dict[str, dict[str, float]]) -> tuple[dict[str, dict[str, float]], ...]:
+    return tuple(levels.get(level, {}) for level in LEVELS)
+
+
+def test_a_deployment_that_nobody_measured_has_the_levels_that_it_shares():
+    own = {"vllm nvidia-h100-sxm5-80gb 8-bit fp8": {"matmul": 1.0}}
+    terms = ServingTerms(
+        offsets=offsets(
+            shared={"all": {"matmul": 0.1}}, engine={"vllm": {"matmul": 0.2}}, chips={"Hopper hbm": {"matmul": 0.3}},
+            format={"Hopper hbm 8-bit fp8": {"matmul": 0.4}}, deployment=own,
+        )
+    )  # fmt: skip
+    expected = {
+        ("vllm", "h100-sxm5-80gb", "8-bit fp8"): 2.0,
+        ("vllm", "h200-sxm", "8-bit fp8"): 1.0,  # one die
+        ("sglang", "h200-sxm", "8-bit fp8"): 0.8,  # kernels of the same libraries
+        ("vllm", "h200-sxm", "16-bit bf16"): 0.6,
+        ("vllm", "b300-sxm", "8-bit fp8"): 0.3,
+        ("other", "mi300x", "8-bit fp8"): 0.1,
+    }
+    for (engine, name, precision), total in expected.items():
+        assert terms.factors(engine, find(name), precision)["matmul"] == pytest.approx(math.exp(total)), (engine, name)
     assert not terms.measured("vllm", find("h200-sxm"), "8-bit fp8")
-    for engine, card_name, precision in (
-        ("vllm", "b300-sxm", "8-bit fp8"),  # another generation
-        ("vllm", "h200-sxm", "16-bit bf16"),
-        ("vllm", "mi300x", "8-bit fp8"),
-    ):
-        assert terms.factors(engine, find(card_name), precision)["step"] == pytest.approx(math.exp(0.3))
-    assert terms.factors("other", find("h200-sxm"), "8-bit fp8")["step"] == pytest.approx(math.exp(0.1))
-
-
-def test_another_precision_of_a_card_keeps_what_its_engine_does_there():
-    sites = {f"vllm {find(name).id}": {"sequence": offset} for name, offset in (("h100-sxm", 0.1), ("h200-sxm", 0.2))}
-    runs = {f"vllm {find('h100-sxm').id} 8-bit fp8": {"matmul": 0.5}, f"vllm {find('h200-sxm').id} 16-bit bf16": {}}
-    terms = ServingTerms(offsets=({}, {}, {}, sites, {}, runs))
-    factors = terms.factors("vllm", find("h200-sxm"), "8-bit fp8")
-    assert (factors["sequence"], factors["matmul"]) == (pytest.approx(math.exp(0.2)), pytest.approx(math.exp(0.5)))
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp8", "nvfp4"])
@@ -130,9 +148,11 @@ def test_b300_is_not_slower_than_b200(precision):
 
 def test_levels_of_one_deployment():
     assert keys_of("vllm", find("h200-sxm"), "8-bit fp8") == (
-        "all", "vllm", "nvidia-h200-sxm", "vllm nvidia-h200-sxm", "vllm hbm 8-bit fp8",
-        "vllm nvidia-h200-sxm 8-bit fp8",
+        "all", "vllm", "Hopper hbm", "nvidia-h200-sxm", "vllm Hopper hbm", "vllm nvidia-h200-sxm", "Hopper hbm 8-bit fp8",
+        "hbm", "vllm Hopper hbm 8-bit fp8", "vllm nvidia-h200-sxm 8-bit fp8",
     )  # fmt: skip
+    assert chips_of(find("b300-sxm")) == chips_of(find("b200-sxm-180gb")) == "Blackwell hbm"
+    assert chips_of(find("rtx-5090")) == "Blackwell gddr"
     assert memory_class(find("rtx-4090")) == "gddr"
     assert memory_class(find("m2-ultra")) == "apple"
 
@@ -155,39 +175,79 @@ def test_a_document_says_the_same_again():
     assert again.spreads == terms.spreads
 
 
-def test_the_narrowest_class_with_rows_answers():
-    def spread(family: str, engine: str, precision: str) -> Spread:
-        return Spread(
-            figure="tpot", family=family, measured=True, engine=engine, precision=precision, low=0.9, high=1.1, rows=1
-        )
-
-    rows = (
-        spread("dense", "vllm", "8-bit fp8"),
-        spread("dense", "vllm", ""),
-        spread("dense", "", ""),
-        spread("", "", ""),
-    )
-    terms = ServingTerms(offsets=({},) * 5, spreads=rows)
-    asked = {"engine": "vllm", "measured": True}
-    assert terms.spread("tpot", family="dense", precision="8-bit fp8", **asked) is rows[0]
-    assert terms.spread("tpot", family="dense", precision="4-bit bf16", **asked) is rows[1]
-    assert terms.spread("tpot", family="dense", engine="sglang", precision="", measured=True) is rows[2]
-    assert terms.spread("tpot", family="mixture", precision="8-bit fp8", **asked) is rows[3]
-    assert terms.spread("ttft", family="dense", precision="8-bit fp8", **asked) is None
+def spread(family: str, distance: str, half: float = 0.1) -> Spread:
+    return Spread(figure="tpot", family=family, distance=distance, half=half, blocks=9, rows=99)
 
 
-def test_shipped_error_bars_hold_the_prediction_and_widen_where_nothing_was_measured():
+def test_a_class_without_rows_takes_the_next_farther_away():
+    rows = (spread("dense", "own deployment"), spread("", "other precision"), spread("", "engine never seen"))
+    terms = ServingTerms(offsets=offsets(), spreads=rows)
+    assert terms.spread("tpot", family="dense", distance="own deployment") is rows[0]
+    assert terms.spread("tpot", family="mixture", distance="own deployment") is rows[1]
+    assert terms.spread("tpot", family="dense", distance="other model") is rows[1]
+    assert terms.spread("tpot", family="dense", distance="card never seen") is rows[2]
+    assert terms.spread("ttft", family="dense", distance="own deployment") is None
+
+
+def test_bounds_lie_as_far_above_as_below():
+    assert spread("", "other model", 0.3).low * spread("", "other model", 0.3).high == pytest.approx(1.0)
+    assert spread("", "other model", math.log(1.5)).high == pytest.approx(1.5)
+
+
+def test_shipped_error_bars_widen_with_distance():
+    assert shipped().spreads
     for one in shipped().spreads:
         assert one.low < 1 < one.high
+        assert one.distance in DISTANCES
     for figure in ("tpot", "ttft"):
         for family in ("dense", "mixture"):
-            known, other = (
-                shipped().spread(figure, family=family, engine="", precision="", measured=measured)
-                for measured in (True, False)
+            near, far = (
+                shipped().spread(figure, family=family, distance=distance)
+                for distance in ("own deployment", "engine never seen")
             )
-            assert known is not None
-            assert other is not None
-            assert other.high / other.low > known.high / known.low
+            assert near is not None
+            assert far is not None
+            assert near.half < far.half
+
+
+def test_a_question_is_told_how_far_it_lies_from_the_runs():
+    runs = [
+        ("vllm", "nvidia-h100-sxm5-80gb", "8-bit fp8", "80 x 8192"),
+        ("sglang", "nvidia-h200-sxm", "8-bit fp8", "1 x 1"),
+    ]
+    seen = Seen.of(runs)
+    asked = {"engine": "vllm", "card": "nvidia-h100-sxm5-80gb", "precision": "8-bit fp8", "shape": "80 x 8192"}
+    assert seen.distance(**asked) == "own deployment"
+    assert seen.distance(**asked | {"shape": "32 x 4096"}) == "other model"
+    assert seen.distance(**asked | {"precision": "16-bit bf16"}) == "other precision"
+    assert seen.distance(**asked | {"card": "nvidia-h200-sxm"}) == "pair never together"
+    assert seen.distance(**asked | {"card": "amd-mi300x"}) == "card never seen"
+    assert seen.distance(**asked | {"engine": "other"}) == "engine never seen"
+
+
+def test_an_estimate_says_of_what_runs_its_ranges_are():
+    def ranges(name: str) -> str:
+        plan = Plan(pools=(Pool(layout=Layout(tp=8)),))
+        cards = cluster(find(name), gpus=8)
+        speed = estimate(
+            Question(model=llama_70b(FP8), cluster=cards, workload=Serving(isl=512, osl=128, concurrency=8), plan=plan)
+        ).speed
+        assert speed is not None
+        return speed.ranges
+
+    assert ranges("h200-sxm") == DISTANCES["own deployment"]
+    assert ranges("h100-pcie-80gb") == DISTANCES["pair never together"]
+    assert ranges("mi300x") == ""  # no run and no kernel of such a card: the spec sheet's widest bounds
+
+
+def test_bounds_are_no_narrower_than_what_other_publishers_measure():
+    work = model_work(llama_70b(FP8), find("h200-sxm"))
+    machine = Machine.serving(cluster(find("h200-sxm"), gpus=8), work=work, engine="vllm")
+    assert machine.terms is not None
+    wide = replace(machine, terms=replace(machine.terms, elsewhere={"tpot": math.log(3.0), "ttft": 0.0}))
+    low, high = speed_spread(wide, llama_70b(FP8))["tpot"]
+    assert (low, high) == (pytest.approx(1 / 3), pytest.approx(3.0))
+    assert speed_spread(wide, llama_70b(FP8))["output"] == (pytest.approx(1 / 3), pytest.approx(3.0))
 
 
 def test_a_card_that_nobody_measured_keeps_the_widest_bounds():

@@ -121,6 +121,7 @@ class SpeedEstimate:
     ``comm_fraction`` and ``bubble_fraction`` are exposed parts of a training step; ``hfu`` counts recompute too.
     ``itl_s`` is the gap between two tokens (same mean as ``tpot_s``), ``request_s`` the time from sending to the last token.
     ``most_requests_per_s`` is the largest rate carried, where one was asked for; ``documents_per_s``: nothing is generated.
+    ``ranges`` says in words of what runs the ranges are, "" where no runs stand behind them.
     """
 
     ttft_s: Latency | None = field(default=None, metadata=column("ttft_ms", scale=1e3))
@@ -141,6 +142,7 @@ class SpeedEstimate:
     lines: Mapping[str, float] = field(default_factory=dict)
     operators: tuple[OperatorTime, ...] = ()
     ttft_lines: Mapping[str, float] = field(default_factory=dict)
+    ranges: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -30,7 +30,7 @@ from trilemma.quantities import Numbers, show_count
 from trilemma.question import ServingQuestion
 from trilemma.timing import Machine, ServingSpeed, concurrency_for_rate, serving_speed
 from trilemma.timing.admission import Admission
-from trilemma.timing.intervals import profile_spread, speed_spread
+from trilemma.timing.intervals import profile_spread, ranges_in_words, speed_spread
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.serving_step import MOST_REQUESTS
 
@@ -78,7 +78,7 @@ def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
     figures = speed_figures(speed, spread, lines, able_per_s=able, arriving_per_s=(rate or np.inf) * osl)
     if able is not None:
         figures = with_most(figures, able_per_s=able, osl=osl, spread=spread)
-    figures = of_all(figures, plan.pool.replicas)
+    figures = replace(of_all(figures, plan.pool.replicas), ranges=ranges_in_words(machine, model))
     overload = overload_cautions(figures, load, replicas=plan.pool.replicas)
     if overload:
         figures = replace(figures, ttft_s=None, request_s=None, ttft_lines={})

@@ -178,6 +178,7 @@ def _range(found: Found, width: int) -> Iterator[str]:
         yield (
             f"90 % ranges of #1: {show_count(rate.low)} – {show_count(rate.high)} tok/s/GPU,"
             f" mean TPOT {tpot.low * 1e3:,.1f} – {tpot.high * 1e3:,.1f} ms, mean TTFT {ttft.low:,.2f} – {ttft.high:,.2f} s"
+            + (f" (as {speed.ranges} tell)" if speed.ranges else "")
         )
 
 

@@ -38,6 +38,8 @@ def speed_lines(estimate: Estimate) -> list[str]:
         lines.append(
             f"           {show_count(total.value)} output tokens/s, {show_count(per_gpu.value)} per GPU ({_ends(per_gpu)})"
         )
+    if speed.ranges:
+        lines.append(f"           90 % ranges as {speed.ranges} tell, widened to what other publishers measure")
     lines += [
         f"target     mean {one.name.upper()} ≤ {one.target_ms:g} ms holds with a probability of {one.probability:.0%}"
         for one in estimate.targets

@@ -22,6 +22,7 @@ class Coefficients:
     ``matmul`` is the share of the dense peak by compute format, ``stream`` the share of bandwidth by weight bits (16, 8, 4).
     Times ending in ``_s`` are seconds. ``known_card`` is False where no kernel of this kind of card was measured.
     ``experts_stream``, ``prefill_matmul`` and ``prefill_experts`` multiply the shares of decode's plain products;
+    ``expanded_matmul`` and ``expanded_stream`` multiply the shares of weights that are expanded to 16 bits inside the product;
     ``interference`` is what a prefill costs the steps it is mixed into over what it takes alone; ``steps_waited`` pass
     before a request that arrives is taken up. Up to ``row_by_row_tokens`` tokens experts are multiplied by
     matrix-vector kernels; ``quantised_in_int8`` and ``sums_in_fp16`` say which units an engine multiplies in. Serving terms
@@ -35,6 +36,8 @@ class Coefficients:
     stream: Mapping[int, Numbers]
     cache_stream: Numbers
     prefill_attention: Numbers
+    expanded_matmul: float
+    expanded_stream: float
     overlap_power: float
     kernel_s: Numbers
     attention_kernel_s: Numbers
@@ -193,6 +196,8 @@ def _coefficients(maker: str, capability: float | None, engine: str) -> Coeffici
         stream={int(key.removeprefix("bits")): share for key, share in chosen["stream"].items()},
         cache_stream=chosen["cache_stream"],
         prefill_attention=chosen["prefill_attention"],
+        expanded_matmul=chosen.get("expanded_matmul", 1.0),
+        expanded_stream=chosen.get("expanded_stream", 1.0),
         **shared,
     )
 
@@ -205,6 +210,8 @@ def _habits(row: Mapping[str, Any], maker: str) -> dict[str, Any]:
         "row_by_row_tokens": row["row_by_row_tokens_of"].get(maker, row["row_by_row_tokens"]),
         "quantised_in_int8": row["quantised_in_int8"],
         "sums_in_fp16": row["sums_in_fp16"],
+        "kernel_s": row["kernel_s"],
+        "attention_kernel_s": row["attention_kernel_s"],
     }
 
 

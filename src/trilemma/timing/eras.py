@@ -15,7 +15,7 @@ from trilemma.versions import padded, parse_version
 #: Terms of serving that are shares of a rate, and those that are times.
 _SHARES = ("matmul", "stream", "cache_stream", "prefill_attention", "link")
 _TIMES = ("kernel", "experts_kernel", "step", "sequence", "latency", "request", "queued_request")
-_LAUNCHES = ("kernel", "experts_kernel")
+LAUNCHES = ("kernel", "experts_kernel")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,9 +32,8 @@ class Era:
     name: str = ""
 
 
-def era_of(engine: str, version: str | None, accelerator: Accelerator, *, measured: bool) -> Era:
-    """The era of ``version`` of ``engine`` (None: the newest) on a card; ``measured`` where runs of this very deployment were
-    fitted."""
+def era_of(engine: str, version: str | None, accelerator: Accelerator) -> Era:
+    """The era of ``version`` of ``engine`` (None: the newest) on a card."""
     document = _rows()
     for row in document["slower"]:
         if _is_of(row, engine, accelerator) and version is not None and _is_before(version, row["before"], engine):
@@ -43,14 +42,22 @@ def era_of(engine: str, version: str | None, accelerator: Accelerator, *, measur
             name = f"{engine} before {row['before']}"
             return Era(factors=factors, low=row["low"] / time, high=row["high"] / time, name=name)
     for row in document["launches"]:
-        if not _is_of(row, engine, accelerator) or (measured and accelerator.id in row["told_later"]):
-            continue
-        if version is None or not _is_before(version, row["since"], engine):
-            return Era(factors=dict.fromkeys(_LAUNCHES, float(row["factor"])), low=row["low"], high=row["high"])
+        if _is_of(row, engine, accelerator) and (version is None or not _is_before(version, row["since"], engine)):
+            return Era(factors=dict.fromkeys(LAUNCHES, float(row["factor"])), low=row["low"], high=row["high"])
     for row in document["collectives"]:
         if _is_of(row, engine, accelerator) and version is not None and _is_before(version, row["before"], engine):
             return Era(pcie_share=float(row["pcie_share"]))
     return Era()
+
+
+def launches_of(engine: str, version: str | None, accelerator: Accelerator) -> float:
+    """What a release that is stated multiplies the time of launches by; 1 for those that the terms were fitted to, and where
+    none is stated."""
+    if version is None:
+        return 1.0
+    rows = _rows()["launches"]
+    found = (row for row in rows if _is_of(row, engine, accelerator) and not _is_before(version, row["since"], engine))
+    return next((float(row["factor"]) for row in found), 1.0)
 
 
 @cache

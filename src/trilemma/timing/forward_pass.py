@@ -183,7 +183,7 @@ def output_head(tally: OperatorTally, work: ModelWork, layout: Layout, *, rows: 
 
 def launches(tally: OperatorTally, work: ModelWork, scale: Any) -> None:
     coefficients = tally.machine.coefficients
-    seconds = work.kernels * coefficients.kernel_s + work.attention_layers * coefficients.attention_kernel_s
+    seconds = work.kernels * coefficients.kernel_s + work.attention_kernels * coefficients.attention_kernel_s
     seconds = seconds + work.expert_ffn_layers * coefficients.experts_kernel_s
     tally.add("kernels", "host", seconds * scale)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans import Layout
 from trilemma.timing.coefficients import spec_sheet
+from trilemma.timing.distance import DISTANCES, NEAR
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.serving_terms import served_as
@@ -15,21 +17,38 @@ from trilemma.timing.serving_terms import served_as
 def speed_spread(machine: Machine, model: Model) -> Mapping[str, tuple[float, float]]:
     """(low, high) factors by which measured "ttft", "tpot" and "output" differ from predicted ones in nine of ten rows.
 
-    Classes are what a plan is (dense or a mixture, engine, precision, a deployment that was fitted or not, a kind of card
-    whose kernels were measured or not), never a model. A kind of card that nobody measured has the widest bounds. The
-    sources of the rows stand in the data files.
+    Classes are how far a question lies from the runs that were fitted (`trilemma.timing.distance`) and what a plan is (dense or a
+    mixture), never a model; nobody's runs but those of the tables were fitted, so bounds are no narrower than what other
+    publishers' figures were off by. A kind of card that nobody measured has the widest bounds. The sources of the rows stand in
+    the data files.
 
     Factors without a unit; numbers, since a class holds for a whole table of plans.
     """
     mixture = any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers)
-    name = "unmeasured" if not machine.coefficients.known_card else "mixture" if mixture else "dense"
-    row = spec_sheet()["spread"][name]
+    distance = distance_of(machine, model)
+    unknown = not machine.coefficients.known_card and distance not in NEAR
+    row = spec_sheet()["spread"]["unmeasured" if unknown else "mixture" if mixture else "dense"]
     found = {figure: (row[figure][0], row[figure][1]) for figure in ("ttft", "tpot")}
-    if machine.engine and machine.coefficients.known_card:
-        found |= _fitted(machine, "mixture" if mixture else "dense")
+    if distance and not unknown:
+        found |= _fitted(machine, "mixture" if mixture else "dense", distance)
     found = {name: (low * machine.era.low, high * machine.era.high) for name, (low, high) in found.items()}
     low, high = found["tpot"]
     return {"output": (1 / high, 1 / low)} | found
+
+
+def distance_of(machine: Machine, model: Model) -> str:
+    """The class of ``model`` on ``machine`` among `trilemma.timing.distance.DISTANCES`; "" where no terms were put in."""
+    if machine.terms is None or not machine.engine:
+        return ""
+    return machine.terms.distance(machine.engine, machine.accelerator, machine.precision, model)
+
+
+def ranges_in_words(machine: Machine, model: Model) -> str:
+    """Of what runs the bounds of `speed_spread` are; "" where no runs stand behind them."""
+    distance = distance_of(machine, model)
+    if not distance or (not machine.coefficients.known_card and distance not in NEAR):
+        return ""
+    return DISTANCES[distance]
 
 
 def profile_spread(
@@ -68,17 +87,16 @@ def pools_spread(machine: Machine, model: Model) -> Mapping[str, tuple[float, fl
     return {"output": (1 / high, 1 / low)} | found
 
 
-def _fitted(machine: Machine, family: str) -> dict[str, tuple[float, float]]:
+def _fitted(machine: Machine, family: str, distance: str) -> dict[str, tuple[float, float]]:
     found: dict[str, tuple[float, float]] = {}
-    if machine.terms is None:
-        return found
-    own = {one.figure for one in machine.terms.spreads if one.engine == machine.engine}
+    terms = machine.terms
+    assert terms is not None
+    told = terms.figures.get(machine.engine, frozenset())
     for figure, of_phase in (("ttft", "prefill"), ("tpot", "decode")):
-        by_phase = of_phase in own and figure not in own  # rates of the phases are all that runs of this engine told
-        spread = machine.terms.spread(
-            of_phase if by_phase else figure, family=family, engine=machine.engine, precision=machine.precision,
-            measured=machine.measured,
-        )  # fmt: skip
+        # rates of the phases are all that runs of some engines told; bounds are symmetric, so a rate's are its time's
+        name = of_phase if of_phase in told and figure not in told else figure
+        spread = terms.spread(name, family=family, distance=distance)
         if spread is not None:
-            found[figure] = (1 / spread.high, 1 / spread.low) if by_phase else (spread.low, spread.high)
+            half = max(spread.half, terms.elsewhere.get(name, 0.0))
+            found[figure] = (math.exp(-half), math.exp(half))
     return found

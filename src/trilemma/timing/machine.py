@@ -68,7 +68,7 @@ class Machine:
         factors = terms.factors(engine, cluster.accelerator, precision)
         measured = terms.measured(engine, cluster.accelerator, precision)
         # a profile was made on the release that it speaks for
-        era = Era() if terms.profile is not None else era_of(engine, version, cluster.accelerator, measured=measured)
+        era = Era() if terms.profile is not None else era_of(engine, version, cluster.accelerator)
         factors |= {term: factors[term] * factor for term, factor in era.factors.items()}
         coefficients = scaled(plain.coefficients, factors)
         if "matmul" in terms.untold(engine, cluster.accelerator, precision):

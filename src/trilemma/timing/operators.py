@@ -18,17 +18,13 @@ from trilemma.models.architecture import ExpertFfn, Layer, Model, Shard, Tensor
 from trilemma.models.attention import Mixer
 from trilemma.quantities import Numbers, ceil_div
 from trilemma.timing.attention import OperatorWork
+from trilemma.timing.launches import kernels_of, quantising_kernels
 
 if TYPE_CHECKING:
     from trilemma.timing.host_weights import HostWork
     from trilemma.timing.machine import Machine
 
 _ACTIVATION_BYTES = 2
-
-#: Kernels of one feed-forward beside grouped experts: norm, gate-up, activation, down; with experts: norm, router,
-#: choice, permutation, sum.
-_DENSE_FFN_KERNELS = 4
-_EXPERT_FFN_KERNELS = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,8 +127,9 @@ class ModelWork:
     beside: tuple[tuple[ModelWork, Machine], ...] = ()
 
     @property
-    def attention_layers(self) -> int:
-        return sum(count for _, count in self.mixers)
+    def attention_kernels(self) -> int:
+        """Kernels as long as one of attention: one a layer, and those of sparse indexers."""
+        return sum(count * (1 + mixer.sparse_kernels[1]) for mixer, count in self.mixers)
 
     def flops_per_token(self) -> float:
         """FLOPs of one token through the active parameters, attention to past tokens apart: ``2 · active``."""
@@ -189,7 +186,7 @@ def _model_work(same_model: ByIdentity, same_accelerator: ByIdentity) -> ModelWo
         mixer_layers=sum(mixer is not None for mixer, _ in kinds),
         dense_ffn_layers=sum(ffn is not None and not isinstance(ffn, ExpertFfn) for _, ffn in kinds),
         expert_ffn_layers=sum(isinstance(ffn, ExpertFfn) for _, ffn in kinds),
-        kernels=sum(_kernels(layer) for layer in model.layers),
+        kernels=sum(kernels_of(layer) for layer in model.layers) + quantising_kernels(layers, units),
         computed_in=tuple(
             sorted(f"{stored.name} weights compute in {computed}" for stored, computed in units.met.items())
         ),
@@ -282,12 +279,3 @@ def expert_products_of(
         )
         for alike, count in counts.items()
     )  # fmt: skip
-
-
-def _kernels(layer: Layer) -> int:
-    count = 0
-    if layer.mixer is not None:
-        count += layer.mixer.serving_kernels
-    if layer.ffn is not None:
-        count += _EXPERT_FFN_KERNELS if isinstance(layer.ffn, ExpertFfn) else _DENSE_FFN_KERNELS
-    return count

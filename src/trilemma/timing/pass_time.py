@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from trilemma.formats.computing import EXPANDED
 from trilemma.quantities import Numbers
 from trilemma.timing.attention import OperatorWork
 from trilemma.timing.host_weights import HOST_LINES
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ExpertProducts, Products
-from trilemma.timing.roofline import is_compute_bound, operator_time_s, peak_flops
+from trilemma.timing.roofline import is_compute_bound, operator_time_s
 
 #: Lines of a pass in the order in which they are shown.
 PASS_LINES = (
@@ -101,7 +102,7 @@ class OperatorTally:
         computing_s = work.flops / peak * scale
         self.computing_s = self.computing_s + computing_s
         self.roof_s = self.roof_s + np.maximum(computing_s, work.bytes / machine.bandwidth * scale)
-        flops_per_s = peak if machine.ideal else peak_flops(machine.accelerator, computed_in) * share
+        flops_per_s = peak if machine.ideal else peak * share
         power = self.machine.coefficients.overlap_power
         rates = {"flops_per_s": flops_per_s, "bytes_per_s": bytes_per_s}
         seconds = operator_time_s(work.flops, work.bytes, power=power, **rates) * scale
@@ -120,6 +121,8 @@ class OperatorTally:
         scale: Numbers = 1.0,
     ) -> None:
         machine = self.machine
+        if product.bits < 16 and product.computed_in == EXPANDED:
+            share, stream = share * machine.coefficients.expanded_matmul, stream * machine.coefficients.expanded_stream
         self.operator(
             line,
             work,

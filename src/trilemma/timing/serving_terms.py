@@ -7,32 +7,43 @@ not measured has the levels that it shares with those that were.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from trilemma.data.files import read_data
-from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.catalogue import find
 from trilemma.hardware.number_formats import halves_sums
+from trilemma.models.architecture import Model
 from trilemma.plans import Layout
 from trilemma.timing.coefficients import SCALED_BY
+from trilemma.timing.distance import DISTANCES, Seen, shape_of
 from trilemma.timing.operators import ModelWork
 
-#: Levels of offsets, from what all share to one deployment; a site is an engine on a card, whatever the precision.
-LEVELS = ("shared", "engine", "card", "site", "kind", "deployment")
-#: The first level that knows of a precision.
-_PRECISE = LEVELS.index("kind")
+#: Levels of offsets, from what all share to one deployment. Chips are a generation and its kind of memory, whatever the engine
+#: (H100 and H200 are one die); a site is an engine on a card, whatever the precision; a format is a precision on chips under any
+#: engine, since engines take kernels from the same libraries; memory a precision under an engine on one kind of memory, beside
+#: HBM: kernels reach a bus of one kind alike over generations.
+LEVELS = ("shared", "engine", "chips", "card", "generation", "site", "format", "memory", "kind", "deployment")
 
 
 def keys_of(engine: str, accelerator: Accelerator, precision: str) -> tuple[str, ...]:
     """The key of a deployment at each of `LEVELS`."""
+    chips = chips_of(accelerator)
+    own, card = f"{engine} {chips}", f"{engine} {accelerator.id}"
     kind = memory_class(accelerator)
-    card = f"{engine} {accelerator.id}"
-    return ("all", engine, accelerator.id, card, f"{engine} {kind} {precision}", f"{card} {precision}")
+    memory = kind if kind == "hbm" else f"{engine} {kind} {precision}"
+    precise = (f"{chips} {precision}", memory, f"{own} {precision}", f"{card} {precision}")
+    return ("all", engine, chips, accelerator.id, own, card, *precise)
+
+
+def chips_of(accelerator: Accelerator) -> str:
+    """The generation of a card and its kind of memory, such as ``Hopper hbm`` or ``Ada gddr``: cards that differ in the rest
+    alone (clocks, multiprocessors, size of the memory) run the same kernels."""
+    return f"{accelerator.architecture.split(' ')[0]} {memory_class(accelerator)}"
 
 
 def memory_class(accelerator: Accelerator) -> str:
@@ -57,19 +68,27 @@ def precision_of(work: ModelWork) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spread:
-    """Between which factors of a prediction nine of ten measured ``figure`` values lie, for one class of deployments.
+    """By which factor measured ``figure`` values lie above or below predicted ones in nine of ten rows, of deployments at one
+    `distance` from those fitted: `low` to `high`, the prediction in the middle of them.
 
-    ``family`` is dense or mixture, ``measured`` whether runs of this very deployment were fitted; "" means any.
+    ``family`` is dense or mixture, "" any. ``half`` is the logarithm; it stands on ``blocks`` that were left out of the fit, each
+    weighing the same, of ``rows``.
     """
 
     figure: str
     family: str
-    measured: bool
-    engine: str
-    precision: str
-    low: float
-    high: float
+    distance: str
+    half: float
+    blocks: int
     rows: int
+
+    @property
+    def low(self) -> float:
+        return float(np.exp(-self.half))
+
+    @property
+    def high(self) -> float:
+        return float(np.exp(self.half))
 
 
 #: Loads count as like those measured up to this factor beyond them.
@@ -104,24 +123,26 @@ def served_as(work: ModelWork, layout: Layout) -> str:
 class ServingTerms:
     """Logarithms of multipliers: ``offsets[level][key][term]``; and how far measured figures lie from predicted ones.
 
-    ``profile`` names a user's profile put on top and the deployment that it is for; ``own`` are its error bars.
+    ``seen`` is what they were fitted to, ``figures`` which figures its runs gave by engine, ``origins`` who published them;
+    ``elsewhere`` the half-widths (logarithms) by figure of what others publish. ``profile`` names a user's profile put on top and
+    the deployment that it is for; ``own`` are its error bars.
     """
 
     offsets: tuple[Mapping[str, Mapping[str, float]], ...]
     spreads: tuple[Spread, ...] = ()
+    seen: Seen = field(default_factory=Seen)
+    figures: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    origins: frozenset[str] = frozenset()
+    elsewhere: Mapping[str, float] = field(default_factory=dict)
     source: str = ""
     profile: tuple[str, str] | None = None
     own: OwnSpread | None = None
 
     def factors(self, engine: str, accelerator: Accelerator, precision: str) -> dict[str, float]:
-        """The multiplier of every term for one deployment; one that was not measured has those of its nearest relative, and
-        keeps its own where its engine was run on its card in another precision."""
-        own = keys_of(engine, accelerator, precision)
-        relative = keys_of(engine, self.stand_in(engine, accelerator, precision) or accelerator, precision)
-        keys = (*own[:_PRECISE], *relative[_PRECISE:]) if own[_PRECISE - 1] in self.offsets[_PRECISE - 1] else relative
+        """The multiplier of every term for one deployment; one that was not measured has the levels that it shares."""
         untold = self.untold(engine, accelerator, precision)
         sums = dict.fromkeys(SCALED_BY, 0.0)
-        for known, key in zip(self.offsets, keys, strict=True):
+        for known, key in zip(self.offsets, keys_of(engine, accelerator, precision), strict=True):
             for term, offset in known.get(key, {}).items():
                 sums[term] += offset if term not in untold else 0.0
         return {term: float(np.exp(np.clip(total, -4.0, 4.0))) for term, total in sums.items()}
@@ -146,47 +167,19 @@ class ServingTerms:
             found += ("matmul", "prefill_matmul")
         return frozenset(found)
 
-    def stand_in(self, engine: str, accelerator: Accelerator, precision: str) -> Accelerator | None:
-        """The card whose runs speak for a deployment that was not measured: of the same generation and kind of memory, run
-        under the same engine, in the same precision if any was, and nearest in bandwidth. None where the deployment itself
-        was measured or no such card was."""
-        if self.measured(engine, accelerator, precision) or accelerator.compute_capability is None:
-            return None
-        own = _catalogued(accelerator).bandwidth_bytes_per_s.value
-        found = []
-        for key in self.offsets[-1]:
-            other_engine, card, other_precision = key.split(" ", 2)
-            if other_engine == engine and _are_relatives(accelerator, other := find(card)):
-                bandwidth = other.bandwidth_bytes_per_s.value
-                distance = max(bandwidth, own) / min(bandwidth, own)
-                found.append((other_precision != precision, distance, card))
-        return find(min(found)[2]) if found else None
+    def distance(self, engine: str, accelerator: Accelerator, precision: str, model: Model) -> str:
+        """The class of ``model`` on a deployment, of `trilemma.timing.distance.DISTANCES`."""
+        return self.seen.distance(engine=engine, card=accelerator.id, precision=precision, shape=shape_of(model))
 
-    def spread(self, figure: str, *, family: str, engine: str, precision: str, measured: bool) -> Spread | None:
-        """The narrowest class that has figures of this kind."""
-        wanted = ((family, engine, precision), (family, engine, ""), (family, "", ""), ("", "", ""))
-        for names in wanted:
-            for spread in self.spreads:
-                own = (spread.family, spread.engine, spread.precision)
-                if (spread.figure, spread.measured) == (figure, measured) and own == names:
-                    return spread
+    def spread(self, figure: str, *, family: str, distance: str) -> Spread | None:
+        """That of the class; one that has none takes the next farther away."""
+        farther = list(DISTANCES)[list(DISTANCES).index(distance) :]
+        for far in farther:
+            for wanted in (family, ""):
+                for spread in self.spreads:
+                    if (spread.figure, spread.family, spread.distance) == (figure, wanted, far):
+                        return spread
         return None
-
-
-def _catalogued(accelerator: Accelerator) -> Accelerator:
-    """``accelerator`` as the catalogue has it, so that a figure changed to see what it is worth changes no relative."""
-    try:
-        return find(accelerator.id)
-    except InputError:
-        return accelerator
-
-
-def _are_relatives(one: Accelerator, other: Accelerator) -> bool:
-    """Same generation (the whole part of the compute capability) and kind of memory."""
-    if one.compute_capability is None or other.compute_capability is None:
-        return False
-    same_kind = memory_class(one) == memory_class(other)
-    return same_kind and int(one.compute_capability) == int(other.compute_capability)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -204,8 +197,7 @@ class Priors:
 def priors() -> Priors:
     """The priors as shipped (``data/coefficients/serving_priors.toml``)."""
     data = _read("serving_priors.toml")
-    of_weights = data["weights"]
-    levels = {term: of_weights["levels"] if term in of_weights["terms"] else data["levels"] for term in data["terms"]}
+    levels = {term: row["levels"] for row in data["kinds"].values() for term in row["terms"]}
     return Priors(
         widths={
             term: tuple(width * levels[term].get(level, 0.0) for level in LEVELS)
@@ -221,14 +213,24 @@ def shipped() -> ServingTerms:
 
 
 def from_document(document: Mapping[str, Any]) -> ServingTerms:
-    """Terms as written by `to_document`."""
-    names = document["terms"]
+    """Terms as written by `trilemma.measured.serving.speed.document.to_text`."""
     levels = tuple(
-        {key: dict(zip(names, row, strict=True)) for key, row in document["offsets"].get(level, {}).items()}
+        {
+            key: dict(zip(document["terms"][level], row, strict=True))
+            for key, row in document["offsets"].get(level, {}).items()
+        }
         for level in LEVELS
     )
-    spreads = tuple(Spread(**row) for row in document.get("spread", ()))
-    return ServingTerms(offsets=levels, spreads=spreads, source=document["source"])
+    runs = [(*key.split(" ", 2), shape) for key, shapes in document.get("models", {}).items() for shape in shapes]
+    return ServingTerms(
+        offsets=levels,
+        spreads=tuple(Spread(**row) for row in document.get("spread", ())),
+        seen=Seen.of(runs),
+        figures={engine: frozenset(names) for engine, names in document.get("figures", {}).items()},
+        origins=frozenset(document.get("origins", ())),
+        elsewhere=document.get("elsewhere", {}),
+        source=document["source"],
+    )
 
 
 def _read(name: str) -> Mapping[str, Any]:

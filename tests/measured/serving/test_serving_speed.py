@@ -12,11 +12,12 @@ import pytest
 from trilemma.cli.main import main
 from trilemma.measured.serving.speed.baseline import interpolated
 from trilemma.measured.serving.speed.benches import benches_of
-from trilemma.measured.serving.speed.distance import Seen, distances
+from trilemma.measured.serving.speed.distance import distances
 from trilemma.measured.serving.speed.judge import METRICS, judge
 from trilemma.measured.serving.speed.question import engine_of, read_speed_question
 from trilemma.measured.tables import Row, UnusableRow, read_table
 from trilemma.timing import serving_terms
+from trilemma.timing.distance import Seen
 
 ROW = {
     "model": "llama-3.1-70b", "precision_weights": "fp8", "gpu": "h200_sxm", "gpus": "8", "tp": "8", "pp": "1", "ep": "1",
@@ -157,7 +158,7 @@ def test_rows_say_how_far_they_lie_from_those_of_the_fit():
 def test_distance_without_a_group_is_told_by_the_rows_that_are_left():
     rows = [row("a"), row("b", model="qwen3-32b"), row("c", gpu="b200_sxm"), row("d", gpu="b200_sxm", engine="sglang")]
     benches = benches_of([question_of(one) for one in rows])
-    nothing = Seen(keys=(frozenset(),) * 6)
+    nothing = Seen()
 
     def by(*groups: str) -> list[str]:
         return distances(benches, [question_of(one) for one in rows], nothing, groups)

@@ -86,6 +86,16 @@ class AttentionKind(ABC):
         """Whether an indexer chooses the tokens that are attended to."""
 
     @property
+    def sparse_kernels(self) -> tuple[int, int]:
+        """Small kernels and attention kernels that a sparse indexer adds to one forward pass of a layer.
+
+        Three projections, a norm, rotations of queries and keys, their parts joined (2), queries quantised, weights of heads
+        scaled, keys quantised and cached: 10; scores of all cached keys and the choice of the best run as long as an attention
+        kernel each (vllm/model_executor/layers/sparse_attn_indexer.py, deepseek_v2.py: class Indexer).
+        """
+        return (10, 2) if self.is_sparse else (0, 0)
+
+    @property
     @abstractmethod
     def cache_key(self) -> tuple[object, ...]:
         """Layers with equal keys keep caches of one size: query heads, sinks and the like do not matter to a cache."""

@@ -83,10 +83,9 @@ def settle(
     if known is not None and known.key != key:
         raise InputError(f"the profile {name} is for {known.key}, these runs are of {key}; give another --profile")
     offsets = dict(known.offsets) if known is not None else {}
-    measured = terms.measured(bench.engine, cluster.accelerator, bench.precision)
     version = prediction.plan.engine.version
     # a profile was made on the release that it speaks for
-    era = None if known is not None else era_of(bench.engine, version, cluster.accelerator, measured=measured)
+    era = None if known is not None else era_of(bench.engine, version, cluster.accelerator)
     said = predicted(bench, terms, offsets, era=era)
     scores = tuple(
         _stated(prediction, point, _score(prediction, point, quantity, float(value) * 1e3, ran))

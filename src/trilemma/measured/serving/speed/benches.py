@@ -91,6 +91,8 @@ def _bench(members: Sequence[tuple[int, SpeedQuestion]]) -> SpeedFigures:
         measured=np.array([in_seconds_or_tokens(one, one.measured) for one in questions]),
         at=np.array([at for at, _ in members]),
         trust=_column(questions, "trust"),
+        polls_every=_column(questions, "polls_every"),
+        launches=_column(questions, "launches"),
     )
 
 

@@ -1,39 +1,30 @@
-"""How far a row lies from those that its terms were fitted to: from its own deployment to an engine that was never seen."""
+"""How far the rows of a table lie from those that their terms were fitted to; see `trilemma.timing.distance`."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 from trilemma.measured.serving.speed.figures import SpeedFigures
 from trilemma.measured.serving.speed.question import SpeedQuestion
-from trilemma.timing.serving_terms import LEVELS, ServingTerms, keys_of
+from trilemma.timing.distance import Seen, shape_of
 
-_ENGINE, _CARD, _SITE, _DEPLOYMENT = (LEVELS.index(level) for level in ("engine", "card", "site", "deployment"))
+Run = tuple[str, str, str, str]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
-    """Keys at each of `LEVELS` that a fit saw, and the (deployment, model) pairs; None where only the keys are known."""
+def run_of(bench: SpeedFigures, question: SpeedQuestion) -> Run:
+    """Engine, card, precision and shape of the model: what a fit sees of a row."""
+    return bench.engine, bench.machine.accelerator.id, bench.precision, shape_of(question.model)
 
-    keys: tuple[frozenset[str], ...]
-    models: frozenset[tuple[str, str]] | None = None
 
-    @classmethod
-    def by(cls, terms: ServingTerms) -> Seen:
-        """What fitted ``terms`` tell of their rows: the deployments, not the models."""
-        return cls(keys=tuple(frozenset(level) for level in terms.offsets))
-
-    def distance(self, keys: Sequence[str], model: str) -> str:
-        """The class of a row of ``model`` whose deployment has ``keys``."""
-        if keys[_DEPLOYMENT] in self.keys[_DEPLOYMENT]:
-            known = self.models is None or (keys[_DEPLOYMENT], model) in self.models
-            return "own deployment" if known else "other model"
-        if keys[_SITE] in self.keys[_SITE]:
-            return "other precision"
-        if keys[_ENGINE] not in self.keys[_ENGINE]:
-            return "engine never seen"
-        return "pair never together" if keys[_CARD] in self.keys[_CARD] else "card never seen"
+def runs_of(benches: Sequence[SpeedFigures], questions: Sequence[SpeedQuestion | str]) -> dict[int, Run]:
+    """Row → what a fit sees of it."""
+    found: dict[int, Run] = {}
+    for bench in benches:
+        for at in bench.at:
+            question = questions[at]
+            assert isinstance(question, SpeedQuestion)
+            found[int(at)] = run_of(bench, question)
+    return found
 
 
 def distances(
@@ -44,31 +35,11 @@ def distances(
 ) -> list[str]:
     """The class of every row; with ``groups`` each row as the rows of the other groups see it, without them as ``seen`` does."""
     found = [""] * len(questions)
+    runs = runs_of(benches, questions)
     held: dict[Hashable, Seen] = {}
-    for bench in benches:
-        for at in bench.at:
-            question = questions[at]
-            assert isinstance(question, SpeedQuestion)
-            if groups is not None and groups[at] not in held:
-                held[groups[at]] = _others(benches, questions, groups, groups[at])
-            known = seen if groups is None else held[groups[at]]
-            keys = keys_of(bench.engine, bench.machine.accelerator, bench.precision)
-            found[at] = known.distance(keys, question.model.name)
+    for at, (engine, card, precision, shape) in runs.items():
+        if groups is not None and groups[at] not in held:
+            held[groups[at]] = Seen.of([run for other, run in runs.items() if groups[other] != groups[at]])
+        known = seen if groups is None else held[groups[at]]
+        found[at] = known.distance(engine=engine, card=card, precision=precision, shape=shape)
     return found
-
-
-def _others(
-    benches: Sequence[SpeedFigures],
-    questions: Sequence[SpeedQuestion | str],
-    groups: Sequence[Hashable],
-    left_out: Hashable,
-) -> Seen:
-    keys: list[set[str]] = [set() for _ in LEVELS]
-    models: set[tuple[str, str]] = set()
-    for bench in benches:
-        rest = [questions[at] for at in bench.at if groups[at] != left_out]
-        if rest:
-            for level, key in zip(keys, bench.keys, strict=True):
-                level.add(key)
-            models |= {(bench.keys[_DEPLOYMENT], one.model.name) for one in rest if isinstance(one, SpeedQuestion)}
-    return Seen(keys=tuple(map(frozenset, keys)), models=frozenset(models))

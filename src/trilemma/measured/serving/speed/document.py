@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from typing import Any
 
 from trilemma.data.files import table_text
@@ -13,25 +14,22 @@ _ABOUT = "Logarithms of the multipliers of `terms`, a row for every key of every
 
 def to_text(terms: ServingTerms, priors: Priors, *, as_of: str, made_by: str) -> str:
     """``terms`` as JSON that `trilemma.timing.serving_terms.from_document` reads."""
+    used = {level: [term for term in priors.terms if priors.widths[term][at] > 0] for at, level in enumerate(LEVELS)}
     document: dict[str, Any] = {
         "about": _ABOUT,
-        "schema": 1,
+        "schema": 2,
         "as_of": as_of,
         "source": terms.source,
         "made_by": made_by,
-        "terms": list(priors.terms),
+        "terms": used,
         "offsets": {
-            level: {key: [round(rows[key].get(term, 0.0), _DIGITS) for term in priors.terms] for key in sorted(rows)}
+            level: {key: [round(rows[key].get(term, 0.0), _DIGITS) for term in used[level]] for key in sorted(rows)}
             for level, rows in zip(LEVELS, terms.offsets, strict=True)
         },
-        "spread": [
-            {
-                **{name: getattr(spread, name) for name in ("figure", "family", "measured", "engine", "precision")},
-                "low": round(spread.low, _DIGITS),
-                "high": round(spread.high, _DIGITS),
-                "rows": spread.rows,
-            }
-            for spread in terms.spreads
-        ],
+        "models": {key: sorted(shapes) for key, shapes in sorted(terms.seen.deployments.items())},
+        "figures": {engine: sorted(names) for engine, names in sorted(terms.figures.items())},
+        "origins": sorted(terms.origins),
+        "elsewhere": {figure: round(half, _DIGITS) for figure, half in sorted(terms.elsewhere.items())},
+        "spread": [asdict(replace(spread, half=round(spread.half, _DIGITS))) for spread in terms.spreads],
     }
     return table_text(document)

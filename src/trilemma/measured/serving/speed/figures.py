@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from trilemma.plans import Layout
 from trilemma.quantities import Array
 from trilemma.timing.admission import Admission
 from trilemma.timing.coefficients import scaled
+from trilemma.timing.eras import LAUNCHES
 from trilemma.timing.forward_pass import decode_step, prefill_pass
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
@@ -29,7 +30,8 @@ class SpeedFigures:
 
     ``quantity`` is tpot or ttft in seconds, output, decode or prefill in tokens per second over the whole plan; ``queued``
     ones are taken with every request waiting, those with a ``rate`` (requests a second, else nan) as requests arrive. ``at``
-    says where the figures stood in the table, ``trust`` what each weighs.
+    says where the figures stood in the table, ``trust`` what each weighs, ``polls_every`` after how many passes the scheduler
+    looks for new requests (None: after each, its default), ``launches`` what the release multiplies the time of launches by.
     """
 
     work: ModelWork
@@ -48,6 +50,8 @@ class SpeedFigures:
     measured: Array
     at: Any
     trust: Array
+    polls_every: Array | None = None
+    launches: Array | None = None
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -61,22 +65,30 @@ class SpeedFigures:
         return SpeedFigures(
             work=self.work, machine=self.machine, engine=self.engine, precision=self.precision,
             kv_format=self.kv_format, layout=Layout(**degrees),
-            admission=self.admission.take(chosen), **{name: getattr(self, name)[chosen] for name in arrays},
+            admission=self.admission.take(chosen),
+            polls_every=None if self.polls_every is None else self.polls_every[chosen],
+            launches=None if self.launches is None else self.launches[chosen],
+            **{name: getattr(self, name)[chosen] for name in arrays},
         )  # fmt: skip
 
 
 def predict(bench: SpeedFigures, factors: Mapping[str, Any]) -> Any:
     """What each figure of ``bench`` should be, under multipliers that broadcast against its figures."""
-    machine = bench.machine.with_coefficients(scaled(bench.machine.coefficients, factors))
     out = np.zeros(np.broadcast_shapes(bench.measured.shape, *(np.shape(factor) for factor in factors.values())))
-    load = np.isin(bench.quantity, _OF_LOAD)
-    if np.any(load):
-        out[..., load] = _of_load(bench.take(load), machine)
-    for quantity, phase in (("decode", _decode_rate), ("prefill", _prefill_rate)):
-        chosen = bench.quantity == quantity
+    ways = ((_OF_LOAD, _of_load), (("decode",), _decode_rate), (("prefill",), _prefill_rate))
+    for quantities, answer in ways:
+        chosen = np.isin(bench.quantity, quantities)
         if np.any(chosen):
-            out[..., chosen] = phase(bench.take(chosen), machine)
+            part = bench.take(chosen)
+            out[..., chosen] = answer(part, _under(part, factors))
     return out
+
+
+def _under(bench: SpeedFigures, factors: Mapping[str, Any]) -> Machine:
+    """The machine of ``bench`` under ``factors`` and the age of its releases."""
+    if bench.launches is not None and np.any(bench.launches != 1.0):
+        factors = {**factors, **{term: factors[term] * bench.launches for term in LAUNCHES if term in factors}}
+    return bench.machine.with_coefficients(scaled(bench.machine.coefficients, factors))
 
 
 def _of_load(bench: SpeedFigures, machine: Machine) -> Any:
@@ -86,6 +98,10 @@ def _of_load(bench: SpeedFigures, machine: Machine) -> Any:
 
 
 def _load_speed(bench: SpeedFigures, machine: Machine) -> ServingSpeed:
+    if bench.polls_every is not None:
+        # a request that arrives between two looks waits for half of the passes between them
+        waited = machine.coefficients.steps_waited + (bench.polls_every - 1) / 2
+        machine = machine.with_coefficients(replace(machine.coefficients, steps_waited=waited))
     dp = np.asarray(bench.layout.dp)
     offered = np.where(bench.queued, (bench.admission.holds + 1) * dp, bench.concurrency)
     arriving = np.isfinite(bench.rate)
@@ -129,8 +145,7 @@ class AskedOnce:
         """`predict` of ``figures``."""
         if self.figures.quantity[0] not in _OF_LOAD:
             return predict(self.figures, factors)
-        machine = self.asked.machine
-        speed = _load_speed(self.asked, machine.with_coefficients(scaled(machine.coefficients, factors)))
+        speed = _load_speed(self.asked, _under(self.asked, factors))
         answers = {"ttft": speed.ttft_s, "tpot": speed.tpot_s, "output": speed.output_tokens_per_s}
         shape = np.broadcast_shapes(self.asked.measured.shape, *(np.shape(factor) for factor in factors.values()))
         wide = np.stack([np.broadcast_to(answers[name], shape) for name in _OF_LOAD])
@@ -146,7 +161,9 @@ def parts_of(bench: SpeedFigures) -> list[AskedOnce]:
 def _part(figures: SpeedFigures) -> AskedOnce:
     degrees = [np.asarray(getattr(figures.layout, name)) for name in ("tp", "pp", "dp", "ep")]
     admitted = [figures.admission.half_way, figures.admission.at_full_length]
-    columns = (*degrees, figures.isl, figures.osl, figures.concurrency, figures.rate, figures.queued, *admitted)
+    polls = 1.0 if figures.polls_every is None else figures.polls_every
+    loads = (figures.isl, figures.osl, figures.concurrency, figures.rate, figures.queued, polls + 0.0 * figures.isl)
+    columns = (*degrees, *loads, *admitted)
     question = np.nan_to_num(np.stack([np.asarray(one, dtype=float) for one in columns], axis=1), nan=-1.0)
     _, first, of = np.unique(question, axis=0, return_index=True, return_inverse=True)
     return AskedOnce(figures=figures, asked=figures.take(first), of=of.reshape(-1))

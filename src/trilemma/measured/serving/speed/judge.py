@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from trilemma.errors import InputError, with_flags
 from trilemma.measured.judgement import FigureComparison, Judgement
 from trilemma.measured.serving.speed.baseline import interpolated
 from trilemma.measured.serving.speed.benches import benches_of, in_own_unit
-from trilemma.measured.serving.speed.distance import Seen, distances
+from trilemma.measured.serving.speed.distance import distances
 from trilemma.measured.serving.speed.figures import SpeedFigures
 from trilemma.measured.serving.speed.question import METRICS as _OWN
-from trilemma.measured.serving.speed.question import SpeedQuestion, read_speed_question
-from trilemma.measured.serving.speed.refit import family_of, predictions, residuals_of, without
+from trilemma.measured.serving.speed.question import SpeedQuestion
+from trilemma.measured.serving.speed.refit import family_of, predictions, read_questions, residuals_of, without
 from trilemma.measured.serving.speed.spread import spreads_of
-from trilemma.measured.tables import Row, UnusableRow
+from trilemma.measured.tables import Row
 from trilemma.quantities import Array
 from trilemma.timing import serving_terms
 from trilemma.timing.serving_terms import ServingTerms
@@ -50,27 +49,23 @@ def judge(
     share its values in these columns.
     """
     place = None if models_dir is None else str(models_dir)
-    questions: list[SpeedQuestion | str] = []
-    for row in rows:
-        try:
-            questions.append(read_speed_question(row, place))
-        except (UnusableRow, InputError) as error:
-            questions.append(with_flags(error))
+    questions = read_questions(rows, place)
     benches = benches_of(questions)
     terms = terms or serving_terms.shipped()
     if holdout and benches:
         groups = [_group(row, question, holdout) for row, question in zip(rows, questions, strict=True)]
         predicted = without(benches, groups, progress=progress)
-        bounds = _bounds_without(benches, questions, predicted, groups)
+        far = distances(benches, questions, terms.seen, groups)
+        bounds = _bounds_without(benches, questions, predicted, far, groups)
         document = {"columns": list(holdout), "groups": len({g for g in groups if g is not None})}
         document |= {"terms": list(serving_terms.priors().terms), "uninformed": {}}
     else:
         groups = None
         predicted = predictions(benches, terms, len(rows))
-        bounds = _bounds(benches, questions, terms)
+        far = distances(benches, questions, terms.seen)
+        bounds = _bounds(benches, questions, terms, far, [row.text("origin") in terms.origins for row in rows])
         document = {}
     looked_up = interpolated(questions, groups)
-    far = distances(benches, questions, Seen.by(terms), groups)
     judgements = [
         _judged(row, question, predicted[at], bounds[at], looked_up[at], far[at])
         for at, (row, question) in enumerate(zip(rows, questions, strict=True))
@@ -99,37 +94,42 @@ def _resolved(row: Row, question: SpeedQuestion, column: str) -> str:
             return row.text(column)
 
 
-def _bounds(benches: Sequence[SpeedFigures], questions: Sequence[SpeedQuestion | str], terms: ServingTerms) -> Array:
-    """(rows, 2) factors of the predictions within which nine of ten figures lie; nan where no class has any."""
+def _bounds(
+    benches: Sequence[SpeedFigures],
+    questions: Sequence[SpeedQuestion | str],
+    terms: ServingTerms,
+    far: Sequence[str],
+    same_origin: Sequence[bool],
+) -> Array:
+    """(rows, 2) factors of the predictions within which nine of ten figures lie; nan where no class has any. Those of an origin
+    that was fitted are those of its class, others no narrower than other publishers' figures are off."""
     found = np.full((len(questions), 2), np.nan)
     for bench in benches:
         first = questions[int(bench.at[0])]
         assert isinstance(first, SpeedQuestion)
-        known = terms.measured(bench.engine, bench.machine.accelerator, bench.precision)
         for at, figure in zip(bench.at, bench.quantity, strict=True):
-            spread = terms.spread(
-                str(figure),
-                family=family_of(first.model),
-                engine=bench.engine,
-                precision=bench.precision,
-                measured=known,
-            )
+            spread = terms.spread(str(figure), family=family_of(first.model), distance=far[at])
             if spread is not None:
-                found[at] = spread.low, spread.high
+                half = spread.half if same_origin[at] else max(spread.half, terms.elsewhere.get(str(figure), 0.0))
+                found[at] = np.exp(-half), np.exp(half)
     return found
 
 
 def _bounds_without(
-    benches: Sequence[SpeedFigures], questions: Sequence[SpeedQuestion | str], predicted: Array, groups: Sequence[Any]
+    benches: Sequence[SpeedFigures],
+    questions: Sequence[SpeedQuestion | str],
+    predicted: Array,
+    far: Sequence[str],
+    groups: Sequence[Any],
 ) -> Array:
     """`_bounds` of rows that were left out, from what the other groups were off by when each was left out in turn."""
     found = np.full((len(questions), 2), np.nan)
+    everything = residuals_of(benches, questions, predicted, far, groups)
     for group in dict.fromkeys(group for group in groups if group is not None):
         own = np.array([one == group for one in groups], dtype=bool)
-        rest = residuals_of(benches, questions, predicted, leave_out=own)
-        terms = ServingTerms(offsets=({}, {}, {}, {}, {}), spreads=spreads_of(rest, measured=False))
+        terms = ServingTerms(offsets=(), spreads=spreads_of([one for one in everything if one.block != group]))
         mine = [bench.take(mask) for bench in benches if np.any(mask := own[bench.at])]
-        found = np.where(own[:, None], _bounds(mine, questions, terms), found)
+        found = np.where(own[:, None], _bounds(mine, questions, terms, far, [True] * len(questions)), found)
     return found
 
 

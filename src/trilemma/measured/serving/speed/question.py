@@ -14,9 +14,11 @@ from trilemma.engines.loading import as_published_for
 from trilemma.engines.traits import every
 from trilemma.errors import InputError, shorten
 from trilemma.hardware.accelerator import Accelerator
+from trilemma.measured.serving.speed.launch_scripts import as_launched, polls_every
 from trilemma.measured.tables import Row, UnusableRow
-from trilemma.models.architecture import Model
+from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans import Layout
+from trilemma.timing.eras import launches_of
 from trilemma.timing.operators import ByIdentity
 
 #: What a figure measures: latency or throughput of a load, throughput with every request queued, or one bare phase.
@@ -39,6 +41,7 @@ _BEGUN = {"B": 0.0, "C": 0.0}
 #: InferenceX draws lengths evenly from 80 to 100 % of the nominal ones (its RANDOM_RANGE_RATIO), 90 % in the mean.
 _DRAWN_SHARE = 0.9
 _QUEUED = ("max load", "scenario=offline")
+_BUILD = re.compile(r"(?:\bb|\()(\d{4,5})\b")
 _AT_RATE = re.compile(r"rate\s*=\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(?:req(?:uest)?s?\s*/\s*s)?")
 
 
@@ -48,7 +51,8 @@ class SpeedQuestion:
 
     ``precision`` is what the row calls its weights; ``layout.dp`` counts replicas of attention. ``trust`` is the weight of
     the row in a fit: usable with assumptions counts half (its time to first token nothing), flagged or contradictory
-    nothing. ``rate`` is requests a second where arrivals are stated instead of requests in flight.
+    nothing. ``rate`` is requests a second where arrivals are stated instead of requests in flight, ``polls_every`` the passes
+    after which the scheduler looks for new requests; ``launches`` what the build that a row states multiplies their time by.
     """
 
     model: Model
@@ -65,6 +69,8 @@ class SpeedQuestion:
     assumed: tuple[str, ...]
     trust: float = 1.0
     rate: float | None = None
+    polls_every: float = 1.0
+    launches: float = 1.0
 
     @property
     def load(self) -> tuple[float | str, ...]:
@@ -85,6 +91,8 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
     model, precision = _model(row, models_dir, assumed)
     model = _published(ByIdentity(model), engine)
     accelerator = _card(row, assumed)
+    mixture = any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers)
+    layout = as_launched(row, layout, engine=engine, accelerator=accelerator, mixture=mixture, assumed=assumed)
     kind: Kind = "queued" if queued else "load"
     if metric == "prefill_tok_s":
         kind = "prefill"
@@ -105,7 +113,14 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
         assumed=tuple(assumed),
         trust=_trust(row.text("tier").upper(), metric),
         rate=rate,
+        polls_every=polls_every(row, engine=engine, accelerator=accelerator, in_flight=concurrency),
+        launches=launches_of(engine, _build(row), accelerator),
     )
+
+
+def _build(row: Row) -> str | None:
+    """The number of a build, stated as ``b6918`` or ``(6918)``."""
+    return f"b{found[1]}" if (found := _BUILD.search(row.text("version")[:200])) else None
 
 
 def engine_of(text: str) -> str:

@@ -5,7 +5,7 @@ Every fitted number takes part: a group that is left out is judged by terms, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,16 +13,21 @@ from numpy.typing import NDArray
 
 from trilemma.errors import InputError, with_flags
 from trilemma.measured.serving.speed.benches import benches_of
+from trilemma.measured.serving.speed.distance import distances, runs_of
 from trilemma.measured.serving.speed.figures import SpeedFigures, predict
 from trilemma.measured.serving.speed.fit import fit
 from trilemma.measured.serving.speed.question import SpeedQuestion, read_speed_question
-from trilemma.measured.serving.speed.spread import Residual, spreads_of
+from trilemma.measured.serving.speed.spread import Residual, half_width, spreads_of
 from trilemma.measured.tables import Row, UnusableRow
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.quantities import Array
-from trilemma.timing.serving_terms import ServingTerms, Spread, priors
+from trilemma.timing.distance import DISTANCES, Seen
+from trilemma.timing.serving_terms import ServingTerms, priors
 
-_MODEL_FOLDS = 6
+#: Parts of the loads of a run that are left out in turn.
+_LOAD_FOLDS = 5
+#: Share of the figures of other publishers that bounds are to hold.
+_ELSEWHERE = 0.8
 
 
 def family_of(model: Model) -> str:
@@ -44,7 +49,7 @@ def without(
     *,
     progress: Callable[[int], None] | None = None,
 ) -> Array:
-    """Predictions of every row by terms fitted without the rows of its group.
+    """Predictions of every row by terms fitted without the rows of its group; nan where it has none.
 
     Each fit sets out from the spec sheet and runs until it gains nothing: terms that had seen the group would carry what they
     saw into a fit that stops early.
@@ -54,7 +59,7 @@ def without(
     named[:] = list(groups)
     used = np.unique(np.concatenate([bench.at for bench in benches]))
     done = 0
-    for group in dict.fromkeys(groups[at] for at in used):
+    for group in dict.fromkeys(groups[at] for at in used if groups[at] is not None):
         own = [bench.take(mask) for bench in benches if np.any(mask := _is(named[bench.at], group))]
         rest = [bench.take(mask) for bench in benches if np.any(mask := ~_is(named[bench.at], group))]
         if rest:
@@ -76,40 +81,72 @@ def residuals_of(
     benches: Sequence[SpeedFigures],
     questions: Sequence[SpeedQuestion | str],
     predicted: Array,
-    *,
-    leave_out: Array | None = None,
+    far: Sequence[str],
+    blocks: Sequence[Hashable],
 ) -> list[Residual]:
-    """Measured over predicted of every row that was predicted and is not in ``leave_out`` (a mask)."""
+    """Measured over predicted of every trusted row that was predicted: ``far`` is its class, ``blocks`` what it is part of."""
     found = []
     for bench in benches:
         first = questions[int(bench.at[0])]
         assert isinstance(first, SpeedQuestion)
         family = family_of(first.model)
         for at, figure, measured, trust in zip(bench.at, bench.quantity, bench.measured, bench.trust, strict=True):
-            if trust >= 1.0 and np.isfinite(predicted[at]) and not (leave_out is not None and leave_out[at]):
-                ratio = float(measured / predicted[at])
+            if trust >= 1.0 and np.isfinite(predicted[at]):
                 found.append(
                     Residual(
-                        figure=str(figure), family=family, engine=bench.engine, precision=bench.precision, ratio=ratio
+                        figure=str(figure), family=family, distance=far[at], block=blocks[at],
+                        ratio=float(measured / predicted[at]),
                     )
-                )
+                )  # fmt: skip
     return found
 
 
 def fit_rows(
-    rows: Sequence[Row], *, models_dir: str | None, source: str, start: ServingTerms | None = None
+    rows: Sequence[Row],
+    *,
+    models_dir: str | None,
+    source: str,
+    start: ServingTerms | None = None,
+    others: Sequence[Row] = (),
 ) -> ServingTerms:
-    """`fit_table` of the rows of a measured table; rows that cannot be used take no part. Raises `InputError` for none."""
+    """`fit_table` of the rows of a measured table; rows that cannot be used take no part. Raises `InputError` for none.
+
+    ``others`` are rows of other publishers: nothing is fitted to them, but bounds are to hold them too.
+    """
+    questions = read_questions(rows, models_dir)
+    benches = benches_of(questions)
+    if not benches:
+        raise InputError("no row of the table can be used to fit serving terms; see trilemma validate for the reasons")
+    terms = fit_table(benches, questions, source=source, start=start)
+    used = {at for bench in benches for at in bench.at.tolist()}
+    terms = replace(terms, origins=frozenset(rows[at].text("origin") for at in used))
+    return replace(terms, elsewhere=elsewhere_of(others, terms, models_dir=models_dir))
+
+
+def read_questions(rows: Sequence[Row], models_dir: str | None) -> list[SpeedQuestion | str]:
+    """The question of each row, or why it has none."""
     questions: list[SpeedQuestion | str] = []
     for row in rows:
         try:
             questions.append(read_speed_question(row, models_dir))
         except (UnusableRow, InputError) as error:
             questions.append(with_flags(error))
+    return questions
+
+
+def elsewhere_of(rows: Sequence[Row], terms: ServingTerms, *, models_dir: str | None) -> dict[str, float]:
+    """Logarithms within which four of five figures of publishers lie whose runs were not fitted, each publisher weighing the
+    same: they are few, and what their rows leave unsaid is in their errors too."""
+    questions = read_questions(rows, models_dir)
     benches = benches_of(questions)
-    if not benches:
-        raise InputError("no row of the table can be used to fit serving terms; see trilemma validate for the reasons")
-    return fit_table(benches, questions, source=source, start=start)
+    predicted = predictions(benches, terms, len(rows))
+    by_origin: dict[str, dict[str, list[float]]] = {}
+    for bench in benches:
+        for at, figure, measured in zip(bench.at, bench.quantity, bench.measured, strict=True):
+            origin = rows[at].text("origin")
+            if origin not in terms.origins and np.isfinite(predicted[at]):
+                by_origin.setdefault(str(figure), {}).setdefault(origin, []).append(float(measured / predicted[at]))
+    return {figure: half_width(list(found.values()), inside=_ELSEWHERE) for figure, found in by_origin.items()}
 
 
 def fit_table(
@@ -119,29 +156,56 @@ def fit_table(
     source: str,
     start: ServingTerms | None = None,
 ) -> ServingTerms:
-    """Terms fitted to all rows, with bounds.
-
-    Of deployments that were fitted: from the rows themselves and the same rows with their model left out, half and half. Of
-    others: from rows with their card and engine left out and rows with their model left out. Rows of little trust take no
-    part in bounds.
-    """
+    """Terms fitted to all rows, with bounds by distance from rows that were left out (`left_out`). Rows of little trust take no
+    part in bounds."""
     terms = fit(benches, priors(), start=start)
-    rows = len(questions)
-    fitted = residuals_of(benches, questions, predictions(benches, terms, rows))
-    other_models = residuals_of(benches, questions, without(benches, _groups(questions, "model")))
-    elsewhere = residuals_of(benches, questions, without(benches, _groups(questions, "deployment")))
-    spreads: tuple[Spread, ...] = (
-        *spreads_of([*fitted, *other_models], measured=True),
-        *spreads_of([*elsewhere, *other_models], measured=False),
+    residuals = left_out(benches, questions)
+    told: dict[str, set[str]] = {}
+    for bench in benches:
+        told.setdefault(bench.engine, set()).update(map(str, bench.quantity))
+    return replace(
+        terms,
+        spreads=spreads_of(residuals),
+        seen=Seen.of(list(runs_of(benches, questions).values())),
+        figures={engine: frozenset(names) for engine, names in told.items()},
+        source=source,
     )
-    return replace(terms, spreads=spreads, source=source)
 
 
-def _groups(questions: Sequence[SpeedQuestion | str], by: str) -> list[Hashable]:
-    """Rows that are left out together: of one card and engine, or of one of a few folds of models."""
-    models = sorted({one.model.name for one in questions if isinstance(one, SpeedQuestion)})
-    fold = {name: at % _MODEL_FOLDS for at, name in enumerate(models)}
-    return [
-        None if isinstance(one, str) else fold[one.model.name] if by == "model" else (one.accelerator.id, one.engine)
-        for one in questions
-    ]
+def left_out(benches: Sequence[SpeedFigures], questions: Sequence[SpeedQuestion | str]) -> list[Residual]:
+    """Rows as fits from the spec sheet see them that saw less and less of their surroundings: the other loads of their run, other
+    models on their deployment, and so on outwards to other engines alone. A row stands once in each class in which it can."""
+    runs = runs_of(benches, questions)
+    loads = {at: load for bench in benches for at, load in _loads(bench, questions)}
+    rungs: tuple[Callable[[int], Hashable], ...] = (
+        lambda at: loads[at] % _LOAD_FOLDS,
+        lambda at: runs[at],
+        lambda at: runs[at][:3],
+        lambda at: runs[at][:2],
+        lambda at: runs[at][1],
+        lambda at: runs[at][0],
+    )
+    found: list[Residual] = []
+    seen_as: dict[int, set[str]] = {at: set() for at in runs}
+    for rung, key in enumerate(rungs):
+        groups = [key(at) if at in runs else None for at in range(len(questions))]
+        far = distances(benches, questions, Seen(), groups)
+        new = {at for at in runs if far[at] not in seen_as[at] and (rung > 0) == (far[at] != next(iter(DISTANCES)))}
+        worth = {groups[at] for at in new}
+        predicted = without(benches, [group if group in worth else None for group in groups])
+        predicted = np.array([value if at in new else np.nan for at, value in enumerate(predicted)])
+        blocks = [runs.get(at, ("",) * 4) for at in range(len(questions))]
+        found += residuals_of(benches, questions, predicted, far, blocks)
+        for at in new:
+            seen_as[at].add(far[at])
+    return found
+
+
+def _loads(bench: SpeedFigures, questions: Sequence[SpeedQuestion | str]) -> Iterator[tuple[int, int]]:
+    """(row, number of its load among those of the bench); the figures of one load have one number."""
+    numbers: dict[Hashable, int] = {}
+    for at in bench.at.tolist():
+        question = questions[at]
+        assert isinstance(question, SpeedQuestion)
+        load = (question.layout, question.isl, question.osl, *question.load)
+        yield at, numbers.setdefault(load, len(numbers))

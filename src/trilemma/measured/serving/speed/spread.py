@@ -1,70 +1,76 @@
-"""Error bars of serving speed from what predictions were off by, class by class."""
+"""Error bars of serving speed from rows that fits never saw, by how far they lay from what was fitted.
+
+Rows of one block (a model on a deployment, all that a fit left out) are off together: what counts is how far blocks are off. So
+each block weighs the same (after hierarchical conformal prediction: Dunn, Wasserman and Ramdas 2022, Journal of the ASA).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from trilemma.quantities import Array
+from trilemma.timing.distance import DISTANCES
 from trilemma.timing.serving_terms import Spread
 
-#: A class with fewer figures than this borrows the bounds of the wider class.
-FEWEST = 25
-#: A class of this many figures and more is believed without widening.
-_MANY = 60
-_LOW, _HIGH = 0.05, 0.95
-#: Bounds of deployments that were not measured are widened by this power: deployments differ from one another by more than
-#: the rows of one do, and there are few of them.
-_ELSEWHERE = 1.15
-#: How finely deployments that were not measured are told apart (family, engine, precision). Only time per token follows the
-#: engine from card to card; for the rest the family must do.
-_DEPTH_ELSEWHERE = {"tpot": 3}
+#: A class of fewer blocks than this borrows those of its neighbour farther away.
+FEWEST_BLOCKS = 5
+_INSIDE = 0.9
+#: Bounds are not narrower than this (logarithm): two runs of one label differ by as much.
+_LEAST = 0.02
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Residual:
-    """One figure: measured over predicted, and the class of its deployment."""
+    """One figure: measured over predicted by a fit that did not see its ``block``, and the class of the row."""
 
     figure: str
     family: str
-    engine: str
-    precision: str
+    distance: str
+    block: Hashable
     ratio: float
 
 
-def spreads_of(residuals: Iterable[Residual], *, measured: bool) -> tuple[Spread, ...]:
-    """Bounds that hold nine of ten residuals of a class, from the finest classes that have enough of them to the widest.
-
-    Bounds of small classes are widened by a tenth: their quantiles are not settled. Those of deployments that were not
-    ``measured`` are coarser and wider.
-    """
+def spreads_of(residuals: Iterable[Residual]) -> tuple[Spread, ...]:
+    """Bounds of every class of figure, distance and family; of families that are few, of both together."""
     rows = list(residuals)
     found = []
     for figure in sorted({row.figure for row in rows}):
-        of_figure = [row for row in rows if row.figure == figure]
-        finest = 3 if measured else _DEPTH_ELSEWHERE.get(figure, 1)
-        for depth in range(finest, -1, -1):
-            classes: dict[tuple[str, ...], list[float]] = {}
-            for row in of_figure:
-                names = (row.family, row.engine, row.precision)[:depth]
-                classes.setdefault((*names, *("",) * (3 - depth)), []).append(row.ratio)
-            for names, ratios in sorted(classes.items()):
-                if len(ratios) >= FEWEST or depth == 0:
-                    found.append(_spread(figure, names, ratios, measured=measured))
+        for distance in DISTANCES:
+            families = sorted({row.family for row in rows if row.figure == figure})
+            for family in (*families, ""):
+                chosen = _borrowing(rows, figure, distance, family)
+                if len({row.block for row in chosen}) >= FEWEST_BLOCKS or (family == "" and chosen):
+                    found.append(_spread(chosen, figure, distance, family))
     return tuple(found)
 
 
-def _spread(figure: str, names: tuple[str, ...], ratios: Sequence[float], *, measured: bool) -> Spread:
-    low, high = _bounds(np.asarray(ratios))
-    wider = (1.1 if len(ratios) < _MANY else 1.0) * (1.0 if measured else _ELSEWHERE)
-    return Spread(
-        figure=figure, family=names[0], engine=names[1], precision=names[2], measured=measured,
-        low=float(min(low ** wider, 0.98)), high=float(max(high ** wider, 1.02)), rows=len(ratios),
-    )  # fmt: skip
+def _borrowing(rows: Sequence[Residual], figure: str, distance: str, family: str) -> list[Residual]:
+    """Rows of a class, and where its blocks are few those of the next classes farther away, then nearer."""
+    order = list(DISTANCES)
+    at = order.index(distance)
+    chosen: list[Residual] = []
+    for other in (*order[at:], *reversed(order[:at])):
+        chosen += [row for row in rows if row.figure == figure and row.distance == other and family in ("", row.family)]
+        if len({row.block for row in chosen}) >= FEWEST_BLOCKS:
+            break
+    return chosen
 
 
-def _bounds(ratios: Array) -> tuple[float, float]:
-    low, high = np.quantile(ratios, (_LOW, _HIGH))
-    return float(low), float(high)
+def _spread(rows: Sequence[Residual], figure: str, distance: str, family: str) -> Spread:
+    blocks: dict[Hashable, list[float]] = {}
+    for row in rows:
+        blocks.setdefault((row.distance, row.block), []).append(row.ratio)
+    half = half_width(list(blocks.values()))
+    return Spread(figure=figure, family=family, distance=distance, half=half, blocks=len(blocks), rows=len(rows))
+
+
+def half_width(blocks: Sequence[Sequence[float]], *, inside: float = _INSIDE) -> float:
+    """The logarithm within which ``inside`` of the ratios of ``blocks`` lie, each block weighing the same: a quantile of
+    ``|log|``, so of few blocks the largest."""
+    sizes = np.concatenate([np.full(len(block), 1.0 / (len(block) * len(blocks))) for block in blocks])
+    off = np.abs(np.log(np.concatenate([np.asarray(block, dtype=float) for block in blocks])))
+    order = np.argsort(off)
+    at = min(int(np.searchsorted(np.cumsum(sizes[order]), inside - 1e-9)), len(off) - 1)
+    return max(float(off[order][at]), _LEAST)

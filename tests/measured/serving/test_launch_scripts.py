@@ -1,0 +1,49 @@
+"""What launch scripts set and rows do not say reaches the question that a row asks."""
+
+from __future__ import annotations
+
+from trilemma.measured.serving.speed.benches import benches_of
+from trilemma.measured.serving.speed.figures import predict
+from trilemma.measured.serving.speed.question import SpeedQuestion, read_speed_question
+from trilemma.measured.tables import Row
+from trilemma.timing.serving_terms import priors
+
+INFERENCEX = "origin=InferenceX; mode=agg"
+OVERVIEW = "NVIDIA/TensorRT-LLM@00f37686:docs/source/performance/perf-overview.md"
+
+
+def question(**cells: str) -> SpeedQuestion:
+    row = {
+        "model": "qwen3-235b-a22b", "precision_weights": "fp8", "gpu": "b200_sxm", "gpus": "8", "tp": "8", "engine": "sglang",
+        "isl": "1024", "osl": "1024", "concurrency_or_batch": "16", "metric": "ttft_ms", "value": "100", "tier": "A",
+    }  # fmt: skip
+    return read_speed_question(Row(id="r", line=1, cells=row | cells), None)
+
+
+def test_sglang_of_inferencex_looks_for_requests_every_thirtieth_pass_from_sixteen_on():
+    # SemiAnalysisAI/InferenceX dsr1_fp8_b200.sh: SCHEDULER_RECV_INTERVAL=30 if CONC >= 16 else 10
+    assert question(notes=INFERENCEX).polls_every == 30
+    assert question(notes=INFERENCEX, concurrency_or_batch="15").polls_every == 10
+    assert question(notes=INFERENCEX, gpu="h200_sxm").polls_every == 1
+    assert question(notes=INFERENCEX, engine="vllm").polls_every == 1
+    assert question().polls_every == 1
+
+
+def test_a_request_waits_for_half_of_the_passes_between_two_looks():
+    told, plain = (benches_of([question(notes=notes)])[0] for notes in (INFERENCEX, ""))
+    factors = dict.fromkeys(priors().terms, 1.0)
+    longer = float(predict(told, factors)[0] - predict(plain, factors)[0])
+    at_once = benches_of([question(metric="tpot_ms")])[0]
+    step = float(predict(at_once, factors)[0])
+    assert 0.5 * 14.5 * step < longer <= 14.5 * step * 1.001  # a step is a token's time without the prefills of others
+
+
+def test_queued_mixtures_of_the_overview_attend_on_each_rank_alone():
+    # its llm_options.yml for MoE models: enable_attention_dp: true
+    cells = {"engine": "TensorRT-LLM (pytorch)", "concurrency_or_batch": "max load", "metric": "output_tok_s_total"}
+    told = question(source_ref=OVERVIEW, **cells)
+    assert (told.layout.tp, told.layout.dp, told.layout.ep) == (1, 8, 8)
+    assert any("attention of its own" in one for one in told.assumed)
+    dense = question(source_ref=OVERVIEW, **cells | {"model": "llama-3.1-70b"})
+    assert (dense.layout.tp, dense.layout.dp) == (8, 1)
+    assert question(**cells).layout.tp == 8
