@@ -14,6 +14,7 @@ import trilemma as tl
 from asking import document, screen
 from machines import MACHINES, Machine, table
 from trilemma.cli.main import main
+from trilemma.errors import InputError
 from trilemma.machine.machine import recorded_machine
 from trilemma.report.schemas import schema_of
 
@@ -132,6 +133,13 @@ def test_old_drivers_cut_names(tmp_path: Path) -> None:
     )
     assert len(found.cards) == 1
     assert found.driver == "440.33"
+
+
+def test_a_card_without_a_name_is_counted(tmp_path: Path) -> None:
+    found = recorded_machine([recorded(tmp_path, "index, memory.total [MiB]\n0, 81559 MiB\n1, 81559 MiB\n")])
+    assert [card.name for card in found.cards] == ["GPU without a name"] * 2
+    with pytest.raises(InputError, match="GPU without a name"):
+        _ = found.gpu_words
 
 
 def test_the_document_is_plain(tmp_path: Path) -> None:

@@ -34,7 +34,13 @@ def gpu_event(line: int | None = None, **values: Any) -> Event:
     unknown = set(values) - set(_KEYS)
     assert not unknown, unknown
     told: dict[str, Any] = dict.fromkeys(_KEYS)
-    told |= {"slowed_by": [], "uncorrected_errors": 0, "recovery_action": "", **dict.fromkeys(_OFTEN_FALSE, False)}
+    told |= {
+        "slowed_by": [],
+        "uncorrected_errors": 0,
+        "recovery_action": "",
+        "name": "",
+        **dict.fromkeys(_OFTEN_FALSE, False),
+    }
     return Event(
         name="gpu", line=line, values=told | {key: value for key, value in values.items() if value is not None}
     )

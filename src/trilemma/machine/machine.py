@@ -124,7 +124,7 @@ def _card(gpu: Event) -> Card:
     size, free = gpu.values["memory_total_mib"], gpu.values["memory_free_mib"]
     part, why, cautions = _part(gpu.values["name"], size)
     return Card(
-        name=gpu.values["name"],
+        name=gpu.values["name"] or "GPU without a name",
         part=part,
         why=why,
         memory_bytes=None if size is None else size * MIB,
