@@ -298,14 +298,14 @@ def more_requests_never_fewer_tokens(question: Asked, answer: tl.Estimate, ask: 
 
 @relation
 def more_slots_never_fewer_tokens(question: Asked, answer: tl.Estimate, ask: Answers) -> str | None:
-    few, many = (ask.variant(question.but(max_seqs=slots)) for slots in (32, 64))
-    if (
-        few.uses_host
-        or many.uses_host
-        or not (few.fits and many.fits and few.cache and many.cache)
-        or many.cache.tokens.value < few.cache.tokens.value
-    ):
-        raise Unasked  # slots cost memory; where layers leave the card for them, time too
+    """While requests wait for one: a slot that is free is filled at once, and stands idle while the next request is on its way
+    where none waits. Slots cost memory, of logits and graphs, in llama.cpp for which layers leave the card."""
+    busy = question.but(concurrency=max(question.options["concurrency"], 128))
+    few, many = (ask.variant(busy.but(max_seqs=slots)) for slots in (32, 64))
+    if few.uses_host or many.uses_host or not (few.fits and many.fits and few.cache and many.cache):
+        raise Unasked
+    if many.cache.tokens.value < few.cache.tokens.value:
+        raise Unasked
     a, b = tokens_per_s(few), tokens_per_s(many)
     return f"{a:.6g} tok/s in 32 slots, {b:.6g} in 64" if b < a * (1 - 1e-6) else None
 

@@ -11,6 +11,7 @@ from typing import Any
 import trilemma as tl
 from relations import serving
 from relations.asking import Answers, Asked, Relation, Unasked, chosen, difference, figures
+from trilemma.hardware.catalogue import find
 
 MODELS = (
     "qwen3-0.6b", "qwen3-8b", "qwen3-32b", "llama-3.1-8b", "llama-3.1-70b", "llama-2-13b", "mixtral-8x7b", "gpt-oss-20b",
@@ -69,11 +70,14 @@ def asked(question: Asked, ask: Answers) -> tl.Estimate:
 
 @relation
 def no_mfu_above_one(question: Asked, answer: tl.Estimate, ask: Answers) -> str | None:
-    """Nor a share of hardware FLOPs below that of the model's."""
+    """Nor a share of hardware FLOPs below that of the model's. Both count against BF16's peak: products in FP8 may double it."""
     speed = answer.speed
     if speed is None or speed.mfu is None or speed.hfu is None:
         raise Unasked
-    held = speed.mfu.low >= 0 and max(speed.mfu.high, speed.hfu.high) <= 1 + 1e-9
+    peaks = find(question.card).peak_flops
+    narrow = question.options.get("precision", "").startswith("fp8") and "fp8" in peaks
+    most = peaks["fp8"].value / peaks["bf16"].value if narrow else 1.0
+    held = speed.mfu.low >= 0 and max(speed.mfu.high, speed.hfu.high) <= most * (1 + 1e-9)
     full = question.options.get("method") is None
     held &= not full or speed.mfu.value <= speed.hfu.value * (1 + 1e-9)
     return None if held else f"MFU {speed.mfu}, HFU {speed.hfu}"

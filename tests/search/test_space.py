@@ -79,8 +79,8 @@ def test_precisions_that_suit_the_card(model, gpu, names):
 def test_only_fp8_runs_from_a_16_bit_checkpoint():
     by_name = {one.name: one for one in precisions(load_model("meta-llama/Llama-3.1-70B"), find("h200-sxm"), None)}
     assert by_name["fp8"].on_load == "fp8"
-    assert by_name["fp8"].served_as == "meta-llama/Llama-3.1-70B-Instruct"
-    assert by_name["awq"].served_as == "./Llama-3.1-70B-Instruct-awq"
+    assert by_name["fp8"].served_as == "meta-llama/Llama-3.1-70B"
+    assert by_name["awq"].served_as == "./Llama-3.1-70B-awq"
     assert by_name["awq"].checkpoint == "a checkpoint converted to awq"
     assert by_name["as published"].quality == "unchanged"
 

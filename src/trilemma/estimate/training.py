@@ -19,7 +19,13 @@ from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans.frameworks import check_vendor
 from trilemma.plans.training import TrainingPlan
 from trilemma.question import TrainingQuestion
-from trilemma.timing.training_coefficients import FrameworkTiming, TrainingSetting, framework_of, unknown_terms
+from trilemma.timing.training_coefficients import (
+    FrameworkTiming,
+    TrainingSetting,
+    framework_of,
+    most_of_bf16,
+    unknown_terms,
+)
 from trilemma.timing.training_intervals import step_spread, with_host
 from trilemma.timing.training_run import Failures, training_run
 from trilemma.timing.training_step import StepTime, training_step
@@ -57,12 +63,14 @@ def estimate_training(
     chosen = framework or framework_of(plan)
     low, high = step_spread(chosen, cluster.accelerator, mixture=mixture)
     low, high = with_host(step, low, high)
+    setting = TrainingSetting.of(plan, cluster, mixture=mixture, framework=chosen, era=era)
+    # no step is faster than its products at their peak
+    low = max(low, min(float(step.hfu) / most_of_bf16(setting), 1.0))
     speed = _speed(step, low, high)
     hour = cluster.accelerator.usd_per_hour.scaled(cluster.gpus) if cluster.accelerator.usd_per_hour else None
     tdp = cluster.accelerator.tdp_w
     watts = tdp.value * cluster.gpus if tdp else None
     per_s = float(step.tokens_per_s_per_gpu) * cluster.gpus
-    setting = TrainingSetting.of(plan, cluster, mixture=mixture, framework=chosen, era=era)
     told = (
         *memory.cautions,
         *cluster.cautions,

@@ -101,9 +101,7 @@ def rate_terms(setting: TrainingSetting) -> dict[str, Terms]:
     ``launch``, ``call`` and ``step`` are seconds, ``power_…`` exponents, ``narrow`` a head width, ``software`` a plain factor.
     """
     card, fabric, framework = setting.accelerator, setting.fabric, setting.framework.name
-    peak_format, kernel = _MATMUL[setting.matmul]
-    if not _has_units(card, peak_format):
-        peak_format = kernel = "bf16" if not _has_units(card, "fp8") or peak_format != "nvfp4" else "fp8"
+    peak_format, kernel = _multiplied_in(setting)
     generation = generation_of(card)
     kind = "mixture" if setting.mixture else "dense"
     bf16, low = peak_flops(card, "bf16"), peak_flops(card, peak_format)
@@ -148,6 +146,23 @@ def rate_terms(setting: TrainingSetting) -> dict[str, Terms]:
         "power_overlap": (1.0, ("power.overlap",)),
         "software": (1.0, (f"kind.{framework}.{kind}", f"era.{framework}.{setting.era}.{kind}")),
     }
+
+
+def _multiplied_in(setting: TrainingSetting) -> tuple[str, str]:
+    """The peak that bounds the products and the coefficient that holds for them, on the units that the card has."""
+    card, (peak_format, kernel) = setting.accelerator, _MATMUL[setting.matmul]
+    if not _has_units(card, peak_format):
+        peak_format = kernel = "bf16" if not _has_units(card, "fp8") or peak_format != "nvfp4" else "fp8"
+    return peak_format, kernel
+
+
+def most_of_bf16(setting: TrainingSetting) -> float:
+    """The peak of the units that multiply over that of BF16, which a share of BF16's peak never exceeds.
+
+    A number: 1 in BF16, 2 where FP8 is multiplied at twice its rate (datasheets named in the accelerator's data file).
+    """
+    card = setting.accelerator
+    return max(peak_flops(card, _multiplied_in(setting)[0]) / peak_flops(card, "bf16"), 1.0)
 
 
 @cache
