@@ -274,7 +274,7 @@ def _dense(
 
 def _experts(ffn: ExpertFfn, facts: LayerFacts, traits: BlockTraits) -> list[SavedTensor]:
     """Router, the rows sent to experts, what experts keep, the rows they return, the shared block."""
-    width, top_k = ffn.hidden or facts.hidden, min(ffn.top_k, ffn.experts)
+    width, top_k = ffn.hidden or facts.hidden, ffn.experts if traits.every_expert else min(ffn.top_k, ffn.experts)
     found = [
         SavedTensor(name="router.scores", width=ffn.experts, bits=32 * traits.router_copies, parts=("moe",)),
         SavedTensor(name="router.choices", width=traits.routed_scalars * top_k, bits=32, per="routed", parts=("moe",)),

@@ -17,6 +17,7 @@ from trilemma.memory.training_buffers import Placeholder, placeholders
 from trilemma.memory.training_state import StateTable, TensorCosts
 from trilemma.memory.traits import BlockTraits, implementation_facts, modelling_traits
 from trilemma.models.architecture import Model, Tensor
+from trilemma.plans.frameworks import runs_every_expert
 from trilemma.plans.training import TrainingPlan
 from trilemma.workloads import TrainingWorkload
 
@@ -69,6 +70,8 @@ def prepare(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> Tra
             traits, hidden_dropout=plan.hidden_dropout or traits.hidden_dropout,
             attention_dropout=plan.attention_dropout or traits.attention_dropout,
         )  # fmt: skip
+    if runs_every_expert(plan.implementation, model.family):
+        traits = replace(traits, every_expert=True)
     tensors: tuple[Tensor, ...] = model.tensors
     frozen: str | None = None
     trained: frozenset[str] | None = None

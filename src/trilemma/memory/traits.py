@@ -25,7 +25,7 @@ class BlockTraits:
     input ``norm_copies`` FP32 copies are kept; ``fused_qkv`` keeps the product
     that q, k and v are views of beside rotated copies, and a copy of attention's output; ``activation_copies`` intermediate
     results of an activation written out; ``shared_norm_input``: both norms read one tensor; ``soft_cap`` keeps capped scores
-    and logits; ``wide_router`` reads an FP32 copy of its input.
+    and logits; ``wide_router`` reads an FP32 copy of its input; ``every_expert``: each runs over every token.
     """
 
     norm: Literal["fused", "written"] = "fused"
@@ -44,6 +44,7 @@ class BlockTraits:
     shared_norm_input: bool = False
     soft_cap: bool = False
     wide_router: bool = False
+    every_expert: bool = False
 
 
 @cache

@@ -69,6 +69,8 @@ class FrameworkTraits:
     plain_recipe: str | None = None
     usual_recipe: str = "bf16"
     pure_where_bf16: bool = False
+    #: Families whose model code runs every expert over every token.
+    every_expert_of: tuple[str, ...] = ()
 
 
 @cache
@@ -76,6 +78,12 @@ def every() -> Mapping[str, FrameworkTraits]:
     """Name → traits of every framework, in the order in which they are named."""
     found = [_traits(path.stem) for path in (DATA / "frameworks").glob("*.toml")]
     return {one.name: one for one in sorted(found, key=lambda one: one.listed)}
+
+
+def runs_every_expert(name: str, family: str) -> bool:
+    """Whether the model code of a framework runs every expert of this family over every token."""
+    one = every().get(name)
+    return one is not None and family in one.every_expert_of
 
 
 def _traits(stem: str) -> FrameworkTraits:

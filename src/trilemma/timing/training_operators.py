@@ -7,13 +7,14 @@ elementwise traffic (norms, residuals, rotary embedding, activations, expert per
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.models.architecture import DenseFfn, ExpertFfn, Layer, Model, Tensor
 from trilemma.models.attention import Mixer
+from trilemma.plans.frameworks import runs_every_expert
 from trilemma.timing.operators import ByIdentity, ExpertProducts, Products, expert_products_of, products_of
 
 #: First words of the roles of matrices that low-precision training leaves in 16 bits beside embedding and output matrix.
@@ -96,6 +97,26 @@ class TrainingWork:
 def training_work(model: Model, *, mtp: bool = True) -> TrainingWork:
     """Sum ``model`` for training; with ``mtp`` its multi-token-prediction layers train as further layers."""
     return _training_work(ByIdentity(model), mtp and bool(model.mtp_layers))
+
+
+def run_work(model: Model, *, implementation: str, mtp: bool = True) -> TrainingWork:
+    """`training_work` as a framework runs it: where its model code runs every expert over every token, they are products like
+    others. Source: ``every_expert_of`` in data/frameworks.
+    """
+    work = training_work(model, mtp=mtp)
+    if not work.experts or not runs_every_expert(implementation, model.family):
+        return work
+    more = max(one.experts / one.top_k for one in work.experts)
+    pointwise = replace(work.pointwise, routed=work.pointwise.routed * more)
+    plain = tuple(
+        Products(
+            computed_in=one.computed_in, bits=one.bits, shard="column", units=max(one.outputs, 1),
+            elements=one.layers * one.elements, bytes=one.layers * one.bytes,
+            inputs=one.layers * one.experts * one.inputs, outputs=one.layers * one.experts * one.outputs,
+        )
+        for one in work.experts
+    )  # fmt: skip
+    return replace(work, experts=(), feed_forward=(*work.feed_forward, *plain), pointwise=pointwise)
 
 
 @lru_cache(maxsize=64)

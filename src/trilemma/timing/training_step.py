@@ -19,7 +19,7 @@ from trilemma.timing.stage_shares import BOTH_ENDS
 from trilemma.timing.training_coefficients import FrameworkTiming, TrainingSetting, rates
 from trilemma.timing.training_collectives import Fabric
 from trilemma.timing.training_loads import Loads, training_loads
-from trilemma.timing.training_operators import TrainingWork, training_work
+from trilemma.timing.training_operators import TrainingWork, run_work, training_work
 from trilemma.timing.training_stage import (
     by_pass,
     communication_seconds,
@@ -118,7 +118,8 @@ def training_step(
     work = training_work(model, mtp=plan.mtp)
     fabric = Fabric.of(cluster)
     setting = TrainingSetting.of(plan, cluster, mixture=work.is_mixture, framework=framework, era=era)
-    loads = training_loads(work, plan, workload, fabric, overlap_expert=setting.framework.overlap_expert)
+    run = run_work(model, implementation=plan.implementation, mtp=plan.mtp)
+    loads = training_loads(run, plan, workload, fabric, overlap_expert=setting.framework.overlap_expert)
     lines, hidden, passes = step_lines(
         loads, rates(setting), schedule=plan.schedule, layout_pp=plan.layout.pp, layout_vpp=plan.layout.vpp,
         gpus=plan.layout.gpus, overlap_data=setting.overlap_data, moved_bytes=moved_bytes,

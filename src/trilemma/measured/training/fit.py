@@ -22,7 +22,7 @@ from trilemma.quantities import Array
 from trilemma.timing.training_coefficients import FrameworkTiming, TrainingSetting, rate_terms
 from trilemma.timing.training_collectives import Fabric
 from trilemma.timing.training_loads import Loads, training_loads
-from trilemma.timing.training_operators import training_work
+from trilemma.timing.training_operators import run_work
 from trilemma.timing.training_step import step_lines
 from trilemma.workloads import TrainingWorkload
 
@@ -131,7 +131,7 @@ def _log_step(batch: _Batch, logs: Array) -> Array:
 
 
 def _prepare(sample: Sample) -> tuple[Loads, dict[str, tuple[float, tuple[str, ...]]], TrainingSetting]:
-    work = training_work(sample.model, mtp=sample.plan.mtp)
+    work = run_work(sample.model, implementation=sample.plan.implementation, mtp=sample.plan.mtp)
     fabric = Fabric.of(sample.cluster)
     setting = TrainingSetting.of(
         sample.plan, sample.cluster, mixture=work.is_mixture, framework=sample.framework, era=sample.era
