@@ -300,7 +300,7 @@ def more_requests_never_fewer_tokens(question: Asked, answer: tl.Estimate, ask: 
 def more_slots_never_fewer_tokens(question: Asked, answer: tl.Estimate, ask: Answers) -> str | None:
     """While requests wait for one: a slot that is free is filled at once, and stands idle while the next request is on its way
     where none waits. Slots cost memory, of logits and graphs, in llama.cpp for which layers leave the card."""
-    busy = question.but(concurrency=max(question.options["concurrency"], 128))
+    busy = question.but(concurrency=512 * question.options.get("dp", 1))
     few, many = (ask.variant(busy.but(max_seqs=slots)) for slots in (32, 64))
     if few.uses_host or many.uses_host or not (few.fits and many.fits and few.cache and many.cache):
         raise Unasked
