@@ -148,3 +148,11 @@ def test_acceptance_of_a_commands_drafts(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_load_longer_than_the_command_admits_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     words = "check --gpu h100-sxm --isl 8192 --osl 512 -- vllm serve Qwen/Qwen3-8B --max-model-len 4096"
     assert "4096 tokens that the command admits" in _said(capsys, words)
+
+
+def test_a_number_has_no_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["check", "--gpu", "h100-sxm", "--", "vllm", "serve", "Qwen/Qwen3-8B", "--tensor-parallel-size.x", "2"])
+        == 2
+    )
+    assert "--tensor-parallel-size takes one value and has no keys" in capsys.readouterr().err

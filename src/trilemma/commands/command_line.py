@@ -14,6 +14,8 @@ from trilemma.errors import InputError, shorten
 
 _NUMBER = re.compile(r"-\d+(\.\d+)?[kKmMgGtT]?")
 _MOST_LIST = 8192
+#: Kinds of flags of one value, into which no dotted key reaches.
+_KEYLESS = ("int", "ints", "count", "count_or_auto", "float", "switch", "toggle")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +49,8 @@ class FlagSettings:
     def put(self, given: Given, value: Any, shown: str) -> None:
         name = given.flag.name
         if given.keys:
+            if given.flag.kind in _KEYLESS:
+                raise InputError(f"{shorten(shown)}: --{name} takes one value and has no keys; give --{name} alone")
             self.dotted[name] = FlagSetting(flag=given.flag, value=self._merged(name, given, value, shown), shown=shown)
             return
         if given.flag.kind == "repeat" and name in self.by_name:
