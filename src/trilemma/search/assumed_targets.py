@@ -33,9 +33,9 @@ def targets_tried(workload: Serving, *, assume: bool = True) -> Iterator[tuple[S
     yield _within(workload, limits), (f"{asked}: {' and '.join(told)} assumed",)
     kept = missing[:-1]
     if kept:
-        words = f"{asked}: {told[0]} assumed; {told[1]} is held by no plan beside it and left open"
+        words = f"{asked}: {told[0]} assumed; left open: {told[1]}, which no plan holds beside it"
     else:
-        words = f"{told[0]} was assumed, is held by no plan beside the target given and left open"
+        words = f"left open: {told[0]}, which no plan holds beside the target given"
     yield _within(workload, {name: limits[name] for name in kept}), (words,)
 
 
