@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -39,12 +40,14 @@ def published_as(model: Model, scheme: str) -> Model | None:
     for at, one in enumerate(checkpoints()):
         if _plain(one.of) not in ids:
             continue
-        try:
-            stored = load_model(one.id)
-        except InputError:  # a catalogue of one's own may know the name otherwise
-            continue
-        own = stored.quantization
-        if own is None or own.weight_format is None or not _is(own.method, own.weight_format.name, wanted):
+        stored = _read(one.id, os.environ.get("TRILEMMA_MODELS"))
+        own = None if stored is None else stored.quantization
+        if (
+            stored is None
+            or own is None
+            or own.weight_format is None
+            or not _is(own.method, own.weight_format.name, wanted)
+        ):
             continue
         foreign = one.id.partition("/")[0] != one.of.partition("/")[0]
         found.append((foreign, own.kv_format is not None, ids.index(_plain(one.of)), at, stored))
@@ -55,6 +58,15 @@ def published_as(model: Model, scheme: str) -> Model | None:
 def checkpoints() -> tuple[PublishedCheckpoint, ...]:
     """All that are known, in the order of the data file."""
     return tuple(PublishedCheckpoint(**row) for row in read_data("published_checkpoints.toml")["checkpoint"])
+
+
+@cache
+def _read(name: str, folder: str | None) -> Model | None:  # noqa: ARG001 - the folder of one's own decides what a name means
+    """A checkpoint of the list, read once for all schemes; None where a catalogue of one's own knows the name otherwise."""
+    try:
+        return load_model(name)
+    except InputError:
+        return None
 
 
 def _ids(name: str) -> Sequence[str]:

@@ -54,6 +54,13 @@ def memory_class(accelerator: Accelerator) -> str:
     return "hbm" if "hbm" in text else "gddr"
 
 
+@cache
+def _told_by(card: str) -> tuple[bool, bool]:
+    """Whether runs on a card of the catalogue tell of GDDR memory, and of sums at half rate."""
+    accelerator = find(card)
+    return memory_class(accelerator) == "gddr", halves_sums(accelerator)
+
+
 def precision_of(work: ModelWork) -> str:
     """How most of a model's weights are stored and multiplied, such as ``8-bit fp8`` or ``4-bit bf16``."""
     sums: dict[str, float] = {}
@@ -159,11 +166,14 @@ class ServingTerms:
         16-bit weights lose they lose to power and to feeding units that run at full rate; where sums in FP32 run at half rate
         nothing of that binds.
         """
-        cards = [find(key.split(" ", 2)[1]) for key in self.offsets[-1] if key.startswith(f"{engine} ")]
+        gddr, halved = memory_class(accelerator) == "gddr", precision.startswith("16-bit") and halves_sums(accelerator)
+        if not (gddr or halved):
+            return frozenset()
+        told = [_told_by(key.split(" ", 2)[1]) for key in self.offsets[-1] if key.startswith(f"{engine} ")]
         found: tuple[str, ...] = ()
-        if memory_class(accelerator) == "gddr" and not any(memory_class(card) == "gddr" for card in cards):
+        if gddr and not any(tells for tells, _ in told):
             found += ("cache_stream",)
-        if precision.startswith("16-bit") and halves_sums(accelerator) and not any(halves_sums(card) for card in cards):
+        if halved and not any(tells for _, tells in told):
             found += ("matmul", "prefill_matmul")
         return frozenset(found)
 
