@@ -98,9 +98,10 @@ def test_every_framework_has_its_packages_and_a_recipe_that_is_known() -> None:
         "accelerate",
         "transformers",
         "axolotl",
+        "automodel",
     )
     assert frameworks.those("writer") == ("megatron", "torchtitan", "deepspeed", "accelerate")
-    assert frameworks.those("cuts") == ("megatron", "torchtitan")
+    assert frameworks.those("cuts") == ("megatron", "torchtitan", "automodel")
     assert (frameworks.default_for("full"), frameworks.default_for("adapters")) == ("megatron", "transformers")
     for one in frameworks.every().values():
         assert one.reader is None or (HOUSE / "engines" / one.reader / "read.py").exists()

@@ -31,7 +31,7 @@ def test_the_curve_rises_to_saturation() -> None:
             assert point.completed_per_s == pytest.approx(point.requests_per_s, rel=0.15)
     fit = tl.fit("llama-3.1-8b", "h100-sxm", isl=800, osl=100, rate=3.0).to_dict()
     most = fit["speed"]["most_requests_per_s"]["value"]  # the closed form of the same
-    assert curve.saturation_requests_per_s == pytest.approx(most, rel=0.15)
+    assert curve.saturation_requests_per_s == pytest.approx(most, rel=0.2)
     chart = found.chart()
     assert chart is not None
     assert [panel["title"]["text"] for panel in chart["vconcat"]] == [
