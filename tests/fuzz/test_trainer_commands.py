@@ -97,7 +97,7 @@ def test_the_flags_of_a_script() -> None:
     chance = random.Random("fsdp-example")
     flags = framework_facts("fsdp_example")["flags"]["values"]
     for _ in range(200):
-        words = "torchrun --nproc_per_node 8 train.py --model_type llama_v3".split()
+        words = ["torchrun", "--nproc_per_node", "8", "train.py", "--model_type", "llama_v3"]
         for _ in range(3):
             words += [f"--{chance.choice(flags)}", chance.choice(WORDS)]
         with suppress(InputError):
