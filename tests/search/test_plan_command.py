@@ -162,7 +162,9 @@ def test_the_real_entry_point_searches_pools_apart():
 
 
 @pytest.mark.slow
-def test_compare_puts_cards_side_by_side(capsys):
+def test_compare_puts_cards_side_by_side(capsys, monkeypatch):
+    # wide enough that no cell goes over several lines
+    monkeypatch.setenv("COLUMNS", "300")
     cards = ["--gpu", "b300-sxm:1", "--gpu", "mi300x:1", "--gpu", "h100-sxm:1"]
     arguments = ["compare", "llama-3.1-70b", *cards, "--serve", "1024/1024", "--tpot", "50"]
     assert main(arguments) == 0

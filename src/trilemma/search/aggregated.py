@@ -45,7 +45,7 @@ def aggregated_rows(
     if not question.stated:
         return _loads_tried(running, question, tally)
     if question.free:
-        return _load_carried(choice, running, _enough(running, question), question, tally)
+        return _load_carried(choice, running, _enough(choice, running, question), question, tally)
     return _load_carried(choice, running, running.replicas, question, tally)
 
 
@@ -105,9 +105,19 @@ def _load_carried(
     tally: PlanTally,
 ) -> PlanColumns:
     """Each layout under its part of the stated load, told to run no more at once."""
-    workload = question.workload
     tally.lawful(len(running))
     tally.fitting += len(running)
+    columns, carried = _under_load(choice, running, replicas, question)
+    if question.workload.rate is not None:
+        tally.lost(f"cannot carry {question.workload.rate:g} requests a second", int((~carried).sum()))
+    return {name: column[carried] for name, column in columns.items()}
+
+
+def _under_load(
+    choice: FormatChoice, running: StartedEngines, replicas: NDArray[np.int64], question: SearchQuestion
+) -> tuple[PlanColumns, NDArray[np.bool_]]:
+    """The stated load shared by so many ``replicas`` of each layout, and where they keep up with it."""
+    workload = question.workload
     rate = None if workload.rate is None else workload.rate / replicas
     layout = running.layout
     each = _requests_at(running, rate, question) if rate is not None else float(workload.concurrency or 1) / replicas
@@ -119,14 +129,13 @@ def _load_carried(
     speed = _speed(running, layout, each, admission, question, rate=rate)
     columns = _columns(speed, layout, replicas, each * replicas, used, question, limit=limit)
     if rate is None:
-        return columns
-    carried = np.asarray(speed.output_tokens_per_s) / (workload.osl or 1) >= rate * (1 - 1e-9)
-    tally.lost(f"cannot carry {workload.rate:g} requests a second", int((~carried).sum()))
-    return {name: column[carried] for name, column in columns.items()}
+        return columns, np.ones(len(replicas), dtype=bool)
+    return columns, np.asarray(speed.output_tokens_per_s) / (workload.osl or 1) >= rate * (1 - 1e-9)
 
 
-def _enough(running: StartedEngines, question: SearchQuestion) -> NDArray[np.int64]:
-    """The fewest engines of each layout whose part of the load is one that was tried and keeps to the targets.
+def _enough(choice: FormatChoice, running: StartedEngines, question: SearchQuestion) -> NDArray[np.int64]:
+    """The fewest engines of each layout that keep to the targets under their part of the load: no more than those whose part is
+    one that was tried and does, more than those whose part is the next one, which does not.
 
     A target that a layout keeps to under no load does not count for it: its engines are loaded as the other targets allow.
     """
@@ -135,10 +144,12 @@ def _enough(running: StartedEngines, question: SearchQuestion) -> NDArray[np.int
     layout, _, admission, _ = running.take(rows)
     speed = _speed(running, layout, batch * layout.dp, admission, question)
     good = ~np.asarray(speed.capacity_limited)
+    able = np.ones(len(running), dtype=bool)
     for late in lateness(np.asarray(speed.tpot_s), _held_s(speed, question), workload, question.margin).values():
         reached = np.zeros(len(running), dtype=bool)
         np.logical_or.at(reached, rows[good], late[good] <= 1.0)
         good &= (late <= 1.0) | ~reached[rows]
+        able &= reached
     if workload.rate is not None:
         one = np.asarray(speed.output_tokens_per_s) / (workload.osl or 1)
         load = workload.rate
@@ -146,8 +157,28 @@ def _enough(running: StartedEngines, question: SearchQuestion) -> NDArray[np.int
         one, load = batch * layout.dp, float(workload.concurrency or 1)
     most = np.zeros(len(running))
     np.maximum.at(most, rows[good], one[good])
-    alone = one[:: len(question.batches)] if len(running) else most
-    return np.ceil(load / np.where(most > 0, most, alone) - 1e-9).astype(np.int64)
+    each = (len(running), len(question.batches))
+    one, tried = np.broadcast_to(one, len(rows)).reshape(each), good.reshape(each) * np.arange(1, each[1] + 1)
+    enough = np.ceil(load / np.where(most > 0, most, one[:, 0]) - 1e-9).astype(np.int64)
+    beyond = np.minimum(tried.max(axis=1, initial=0), each[1] - 1)
+    too_few = np.ceil(load / one[np.arange(each[0]), beyond] - 1e-9).astype(np.int64) - 1
+    too_few = np.where(able & (most > 0), np.minimum(too_few, enough - 1), enough - 1)
+    while (open_ := enough - too_few > 1).any():
+        middle = (enough + too_few)[open_] // 2
+        keeps = _keeps(choice, running.only(open_), middle, question)
+        enough[open_] = np.where(keeps, middle, enough[open_])
+        too_few[open_] = np.where(keeps, too_few[open_], middle)
+    return enough
+
+
+def _keeps(
+    choice: FormatChoice, running: StartedEngines, replicas: NDArray[np.int64], question: SearchQuestion
+) -> NDArray[np.bool_]:
+    """Whether so many ``replicas`` of each layout carry the stated load within every target."""
+    columns, good = _under_load(choice, running, replicas, question)
+    for _, missed in misses(columns["tpot_s"], columns["held_ttft_s"], question.workload, question.margin):
+        good &= ~missed
+    return good
 
 
 def _grid(layouts: int, question: SearchQuestion) -> tuple[NDArray[Any], NDArray[np.float64]]:
