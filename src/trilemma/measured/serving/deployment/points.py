@@ -56,7 +56,7 @@ def bench_of(points: Sequence[Point], *, model: Model, cluster: Cluster, plan: P
     admitted = [admission_of(start, name, isl=int(point.isl), osl=int(point.osl)) for point, _, _ in rows]
     return SpeedFigures(
         work=work,
-        machine=Machine.of(cluster),
+        machine=Machine.of(cluster, engines.canonical(name)),
         engine=engines.canonical(plan.engine.name),
         precision=precision_of(work),
         kv_format=catalogue.get(start.kv_format),
