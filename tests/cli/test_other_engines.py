@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from trilemma.cli.main import main
-from trilemma.engines import get
+from trilemma.engines import get, traits_of
 from trilemma.engines.extract import extract
 
 _SGLANG = "python3 -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 2 --context-length 8192"
@@ -38,8 +38,10 @@ def test_check(capsys: pytest.CaptureFixture[str], gpu: str, command: str, code:
     assert document["verdict"]["stage"] == stage
     items = document["memory"]["items"]
     assert sum(item["bytes"] for item in items) == pytest.approx(document["memory"]["total_bytes"], rel=1e-9, abs=8)
+    own = extract([command])[0]
     for remedy in document.get("remedies", ()):
-        assert extract([remedy["flags"]])[0] == extract([command])[0]
+        found = extract([remedy["flags"]])[0]
+        assert (found == own) != (f" instead of {traits_of(own).label}" in remedy["change"])
 
 
 def test_logs_of_other_engines_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

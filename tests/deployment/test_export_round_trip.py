@@ -96,20 +96,33 @@ def test_check_and_settle_give_the_figures_of_the_plan(
 
 @pytest.mark.parametrize("target", ["vllm", "kubernetes", "llm-d", "sglang", "tensorrt-llm"])
 def test_every_target_names_the_checkpoint_of_the_plan(tmp_path: Path, capsys: Captured, target: str) -> None:
-    plan = fitted(tmp_path, capsys, f"llama-3.1-8b --gpu h100-sxm --precision awq --concurrency 4 {LOAD}")
+    plan = fitted(tmp_path, capsys, f"llama-3.1-8b --gpu h100-sxm --precision gptq --concurrency 4 {LOAD}")
     assert plan["inputs"]["model"]["served_as"] in plan["command"]
     out = exported(tmp_path, target)
     said = capsys.readouterr().err
-    assert "the plan needs a checkpoint converted to awq of meta-llama/Llama-3.1-8B-Instruct: make or fetch it" in said
+    assert "the plan needs a checkpoint converted to gptq of meta-llama/Llama-3.1-8B-Instruct: make or fetch it" in said
     managed = {"kubernetes": "kubernetes.yaml", "llm-d": "llm-d-serve.yaml"}.get(target)
     if managed is None:
-        assert get(target).read(extract([str(out / "serve.sh")])[1]).model == "./Llama-3.1-8B-Instruct-awq"
+        assert get(target).read(extract([str(out / "serve.sh")])[1]).model == "./Llama-3.1-8B-Instruct-gptq"
     text = (out / (managed or "kubernetes.yaml")).read_text()
-    assert "/models/Llama-3.1-8B-Instruct-awq" in text
+    assert "/models/Llama-3.1-8B-Instruct-gptq" in text
     assert "meta-llama/" not in text
     workload = next(one for one in yaml.safe_load_all(text) if one["kind"] == "Deployment")
     mounts = workload["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
-    assert {"name": "model", "mountPath": "/models/Llama-3.1-8B-Instruct-awq", "readOnly": True} in mounts
+    assert {"name": "model", "mountPath": "/models/Llama-3.1-8B-Instruct-gptq", "readOnly": True} in mounts
+
+
+@pytest.mark.parametrize("target", ["vllm", "kubernetes", "llm-d", "sglang", "tensorrt-llm"])
+def test_every_target_names_a_checkpoint_that_is_published(tmp_path: Path, capsys: Captured, target: str) -> None:
+    published = "hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4"
+    plan = fitted(tmp_path, capsys, f"llama-3.1-8b --gpu h100-sxm --precision awq --concurrency 4 {LOAD}")
+    assert published in plan["command"]
+    out = exported(tmp_path, target)
+    assert "make or fetch it" not in capsys.readouterr().err
+    managed = {"kubernetes": "kubernetes.yaml", "llm-d": "llm-d-serve.yaml"}.get(target)
+    if managed is None:
+        assert get(target).read(extract([str(out / "serve.sh")])[1]).model == published
+    assert published in (out / (managed or "kubernetes.yaml")).read_text()
 
 
 def test_pools_keep_the_checkpoint_of_the_plan(tmp_path: Path, capsys: Captured) -> None:
@@ -124,17 +137,28 @@ def test_pools_keep_the_checkpoint_of_the_plan(tmp_path: Path, capsys: Captured)
 
 
 @pytest.mark.parametrize(
-    ("target", "precision", "says"),
+    ("target", "weights", "says"),
     [
-        ("llama.cpp", "awq", "llama.cpp does not load a checkpoint converted to awq"),
-        ("tensorrt-llm", "fp8", "quantises to fp8 while loading, which tensorrt-llm does not"),
-        ("llama.cpp", "fp8", "quantises to fp8 while loading, which llama.cpp does not"),
+        ("llama.cpp", "llama-3.1-8b --precision gptq", "llama.cpp does not load a checkpoint converted to gptq"),
+        ("llama.cpp", "llama-3.1-8b --precision awq", "llama.cpp does not load weights in awq (hugging-quants/"),
+        ("llama.cpp", "Qwen/Qwen3-8B-AWQ", "llama.cpp does not load weights in awq (Qwen/Qwen3-8B-AWQ)"),
+        (
+            "vllm",
+            "llama-3.1-8b --precision q4_k_m --engine llama.cpp",
+            "vllm does not load a checkpoint converted to gguf",
+        ),
+        (
+            "tensorrt-llm",
+            "llama-3.1-8b --precision fp8",
+            "quantises to fp8 while loading, which tensorrt-llm does not",
+        ),
+        ("llama.cpp", "llama-3.1-8b --precision fp8", "quantises to fp8 while loading, which llama.cpp does not"),
     ],
 )
 def test_weights_that_another_engine_does_not_load_are_refused(
-    tmp_path: Path, capsys: Captured, target: str, precision: str, says: str
+    tmp_path: Path, capsys: Captured, target: str, weights: str, says: str
 ) -> None:
-    fitted(tmp_path, capsys, f"llama-3.1-8b --gpu h100-sxm --precision {precision} --concurrency 4 {LOAD}")
+    fitted(tmp_path, capsys, f"{weights} --gpu h100-sxm --concurrency 4 {LOAD}")
     exported(tmp_path, target, code=2)
     shown = capsys.readouterr().err
     assert says in shown

@@ -63,11 +63,13 @@ def files(estimate: Mapping[str, Any], *, to: str, path: str) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Weights:
-    """The model's word in the commands, and which checkpoint has to be made for it: the published one where None."""
+    """The model's word in the commands, which checkpoint has to be made for it (the published one where None), and the method
+    that its weights are quantised by (None: 16 bits)."""
 
     word: str
     published: str
     checkpoint: str | None = None
+    method: str | None = None
 
     @property
     def in_containers(self) -> str:
@@ -86,11 +88,11 @@ def _weights(inputs: Mapping[str, Any], path: str) -> _Weights:
     name = model.get("name")
     if not isinstance(name, str):
         raise InputError(f"{shorten(path)}: inputs.model.name is not a model's name")
-    named, checkpoint = (model.get(key) for key in ("served_as", "checkpoint"))
-    if not isinstance(named, str | None) or not isinstance(checkpoint, str | None):
-        raise InputError(f"{shorten(path)}: inputs.model.served_as and checkpoint are not words")
+    named, checkpoint, method = (model.get(key) for key in ("served_as", "checkpoint", "quantization"))
+    if any(not isinstance(one, str | None) for one in (named, checkpoint, method)):
+        raise InputError(f"{shorten(path)}: inputs.model.served_as, checkpoint and quantization are not words")
     published = served_id(name)
-    return _Weights(word=named or published, published=published, checkpoint=checkpoint)
+    return _Weights(word=named or published, published=published, checkpoint=checkpoint, method=method)
 
 
 def _fleet(estimate: Mapping[str, Any], path: str, target: str, *, contained: bool = False) -> tuple[Fleet, str | None]:
@@ -107,13 +109,13 @@ def _fleet(estimate: Mapping[str, Any], path: str, target: str, *, contained: bo
     plan = plan_from_document(object_in(inputs.get("plan"), "inputs.plan", path))
     own = canonical(plan.engine.name)
     engine = own if target in MANAGED else target
-    if engine != own:
-        _check_loads(engine, weights)
     version = object_in(inputs.get("engine", {}), "inputs.engine", path).get("version")
     cluster = object_in(inputs.get("cluster", {}), "inputs.cluster", path)
     per_node = cluster.get("gpus_per_node")
     whole = isinstance(per_node, int) and not isinstance(per_node, bool) and 0 < per_node <= 2**16
     translated = for_engine(plan, engine, **_for(estimate, plan))
+    if engine != own:
+        _check_loads(engine, weights)
     known = _known(inputs["model"], plan)
     fleet = deployer(engine)(
         model=weights.in_containers if contained else weights.word,
@@ -153,11 +155,15 @@ def _check_handover(model: Model, plan: Plan, engine: str) -> None:
 def _check_loads(engine: str, weights: _Weights) -> None:
     """Raises `InputError` where another engine than the plan's does not load the weights that it was judged with."""
     from trilemma.engines import traits_of
+    from trilemma.engines.loading import lies_in_gguf
 
     gguf = weights.word.endswith(".gguf")
-    if weights.checkpoint is not None and gguf != (traits_of(engine).weights == "gguf"):
+    reads_gguf = traits_of(engine).weights == "gguf"
+    made = weights.checkpoint is not None and gguf != reads_gguf
+    if made or (reads_gguf and not lies_in_gguf(weights.method)):
+        stored = weights.checkpoint if made and weights.checkpoint else f"weights in {weights.method}"
         raise InputError(
-            f"{engine} does not load {shorten(weights.checkpoint, most=100)} ({shorten(weights.word)}); plan for it with"
+            f"{engine} does not load {shorten(stored, most=100)} ({shorten(weights.word)}); plan for it with"
             f" --engine {engine}"
         )
 

@@ -55,6 +55,11 @@ def as_published_for(model: Model, engine: str) -> Model:
     return model if mix is None else requantize(model, mix)
 
 
+def lies_in_gguf(method: str | None) -> bool:
+    """Whether weights quantised by ``method`` (None: 16 bits) may lie in a GGUF file: its own types, and those published so."""
+    return method in (None, "gguf") or published_mix(method) is not None
+
+
 def in_dtype(model: Model, dtype: Format) -> Model:
     """``model`` with its unquantised tensors stored as ``dtype`` (``--dtype float32`` and the like)."""
     if dtype.bits == model.dtype.bits:

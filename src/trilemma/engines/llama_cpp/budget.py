@@ -20,6 +20,7 @@ from trilemma.engines.llama_cpp.choices import settle as settle_choices
 from trilemma.engines.llama_cpp.facts import LlamaCppFacts, for_version
 from trilemma.engines.llama_cpp.flags import table
 from trilemma.engines.llama_cpp.placement import LayerBytes, host_part, parts_of_cards, splits
+from trilemma.engines.loading import lies_in_gguf
 from trilemma.engines.rank_memory import half_widths
 from trilemma.engines.stages import PipelineStage
 from trilemma.engines.start_up import Asked, CardMemory, Formula, Rules, SettledStart, SizedPool, root_of_squares
@@ -209,9 +210,9 @@ def _check_main_card(options: ServeOptions, cards: int) -> None:
 
 
 def _loads(model: Model, options: ServeOptions) -> bool:
-    """Whether the weights are as a GGUF may hold them: 16 bits, GGUF's own types, or gpt-oss as published."""
+    """Whether the weights are as a GGUF may hold them."""
     stored = model.quantization
-    return options.quantization is None and (stored is None or stored.method in ("gguf", "mxfp4"))
+    return options.quantization is None and lies_in_gguf(None if stored is None else stored.method)
 
 
 def by_rows(asked: Asked, start: Callable[[Asked], StartUp]) -> StartUp | None:
