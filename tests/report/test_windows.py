@@ -40,7 +40,7 @@ SCREENS = (
     "formats", "formats nvfp4 --explain", "formats --compare",
     "kernels llama-3.1-8b --gpu h100-sxm:1 --batch 8 --cached 4096",
     "validate tests/data/serving_memory_sample.csv", "validate tests/data/training_sample.csv",
-    "diagnose tests/diagnosis",
+    "diagnose tests/diagnosis/test_kernel_log.py tests/diagnosis/test_public_cases.py",
 )  # fmt: skip
 #: Lines that stay whole: an indented command, and what has no blank.
 COMMAND = re.compile(r" +.* --?[a-z]")
