@@ -130,6 +130,13 @@ def test_a_change_asks_again_and_stands_in_the_address(page: Page) -> None:
     expect(page.locator("#model")).to_have_value("llama-3.1-8b")
 
 
+def test_a_missed_target_is_no_green_answer(page: Page) -> None:
+    _ask(page, lambda: (page.fill("#tpot", "1"), page.press("#tpot", "Tab")))
+    expect(page.locator(".verdict.no")).to_contain_text("misses the load or a target")
+    _ask(page, lambda: page.get_by_role("button", name="Best plans").click())
+    expect(page.locator(".verdict.no")).to_contain_text("No plan meets this")
+
+
 def test_a_remedy_is_tried_at_a_click(page: Page, address: str) -> None:
     _open(page, address + "?ask=fit&model=llama-3.1-70b&gpu=l40s%3A2&isl=2048&osl=256&concurrency=4")
     _keep(page, "does-not-fit")

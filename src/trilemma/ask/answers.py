@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from trilemma.ask.screen import screen_width
 from trilemma.estimate.estimate import Estimate
@@ -21,6 +21,11 @@ class Shown:
 
         @property
         def fits(self) -> bool: ...
+
+    @classmethod
+    def of(cls, result: Any) -> Self:
+        """The answer that shows ``result``, an instance of the dataclass that this class adds its faces to."""
+        return cls(**{one.name: getattr(result, one.name) for one in fields(result)})
 
     @property
     def yes(self) -> bool:
@@ -72,10 +77,6 @@ class Answer(Shown, Estimate):
     """An `Estimate` that can show itself: what `fit` and `check` answer, and each plan of `plan`, `train` and `compare`."""
 
     __slots__ = ()
-
-    @classmethod
-    def of(cls, estimate: Estimate) -> Answer:
-        return cls(**{one.name: getattr(estimate, one.name) for one in fields(Estimate)})
 
     @property
     def yes(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +117,6 @@ class Audited(Shown, Audit):
     """The checklist worked through."""
 
     __slots__ = ()
-
-    @classmethod
-    def of(cls, found: Audit) -> Audited:
-        return cls(**{one.name: getattr(found, one.name) for one in fields(Audit)})
 
     @property
     def fits(self) -> bool:

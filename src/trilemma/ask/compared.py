@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from trilemma.ask.answers import Shown
@@ -15,10 +14,6 @@ class CardsCompared(Shown, CardComparison):
     """GPUs side by side for one job, each with its best plan."""
 
     __slots__ = ()
-
-    @classmethod
-    def of(cls, comparison: CardComparison) -> CardsCompared:
-        return cls(**{one.name: getattr(comparison, one.name) for one in fields(CardComparison)})
 
     @property
     def fits(self) -> bool:
@@ -78,10 +73,6 @@ class VersionsCompared(Shown, Upgrade):
     """A command under two versions of its engine."""
 
     __slots__ = ()
-
-    @classmethod
-    def of(cls, upgrade: Upgrade) -> VersionsCompared:
-        return cls(**{one.name: getattr(upgrade, one.name) for one in fields(Upgrade)})
 
     @property
     def fits(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,10 +42,6 @@ class Diagnosed(Shown, Diagnosis):
     """Findings, the gravest first, beside what was read."""
 
     __slots__ = ()
-
-    @classmethod
-    def of(cls, diagnosis: Diagnosis) -> Diagnosed:
-        return cls(**{one.name: getattr(diagnosis, one.name) for one in fields(Diagnosis)})
 
     @property
     def fits(self) -> bool:

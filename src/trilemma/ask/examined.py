@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +33,6 @@ class Examined(Shown, Examination):
     """Checks and findings, as an answer that shows itself."""
 
     __slots__ = ()
-
-    @classmethod
-    def of(cls, found: Examination) -> Examined:
-        return cls(**{one.name: getattr(found, one.name) for one in fields(Examination)})
 
     @property
     def fits(self) -> bool:

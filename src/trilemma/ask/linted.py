@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,6 @@ class Linted(Shown, Linting):
     """Findings of a linter, the gravest first."""
 
     __slots__ = ()
-
-    @classmethod
-    def of(cls, found: Linting) -> Linted:
-        return cls(**{one.name: getattr(found, one.name) for one in fields(Linting)})
 
     @property
     def fits(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from trilemma.ask.answers import Shown
@@ -13,10 +12,6 @@ class CardsRecommended(Shown, Recommendation):
     """Cards and counts for a need, best first."""
 
     __slots__ = ()
-
-    @classmethod
-    def of(cls, recommendation: Recommendation) -> CardsRecommended:
-        return cls(**{one.name: getattr(recommendation, one.name) for one in fields(Recommendation)})
 
     @property
     def fits(self) -> bool:

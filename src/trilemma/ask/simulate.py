@@ -6,7 +6,6 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -162,10 +161,6 @@ class Simulated(Shown, ServingSimulation):
     """A simulation that can show itself."""
 
     __slots__ = ()
-
-    @classmethod
-    def of(cls, simulation: ServingSimulation) -> Simulated:
-        return cls(**{one.name: getattr(simulation, one.name) for one in fields(ServingSimulation)})
 
     @property
     def fits(self) -> bool:

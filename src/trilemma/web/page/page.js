@@ -91,7 +91,7 @@ async function answer(question) {
       ? await fetch("/api/check", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(words) })
       : await fetch(`/api/${encodeURIComponent(ask)}?${new URLSearchParams(words)}`);
     const found = await told.json();
-    shown = found.error ? [verdict(false, found.error)] : render(question, found);
+    shown = found.error ? [verdict(false, found.error)] : render(question, found, told.headers.get("X-Answer") === "yes");
   } catch {
     shown = [verdict(false, word("failed"))];
   }
@@ -100,19 +100,20 @@ async function answer(question) {
   box.setAttribute("aria-busy", "false");
 }
 
-function render(question, found) {
-  if (found.plans) return plansOf(question, found);
+function render(question, found, yes) {
+  if (found.plans) return plansOf(question, found, yes);
   if (found.choices) return choicesOf(question, found);
   if (found.candidates) return candidatesOf(question, found);
-  return [...estimateOf(question, found), picture(question)];
+  return [...estimateOf(question, found, yes), picture(question)];
 }
 
 function verdict(yes, text, small) {
   return make("p", { class: `verdict ${yes ? "yes" : "no"}`, role: "status" }, text, small ? make("small", {}, small) : null);
 }
 
-function estimateOf(question, found) {
-  const missed = (found.targets ?? []).some((one) => one.holds !== undefined && one.holds < 0.5);
+// Green is what starts, carries its load and holds each target at even odds or better.
+function estimateOf(question, found, yes) {
+  const missed = !yes || (found.targets ?? []).some((one) => one.probability < 0.5);
   const headline = found.fits ? word(missed ? "carriesNot" : "fits") : word("fitsNot");
   const probability = found.verdict?.probability;
   const sure = probability === undefined ? "" : `, ${probability > 0.99 ? "> 99" : Math.round(100 * probability)} % ${word("sure")}`;
@@ -204,15 +205,14 @@ function picture(question) {
   return make("div", {}, make("h2", {}, word("chart")), image);
 }
 
-function plansOf(question, found) {
-  const meets = found.plans.length > 0 && found.meets_targets !== false;
+function plansOf(question, found, meets) {
   const head = [word("layout"), word("weights"), word("gpus"), word("first"), word("each"), word("rate"), word("perHour")];
   const rows = found.plans.slice(0, 8).map((one) => [
     one.inputs.plan.summary, one.inputs.model.quantization ?? "–", String(one.inputs.cluster.gpus), figure(one.speed?.ttft_ms, " ms") ?? figure(one.speed?.step_s, " s"), figure(one.speed?.tpot_ms, " ms"),
     figure(one.speed?.output_tokens_per_s ?? one.speed?.tokens_per_s_per_gpu), one.cost?.usd_per_hour ? `$${short(one.cost.usd_per_hour.value ?? one.cost.usd_per_hour)}` : ""]);
   const first = found.plans[0];
   return [verdict(meets, meets ? first.inputs.plan.summary : word("noPlan"), first ? first.reason : ""),
-    ...(rows.length ? [make("h2", {}, word("plans")), table(head, rows, [2, 3, 4, 5, 6])] : []), ...(first ? estimateOf(question, first).slice(1) : []), picture(question)];
+    ...(rows.length ? [make("h2", {}, word("plans")), table(head, rows, [2, 3, 4, 5, 6])] : []), ...(first ? estimateOf(question, first, meets).slice(1) : []), picture(question)];
 }
 
 function choicesOf(question, found) {
@@ -221,7 +221,7 @@ function choicesOf(question, found) {
   const notes = [...found.assumed, ...found.left_out.map((one) => `${one.count}: ${one.why}`)];
   return [verdict(Boolean(first), first ? `${first.count} × ${first.name}` : word("noPlan"), first?.why),
     ...(first ? [table([word("gpus"), word("layout"), word("weights"), word("perHour"), word("why")], rows, [3])] : []),
-    ...(first ? estimateOf(question, first.estimate).slice(1) : []), make("ul", { class: "notes" }, ...notes.map((text) => make("li", {}, text)))];
+    ...(first ? estimateOf(question, first.estimate, true).slice(1) : []), make("ul", { class: "notes" }, ...notes.map((text) => make("li", {}, text)))];
 }
 
 function candidatesOf(question, found) {
