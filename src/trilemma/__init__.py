@@ -1,6 +1,6 @@
 """Trilemma: memory capacity, memory bandwidth and precision of language models on GPUs.
 
-Six questions, ``fit``, ``check``, ``plan``, ``train``, ``compare`` and ``upgrade``, and the nouns that they are asked with and
+Questions (``fit``, ``check``, ``plan``, ``train``, ``compare``, ``recommend``, ``upgrade``, ``simulate``, ``diagnose`` …), and the nouns that they are asked with and
 answered in. Names are looked up where they live when they are asked for, so that importing the package costs nothing.
 """
 
