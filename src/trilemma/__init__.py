@@ -1,7 +1,8 @@
 """Trilemma: memory capacity, memory bandwidth and precision of language models on GPUs.
 
-Questions (``fit``, ``check``, ``plan``, ``train``, ``compare``, ``recommend``, ``upgrade``, ``simulate``, ``diagnose`` …), and the nouns that they are asked with and
-answered in. Names are looked up where they live when they are asked for, so that importing the package costs nothing.
+Questions (``fit``, ``check``, ``plan``, ``train``, ``compare``, ``recommend``, ``upgrade``, ``simulate``, ``diagnose`` …) and
+the nouns that they are asked with and answered in. Names are looked up where they live when they are asked for, so that importing
+the package costs nothing.
 """
 
 from importlib import import_module
