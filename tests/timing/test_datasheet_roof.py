@@ -56,4 +56,4 @@ def test_work_of_a_prefill_is_two_flops_per_weight_and_token():
 def test_overlap_of_prefills_is_work_and_their_interference_a_loss():
     plain = Machine.of(cluster()).coefficients
     for fitted, left in ((0.7, 0.7), (1.3, 1.0)):
-        assert at_datasheet(replace(plain, interference=fitted)).interference == left
+        assert at_datasheet(plain.with_numbers(interference=fitted)).interference == left

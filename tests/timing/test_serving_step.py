@@ -23,8 +23,11 @@ def perfect(accelerator=None, **kwargs):
     """A machine whose kernels reach the datasheet and cost nothing to launch."""
     plain = machine(accelerator, **kwargs)
     coefficients = replace(
-        plain.coefficients, matmul={"bf16": 1.0, "fp8": 1.0}, stream={16: 1.0, 8: 1.0, 4: 1.0}, cache_stream=1.0,
-        kernel_s=0.0, attention_kernel_s=0.0, experts_kernel_s=0.0, step_s=0.0, sequence_s=0.0, overlap_power=64.0,
+        plain.coefficients.with_numbers(
+            cache_stream=1.0, overlap_power=64.0,
+            kernel_s=0.0, attention_kernel_s=0.0, experts_kernel_s=0.0, step_s=0.0, sequence_s=0.0,
+        ),
+        matmul={"bf16": 1.0, "fp8": 1.0}, stream={16: 1.0, 8: 1.0, 4: 1.0},
     )  # fmt: skip
     return replace(plain, coefficients=coefficients)
 

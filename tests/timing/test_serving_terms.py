@@ -14,7 +14,7 @@ from trilemma.measured.serving.speed.document import to_text
 from trilemma.plans import Layout, Plan, Pool
 from trilemma.question import Question
 from trilemma.timing import Machine, model_work, serving_speed
-from trilemma.timing.coefficients import SCALED_BY, scaled
+from trilemma.timing.coefficients import fitted_terms, scaled
 from trilemma.timing.distance import DISTANCES, Seen
 from trilemma.timing.intervals import speed_spread
 from trilemma.timing.serving_terms import (
@@ -35,17 +35,17 @@ ENGINES = {"vllm", "sglang", "tensorrt-llm", "llama.cpp"}
 
 
 def test_every_term_scales_something_and_has_a_prior():
-    assert set(priors().terms) == set(SCALED_BY)
-    halved = scaled(Machine.of(cluster()).coefficients, dict.fromkeys(SCALED_BY, 0.5))
+    assert set(priors().terms) == set(fitted_terms())
+    halved = scaled(Machine.of(cluster()).coefficients, dict.fromkeys(fitted_terms(), 0.5))
     plain = Machine.of(cluster()).coefficients
-    for names in SCALED_BY.values():
-        for name in names:
+    for term in fitted_terms().values():
+        for name in term.scales:
             one, half = getattr(plain, name), getattr(halved, name)
             assert half == {key: share / 2 for key, share in one.items()} if isinstance(one, dict) else half == one / 2
 
 
 def test_no_share_of_a_bandwidth_exceeds_it_and_routing_is_at_most_even():
-    raised = scaled(Machine.of(cluster()).coefficients, dict.fromkeys(SCALED_BY, 50.0))
+    raised = scaled(Machine.of(cluster()).coefficients, dict.fromkeys(fitted_terms(), 50.0))
     for name in ("cache_stream", "link_share", "pcie_share", "network_share", "routing_evenness"):
         assert getattr(raised, name) == 1.0
     assert raised.step_s == pytest.approx(50 * Machine.of(cluster()).coefficients.step_s)
@@ -63,7 +63,7 @@ def test_attention_links_and_hosts_do_not_know_how_weights_are_stored():
             assert (by_level[level] > 0) == (term in OF_WEIGHTS), (term, level)
         assert by_level["shared"] > 0
     one, other = (shipped().factors("vllm", find("h100-sxm"), precision) for precision in ("8-bit fp8", "4-bit bf16"))
-    for term in set(SCALED_BY) - OF_WEIGHTS:
+    for term in set(fitted_terms()) - OF_WEIGHTS:
         assert one[term] == pytest.approx(other[term], rel=1e-3)
 
 

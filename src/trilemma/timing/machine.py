@@ -74,7 +74,7 @@ class Machine:
         if "matmul" in terms.untold(engine, cluster.accelerator, precision):
             coefficients = replace(coefficients, matmul=coefficients.matmul | spec_sheet()["halved_sums"]["matmul"])
         if era.pcie_share is not None:
-            coefficients = replace(coefficients, pcie_share=era.pcie_share)
+            coefficients = coefficients.with_numbers(pcie_share=era.pcie_share)
         fitted = plain.with_coefficients(coefficients)
         return replace(fitted, engine=engine, precision=precision, measured=measured, era=era, terms=terms)
 

@@ -19,7 +19,7 @@ from trilemma.hardware.catalogue import find
 from trilemma.hardware.number_formats import halves_sums
 from trilemma.models.architecture import Model
 from trilemma.plans import Layout
-from trilemma.timing.coefficients import SCALED_BY
+from trilemma.timing.coefficients import fitted_terms
 from trilemma.timing.distance import DISTANCES, Seen, shape_of
 from trilemma.timing.operators import ModelWork
 
@@ -148,7 +148,7 @@ class ServingTerms:
     def factors(self, engine: str, accelerator: Accelerator, precision: str) -> dict[str, float]:
         """The multiplier of every term for one deployment; one that was not measured has the levels that it shares."""
         untold = self.untold(engine, accelerator, precision)
-        sums = dict.fromkeys(SCALED_BY, 0.0)
+        sums = dict.fromkeys(fitted_terms(), 0.0)
         for known, key in zip(self.offsets, keys_of(engine, accelerator, precision), strict=True):
             for term, offset in known.get(key, {}).items():
                 sums[term] += offset if term not in untold else 0.0
@@ -205,13 +205,11 @@ class Priors:
 
 @cache
 def priors() -> Priors:
-    """The priors as shipped (``data/coefficients/serving_priors.toml``)."""
-    data = _read("serving_priors.toml")
-    levels = {term: row["levels"] for row in data["kinds"].values() for term in row["terms"]}
+    """The priors as shipped (``data/coefficients/spec_sheet.toml``)."""
     return Priors(
         widths={
-            term: tuple(width * levels[term].get(level, 0.0) for level in LEVELS)
-            for term, width in data["terms"].items()
+            term: tuple(row.width * row.levels.get(level, 0.0) for level in LEVELS)
+            for term, row in fitted_terms().items()
         }
     )
 
@@ -219,7 +217,7 @@ def priors() -> Priors:
 @cache
 def shipped() -> ServingTerms:
     """The terms as shipped (``data/coefficients/serving_terms.json``)."""
-    return from_document(_read("serving_terms.json"))
+    return from_document(read_data("coefficients/serving_terms.json"))
 
 
 def from_document(document: Mapping[str, Any]) -> ServingTerms:
@@ -241,7 +239,3 @@ def from_document(document: Mapping[str, Any]) -> ServingTerms:
         elsewhere=document.get("elsewhere", {}),
         source=document["source"],
     )
-
-
-def _read(name: str) -> Mapping[str, Any]:
-    return read_data(f"coefficients/{name}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -101,7 +101,7 @@ def _load_speed(bench: SpeedFigures, machine: Machine) -> ServingSpeed:
     if bench.polls_every is not None:
         # a request that arrives between two looks waits for half of the passes between them
         waited = machine.coefficients.steps_waited + (bench.polls_every - 1) / 2
-        machine = machine.with_coefficients(replace(machine.coefficients, steps_waited=waited))
+        machine = machine.with_coefficients(machine.coefficients.with_numbers(steps_waited=waited))
     dp = np.asarray(bench.layout.dp)
     offered = np.where(bench.queued, (bench.admission.holds + 1) * dp, bench.concurrency)
     arriving = np.isfinite(bench.rate)
