@@ -28,17 +28,19 @@ def column(
     explained: bool = False,
     then: str = "",
     exact: bool = False,
+    finite: bool = False,
     keep: Literal["", "empty", "none"] = "",
 ) -> dict[str, Any]:
     """Metadata of a field: its ``key`` in documents, the ``scale`` of its unit there; ``hidden`` from documents, ``inline``
     with the fields of what it holds, or a ``whole`` number. An interval that is ``spread`` is three columns, whose words for
     low and high take the place of ``{}`` in ``key``. ``explained`` fields, told as they are, are of explanations alone.
     ``then`` names a property that follows it, a whole number likewise. What is ``exact`` is told as it is, numbers unrounded
-    and mappings as objects; ``keep`` says what stands in the document though it is "empty" or "none"."""
+    and mappings as objects; of what is ``finite`` numbers that are not are null. ``keep`` says what stands in the document though
+    it is "empty" or "none"."""
     return {
         _COLUMN: {
             "key": key, "scale": scale, "hidden": hidden, "inline": inline, "whole": whole, "spread": spread,
-            "explained": explained, "then": then, "exact": exact, "keep": keep,
+            "explained": explained, "then": then, "exact": exact, "finite": finite, "keep": keep,
         }
     }  # fmt: skip
 
@@ -83,6 +85,8 @@ def document_of(value: Any, *, scale: float = 1.0, explain: bool = False, exact:
             document |= document_of(found, scale=scale, explain=explain, exact=exact)
         elif told["whole"]:
             document[key] = int(found)
+        elif told["finite"]:
+            document[key] = found if math.isfinite(found) else None
         else:
             document[key] = _told(found, scale * told["scale"], explain, exact or told["exact"])
     return document
@@ -106,9 +110,9 @@ def _told(value: Any, scale: float, explain: bool, exact: bool) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return document_of(value, scale=scale, explain=explain, exact=exact)
     if isinstance(value, Mapping):
-        return (
-            dict(value) if exact else [{"name": name, "seconds": rounded(seconds)} for name, seconds in value.items()]
-        )
+        if exact:
+            return {name: _told(one, scale, explain, exact) for name, one in value.items()}
+        return [{"name": name, "seconds": rounded(seconds)} for name, seconds in value.items()]
     if isinstance(value, tuple):
         return [_told(one, scale, explain, exact) for one in value]
     if exact or value is None or isinstance(value, str | int):

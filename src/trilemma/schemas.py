@@ -63,7 +63,9 @@ def _of_dataclass(kind: Any) -> dict[str, Any]:
             required += inner["required"]
             continue
         key, many = told["key"] or name, _is_many(one)
-        if told["whole"] or end:
+        if told["finite"]:
+            properties[key] = schema_of_type(float | None)
+        elif told["whole"] or end:
             properties[key] = {"type": "integer" if told["whole"] else "number"}
         else:
             properties[key] = schema_of_type(dict if many and told["explained"] else one)

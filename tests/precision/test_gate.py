@@ -12,7 +12,7 @@ import pytest
 
 from trilemma.cli.main import main
 from trilemma.errors import InputError
-from trilemma.precision.gate import GateRules, gate
+from trilemma.precision.gate import GateRules, RunCounts, gate
 from trilemma.precision.loss_files import read_curves
 from trilemma.report.schemas import schema_of
 
@@ -48,7 +48,7 @@ def test_repeats_measure_the_noise_between_seeds() -> None:
     repeated = gate(noisy[:3], noisy[3:])
     assert repeated.high - repeated.low > 2 * 0.01
     assert repeated.outcome != "pass"
-    assert repeated.runs == (3, 3)
+    assert repeated.runs == RunCounts(reference=3, candidate=3)
     assert alone.high - alone.low < repeated.high - repeated.low
 
 

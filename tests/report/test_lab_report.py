@@ -16,7 +16,7 @@ from trilemma.precision.lab.experiment import LabResult
 from trilemma.precision.lab.presets import PRESETS, Experiment
 from trilemma.precision.lab.recipes import RECIPES
 from trilemma.precision.lab.records import LabRun, Regime
-from trilemma.precision.lab.verdict import Mitigation, RecipeVerdict, RegimeVerdict
+from trilemma.precision.lab.verdict import Mitigation, RecipeVerdict, RegimeVerdict, WarningRank
 from trilemma.report.train_lab import explain_lab, lab_page, render_catalogue, render_lab
 
 ALARM = Alarm(step=7, signal="underflows", where="head g", value=12.0, bound=5.0)
@@ -49,8 +49,8 @@ def result(
     )
     experiment = Experiment(name="made <up>", says="of nothing & no one", recipes=("naive",), regimes=(regime,))
     return LabResult(
-        experiment=experiment, runs=runs, verdicts=(one,), warning_correlation=correlation, warning_runs=12,
-        text_source="a text",
+        experiment=experiment, runs=runs, verdicts=(one,), warning=WarningRank(spearman=correlation, runs=12),
+        text="a text",
     )  # fmt: skip
 
 

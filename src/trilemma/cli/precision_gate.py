@@ -44,6 +44,6 @@ def run(arguments: argparse.Namespace) -> int:
         show(f"{result.outcome.upper()}: {result.reason}")
         show(
             f"compared: the last {result.tail_steps:,} of {result.steps:,} common steps,"
-            f" {result.runs[0]} reference and {result.runs[1]} candidate run(s)"
+            f" {result.runs.reference} reference and {result.runs.candidate} candidate run(s)"
         )
     return YES if result.outcome == "pass" else NO

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from trilemma.columns import column
 
 if TYPE_CHECKING:
     from trilemma.diagnosis.expectation import Expectation
@@ -22,7 +24,7 @@ class Evidence:
     """A place and what stands there; ``line`` is None where the file has no lines (a trace, a dump)."""
 
     file: str
-    line: int | None = None
+    line: int | None = field(default=None, metadata=column(keep="none"))
     value: str
 
 
@@ -37,12 +39,12 @@ class Finding:
     role: Role
     severity: Severity
     claim: str
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[Evidence, ...] = field(metadata=column(keep="empty"))
     confidence: Confidence
-    expected: str | None = None
-    observed: str | None = None
-    fix: str | None = None
-    predicted_effect: str | None = None
+    expected: str | None = field(default=None, metadata=column(keep="none"))
+    observed: str | None = field(default=None, metadata=column(keep="none"))
+    fix: str | None = field(default=None, metadata=column(keep="none"))
+    predicted_effect: str | None = field(default=None, metadata=column(keep="none"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +81,8 @@ class Part:
 class Reading:
     """One file read: its kind is that of the heaviest part. ``why`` says what hindered the reading, where anything did."""
 
+    COLUMNS: ClassVar = {"file": {}, "kind": {}, "told_facts": column("facts", keep="empty")}
+
     file: str
     kind: str
     parts: tuple[Part, ...] = ()
@@ -88,6 +92,11 @@ class Reading:
     @property
     def unreadable(self) -> bool:
         return self.kind == "unreadable"
+
+    @property
+    def told_facts(self) -> dict[str, Any]:
+        """What documents say of it: the facts, or why there are none."""
+        return {"why": self.why} if self.unreadable else dict(self.facts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

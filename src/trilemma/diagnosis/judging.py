@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar, Literal
 
+from trilemma.columns import column
 from trilemma.diagnosis.expectation import Expectation
 from trilemma.diagnosis.findings import Case, Finding, Missing, Reading, in_order
 from trilemma.diagnosis.readers import every_reader
@@ -22,6 +24,12 @@ _CONSEQUENCES = frozenset(("hang.timeout", "hang.unfinished-collective"))
 class Diagnosis:
     """Findings, the gravest first, beside what was read; ``missing`` names evidence that would have said more."""
 
+    COLUMNS: ClassVar = {
+        "schema": {}, "findings": column(keep="empty"), "missing": column("missing_inputs", keep="empty"),
+        "files": column(keep="empty"),
+    }  # fmt: skip
+
+    schema: Literal["trilemma/findings@1"] = "trilemma/findings@1"
     findings: tuple[Finding, ...]
     files: tuple[Reading, ...]
     missing: tuple[str, ...]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from trilemma.columns import column, document_of
 from trilemma.formats import catalogue
 from trilemma.precision.signals import TensorSignals, tensor_signals
 
@@ -34,17 +35,10 @@ class ActivationStatistics:
     amax: float
     median_channel_amax: float
     outlier_channels: int
-    kept: dict[str, TensorSignals]
+    kept: dict[str, TensorSignals] = field(metadata=column("formats"))
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "channels": self.channels,
-            "amax": self.amax,
-            "median_channel_amax": self.median_channel_amax,
-            "outlier_channels": self.outlier_channels,
-            "formats": {fmt: signals.to_json() for fmt, signals in self.kept.items()},
-        }
+        return document_of(self, exact=True)
 
 
 def measure_activations(emulator: Emulator) -> tuple[ActivationStatistics, ...]:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trilemma.columns import column, document_of
 from trilemma.errors import InputError
 from trilemma.intervals import NINETY, student_t_95
 
@@ -61,6 +62,14 @@ class GateRules:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RunCounts:
+    """Runs a side."""
+
+    reference: int
+    candidate: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GateResult:
     """``gap`` is (candidate − reference) / reference of the tail means, ``low`` to ``high`` its central 90 % interval.
 
@@ -68,28 +77,20 @@ class GateResult:
     is below the margin, else *not enough data*, with ``needed_runs`` a side that would settle a gap of zero.
     """
 
+    schema: Literal["trilemma/gate@1"] = "trilemma/gate@1"
     outcome: GateOutcome
     reason: str
-    gap: float
-    low: float
-    high: float
+    gap: float = field(metadata=column(finite=True))
+    low: float = field(metadata=column(finite=True))
+    high: float = field(metadata=column(finite=True))
     steps: int
     tail_steps: int
-    runs: tuple[int, int]
-    needed_runs: int | None = None
+    runs: RunCounts
+    needed_runs: int | None = field(default=None, metadata=column(keep="none"))
 
     def to_json(self) -> dict[str, Any]:
-        figures = {name: getattr(self, name) for name in ("gap", "low", "high")}
-        return {
-            "schema": "trilemma/gate@1",
-            "outcome": self.outcome,
-            "reason": self.reason,
-            **{name: value if math.isfinite(value) else None for name, value in figures.items()},
-            "steps": self.steps,
-            "tail_steps": self.tail_steps,
-            "runs": {"reference": self.runs[0], "candidate": self.runs[1]},
-            "needed_runs": self.needed_runs,
-        }
+        """The document of ``--json``, figures unrounded."""
+        return document_of(self, exact=True)
 
 
 #: One run: step → loss.
@@ -103,7 +104,7 @@ def gate(reference: Sequence[Curve], candidate: Sequence[Curve], rules: GateRule
     every run has are left out. Raises `InputError` for curves without steps in common.
     """
     rules = rules or GateRules()
-    runs = (len(reference), len(candidate))
+    runs = RunCounts(reference=len(reference), candidate=len(candidate))
     for curve in (*reference, *candidate):
         below = next((step for step in sorted(curve) if curve[step] <= 0), None)
         if below is not None:
@@ -187,7 +188,7 @@ def _between_runs(reference: Array, candidate: Array, rules: GateRules) -> tuple
 
 
 def _judged(
-    gap: float, half: float, error: float, rules: GateRules, steps: list[int], tail: int, runs: tuple[int, int]
+    gap: float, half: float, error: float, rules: GateRules, steps: list[int], tail: int, runs: RunCounts
 ) -> GateResult:
     low, high = gap - half, gap + half
     if low > 0 and gap > _FAILS_FROM * rules.margin:
@@ -196,7 +197,7 @@ def _judged(
     if high < rules.margin:
         reason = f"the gap of {gap:+.2%} lies below the margin of {rules.margin:.2%} with 95 % confidence (up to {high:+.2%})"
         return _outcome("pass", reason, gap, low, high, steps, tail, runs)
-    needed = max(2, math.ceil(min(runs) * (NINETY * error / rules.margin * 1.5) ** 2) + 1)
+    needed = max(2, math.ceil(min(runs.reference, runs.candidate) * (NINETY * error / rules.margin * 1.5) ** 2) + 1)
     reason = (
         f"the gap of {gap:+.2%} may be anything from {low:+.2%} to {high:+.2%}, the margin is {rules.margin:.2%}:"
         f" about {needed} runs a side would settle it, or a longer tail"
@@ -206,7 +207,7 @@ def _judged(
 
 def _outcome(
     outcome: GateOutcome, reason: str, gap: float, low: float, high: float, steps: list[int], tail: int,
-    runs: tuple[int, int], needed: int | None = None,
+    runs: RunCounts, needed: int | None = None,
 ) -> GateResult:  # fmt: skip
     return GateResult(
         outcome=outcome, reason=reason, gap=gap, low=low, high=high, steps=len(steps), tail_steps=tail, runs=runs,

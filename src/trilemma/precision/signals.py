@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from trilemma.columns import column
 
 if TYPE_CHECKING:
     import torch
@@ -25,28 +27,16 @@ class TensorSignals:
 
     ``sqnr_db`` is 10 log10(sum of squares / sum of squared differences): infinite where nothing was lost, minus infinity
     where the cast made NaN or infinity. ``amax`` is the largest magnitude before the cast. ``non_finite_percent`` counts
-    NaN and infinity after the cast.
+    NaN and infinity after the cast. Documents name them as Transformer Engine's logs do.
     """
 
-    elements: int
-    amax: float
-    mse: float
-    sqnr_db: float
-    underflows_percent: float
-    overflows_percent: float
-    non_finite_percent: float
-
-    def to_json(self) -> dict[str, float | None]:
-        """Names as Transformer Engine logs them; None where a figure is not finite."""
-        named = {
-            "amax": self.amax,
-            "mse": self.mse,
-            "sqnr_db": self.sqnr_db,
-            "underflows%": self.underflows_percent,
-            "overflows%": self.overflows_percent,
-            "non_finite%": self.non_finite_percent,
-        }
-        return {name: finite_or_none(value) for name, value in named.items()}
+    elements: int = field(metadata=column(hidden=True))
+    amax: float = field(metadata=column(finite=True))
+    mse: float = field(metadata=column(finite=True))
+    sqnr_db: float = field(metadata=column(finite=True))
+    underflows_percent: float = field(metadata=column("underflows%", finite=True))
+    overflows_percent: float = field(metadata=column("overflows%", finite=True))
+    non_finite_percent: float = field(metadata=column("non_finite%", finite=True))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,18 +47,10 @@ class GradientSignals:
     zero.
     """
 
-    norm: float
-    reference_norm: float
-    norm_ratio: float
-    cosine: float
-
-    def to_json(self) -> dict[str, float | None]:
-        return {
-            "norm": finite_or_none(self.norm),
-            "reference_norm": finite_or_none(self.reference_norm),
-            "norm_ratio": finite_or_none(self.norm_ratio),
-            "cosine": finite_or_none(self.cosine),
-        }
+    norm: float = field(metadata=column(finite=True))
+    reference_norm: float = field(metadata=column(finite=True))
+    norm_ratio: float = field(metadata=column(finite=True))
+    cosine: float = field(metadata=column(finite=True))
 
 
 def tensor_signals(values: Tensor, kept: Tensor, *, limit: Any = None) -> TensorSignals:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any
 
-from trilemma.diagnosis.findings import Confidence, Evidence, Finding, Role, Severity
+from trilemma.columns import document_of
+from trilemma.diagnosis.findings import Evidence, Finding
 
 if TYPE_CHECKING:
     from trilemma.diagnosis.judging import Diagnosis
@@ -15,65 +15,9 @@ if TYPE_CHECKING:
 _EVIDENCE_SHOWN = 4
 
 
-class EvidenceDocument(TypedDict):
-    """A place and what stands there; ``line`` is null where the file has no lines."""
-
-    file: str
-    line: int | None
-    value: str
-
-
-class FoundDocument(TypedDict):
-    """One finding; null where a figure does not apply."""
-
-    id: str
-    role: Role
-    severity: Severity
-    claim: str
-    evidence: list[EvidenceDocument]
-    confidence: Confidence
-    expected: str | None
-    observed: str | None
-    fix: str | None
-    predicted_effect: str | None
-
-
-class FileDocument(TypedDict):
-    """One file read: its kind and the facts in it."""
-
-    file: str
-    kind: str
-    facts: dict[str, Any]
-
-
-class FindingsDocument(TypedDict):
-    """What ``trilemma diagnose --json`` prints."""
-
-    schema: Literal["trilemma/findings@1"]
-    findings: list[FoundDocument]
-    missing_inputs: list[str]
-    files: list[FileDocument]
-
-
-def document(diagnosis: Diagnosis) -> FindingsDocument:
+def document(diagnosis: Diagnosis) -> dict[str, Any]:
     """Plain values, as ``--json`` prints them."""
-    files: list[FileDocument] = [
-        {"file": one.file, "kind": one.kind, "facts": {"why": one.why} if one.unreadable else dict(one.facts)}
-        for one in diagnosis.files
-    ]
-    return {
-        "schema": "trilemma/findings@1",
-        "findings": [_finding_document(one) for one in diagnosis.findings],
-        "missing_inputs": list(diagnosis.missing),
-        "files": files,
-    }
-
-
-def _finding_document(finding: Finding) -> FoundDocument:
-    evidence: list[EvidenceDocument] = [
-        {"file": one.file, "line": one.line, "value": one.value} for one in finding.evidence
-    ]
-    return {**asdict(finding), "evidence": evidence}  # type: ignore[typeddict-item]
+    return document_of(diagnosis, exact=True)
 
 
 def render(diagnosis: Diagnosis, *, explain: bool = False, width: int = 100) -> str:

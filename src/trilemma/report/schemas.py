@@ -11,12 +11,14 @@ from typing import Any
 
 from trilemma.auditing.checklist import Audit
 from trilemma.data.digest import DATA
+from trilemma.diagnosis.judging import Diagnosis
 from trilemma.estimate.estimate import Estimate
 from trilemma.linting.files import Linting
 from trilemma.machine.answer import WhatRuns
 from trilemma.machine.examination import Examination
-from trilemma.precision.documents import GateDocument, LabDocument, WatchDocument
-from trilemma.report.findings import FindingsDocument
+from trilemma.precision.gate import GateResult
+from trilemma.precision.lab.experiment import LabResult
+from trilemma.precision.watch.findings import Watched
 from trilemma.report.training_plans import TrainingPlansDocument
 from trilemma.report.validation import ValidationDocument
 from trilemma.schemas import schema_of_type
@@ -28,13 +30,13 @@ DOCUMENTS: dict[str, Any] = {
     "plans": TrainingPlansDocument,
     "validation": ValidationDocument,
     "simulation": ServingSimulation,
-    "train-lab": LabDocument,
-    "gate": GateDocument,
-    "watch": WatchDocument,
+    "train-lab": LabResult,
+    "gate": GateResult,
+    "watch": Watched,
     "here": WhatRuns,
     "doctor": Examination,
     "lint": Linting,
-    "findings": FindingsDocument,
+    "findings": Diagnosis,
     "audit": Audit,
 }
 SCHEMAS = DATA / "schemas"

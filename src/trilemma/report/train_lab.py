@@ -21,7 +21,7 @@ _MOST_MITIGATIONS = 4
 
 def render_lab(result: LabResult, *, width: int = 160) -> str:
     """The whole answer as plain text, without a final newline."""
-    parts = [f"{result.experiment.name}: {result.experiment.says}", f"text: {result.text_source}"]
+    parts = [f"{result.experiment.name}: {result.experiment.says}", f"text: {result.text}"]
     for verdict in result.verdicts:
         parts += ["", _regime_line(verdict), "", _table(verdict, width), _LEGEND]
         for name in verdict.mitigations:
@@ -155,11 +155,11 @@ def _mitigation(one: Mitigation) -> str:
 
 
 def _warning_line(result: LabResult) -> str:
-    if not math.isfinite(result.warning_correlation):
-        return f"early warning: {result.warning_runs} runs are too few or too alike to rank"
+    if not math.isfinite(result.warning.spearman):
+        return f"early warning: {result.warning.runs} runs are too few or too alike to rank"
     return (
-        f"early warning: what the first 3 steps lost ranks the final gap of the {result.warning_runs} runs that outlived"
-        f" them with Spearman {result.warning_correlation:.2f}"
+        f"early warning: what the first 3 steps lost ranks the final gap of the {result.warning.runs} runs that outlived"
+        f" them with Spearman {result.warning.spearman:.2f}"
     )
 
 

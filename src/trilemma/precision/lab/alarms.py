@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
+from trilemma.columns import column
 from trilemma.data.digest import DATA
 from trilemma.precision.lab.records import LabRun, Probe
 
@@ -46,7 +47,7 @@ class Alarm:
     step: int
     signal: str
     where: str
-    value: float
+    value: float = field(metadata=column(finite=True))
     bound: float
 
     @property

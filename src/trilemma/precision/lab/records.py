@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from trilemma.columns import column, document_of
 from trilemma.errors import InputError
 from trilemma.precision.lab.recipes import LabRecipe
 from trilemma.precision.signals import GradientSignals, TensorSignals, finite_or_none
@@ -64,8 +65,15 @@ class Probe:
 
     ``tensors``: (layer, role) → signals, role x (activation), w (weight) or g (gradient of the output). ``applied`` is
     False during the BF16 warm-up of delayed scaling, where the casts are tried but not used. ``fill`` is how much of its
-    range the fullest cast tensor takes up (1 = nothing left).
+    range the fullest cast tensor takes up (1 = nothing left). Documents give the worst figure of each role; explained ones
+    those of every tensor too.
     """
+
+    COLUMNS: ClassVar = {
+        "step": {}, "loss": column(finite=True), "shadow_loss": column(finite=True), "gradient": {}, "applied": {},
+        "worst_of_roles": column("worst", keep="empty"), "signals": column("tensors", explained=True),
+        "frozen_percent": column("frozen_update%"),
+    }  # fmt: skip
 
     step: int
     loss: float
@@ -81,24 +89,9 @@ class Probe:
         found = [(getattr(signals, figure), layer) for (layer, one), signals in self.tensors.items() if one == role]
         return (min(found) if lowest else max(found)) if found else None
 
-    def to_json(self, *, full: bool = False) -> dict[str, Any]:
-        """``full``: every tensor; else the worst of each role."""
-        document: dict[str, Any] = {
-            "step": self.step,
-            "loss": finite_or_none(self.loss),
-            "shadow_loss": finite_or_none(self.shadow_loss),
-            "gradient": self.gradient.to_json(),
-            "applied": self.applied,
-        }
-        if full:
-            document["tensors"] = {f"{layer}.{role}": one.to_json() for (layer, role), one in self.tensors.items()}
-        else:
-            document["worst"] = self._worst_json()
-        if self.frozen_percent is not None:
-            document["frozen_update%"] = self.frozen_percent
-        return document
-
-    def _worst_json(self) -> dict[str, Any]:
+    @property
+    def worst_of_roles(self) -> dict[str, Any]:
+        """The worst figure of each role and the layer that has it."""
         figures = {
             "sqnr_db": ("sqnr_db", True),
             "underflows_percent": ("underflows%", False),
@@ -111,6 +104,11 @@ class Probe:
             if (worst := self.worst(role, figure, lowest=lowest)) is not None
         }
 
+    @property
+    def signals(self) -> dict[str, Any]:
+        """The figures of every tensor, by "layer.role"."""
+        return {f"{layer}.{role}": document_of(one, exact=True) for (layer, role), one in self.tensors.items()}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabRun:
@@ -120,6 +118,13 @@ class LabRun:
     ``low_precision_share``: share of the arithmetic of linear layers on fewer than 16 bits. ``skipped_steps``: those that
     dynamic loss scaling left out.
     """
+
+    COLUMNS: ClassVar = {
+        "recipe_name": column("recipe"), "regime": {}, "seed": {}, "final_loss": column(finite=True),
+        "held_out_loss": column(finite=True), "stopped_at": column(keep="none"), "skipped_steps": {},
+        "low_precision_share": {}, "cpu_rounded_s": column("cpu_s"), "curve": column("losses", keep="empty"),
+        "probes": column(keep="empty"),
+    }  # fmt: skip
 
     recipe: LabRecipe
     regime: Regime
@@ -140,20 +145,18 @@ class LabRun:
         last = self.losses[-FINAL_STEPS:]
         return sum(last) / len(last)
 
-    def to_json(self, *, full: bool = False) -> dict[str, Any]:
-        return {
-            "recipe": self.recipe.name,
-            "regime": asdict(self.regime),
-            "seed": self.seed,
-            "final_loss": finite_or_none(self.final_loss),
-            "held_out_loss": finite_or_none(self.held_out_loss),
-            "stopped_at": self.stopped_at,
-            "skipped_steps": self.skipped_steps,
-            "low_precision_share": self.low_precision_share,
-            "cpu_s": round(self.cpu_s, 2),
-            "losses": [finite_or_none(round(loss, 5)) for loss in self.losses],
-            "probes": [probe.to_json(full=full) for probe in self.probes],
-        }
+    @property
+    def recipe_name(self) -> str:
+        return self.recipe.name
+
+    @property
+    def curve(self) -> tuple[float | None, ...]:
+        """Losses to five digits after the point, None where one is not finite."""
+        return tuple(finite_or_none(round(loss, 5)) for loss in self.losses)
+
+    @property
+    def cpu_rounded_s(self) -> float:
+        return round(self.cpu_s, 2)
 
 
 def _check(what: str, value: float, least: float, most: float) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from trilemma.columns import column
 from trilemma.errors import InputError
 from trilemma.precision.lab.alarms import Alarm, Thresholds, first_alarm
 from trilemma.precision.lab.recipes import REFERENCE, LabRecipe
 from trilemma.precision.lab.records import LabRun, Regime
 from trilemma.precision.lab.warning import early_warning, final_gaps, outlived_warning, spearman
-from trilemma.precision.signals import finite_or_none
 
 #: stopped: NaN or infinity. blown up: ends above where it began. worse: above the reference by more than seed noise.
 RecipeOutcome = Literal["reference", "as good", "better", "worse", "blown up", "stopped"]
@@ -38,6 +38,13 @@ class RecipeVerdict:
     ``stops``: seed → step. ``alarm``: the earliest alarm of any seed.
     """
 
+    COLUMNS: ClassVar = {
+        "recipe_name": column("recipe"), "outcome": {}, "final_loss": column(finite=True), "gap": column(finite=True),
+        "noise": column("gap_half_width95", keep="none"), "inside_noise": column("inside_seed_noise"),
+        "since_step": column(keep="none"), "stops": column(keep="empty"), "seeds": {},
+        "alarm": column("earliest_alarm", keep="none"), "warning": column("early_warning"), "low_precision_share": {},
+    }  # fmt: skip
+
     recipe: LabRecipe
     outcome: RecipeOutcome
     final_loss: float
@@ -59,34 +66,54 @@ class RecipeVerdict:
     def failed(self) -> bool:
         return self.outcome in FAILED
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "recipe": self.recipe.name,
-            "outcome": self.outcome,
-            "final_loss": finite_or_none(self.final_loss),
-            "gap": finite_or_none(self.gap),
-            "gap_half_width95": self.noise,
-            "inside_seed_noise": self.inside_noise,
-            "since_step": self.since_step,
-            "stops": {str(seed): step for seed, step in self.stops.items()},
-            "seeds": self.seeds,
-            "earliest_alarm": None if self.alarm is None else _alarm_json(self.alarm),
-            "early_warning": self.warning,
-            "low_precision_share": self.low_precision_share,
-        }
+    @property
+    def recipe_name(self) -> str:
+        return self.recipe.name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mitigation:
     """A recipe that did better than a failing one, and the settings in which it differs (name → (failing, this))."""
 
+    COLUMNS: ClassVar = {
+        "recipe_name": column("recipe"), "outcome": {}, "gap": column(finite=True), "low_precision_share": {},
+        "differences": column("changes", keep="empty"),
+    }  # fmt: skip
+
     verdict: RecipeVerdict
     changes: dict[str, tuple[Any, Any]]
+
+    @property
+    def recipe_name(self) -> str:
+        return self.verdict.recipe_name
+
+    @property
+    def outcome(self) -> RecipeOutcome:
+        return self.verdict.outcome
+
+    @property
+    def gap(self) -> float:
+        return self.verdict.gap
+
+    @property
+    def low_precision_share(self) -> float:
+        return round(self.verdict.low_precision_share, 4)
+
+    @property
+    def differences(self) -> dict[str, Any]:
+        return {name: {"from": before, "to": after} for name, (before, after) in self.changes.items()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RegimeVerdict:
     """All recipes under one regime, best first; ``mitigations``: failing recipe → what did better, best first."""
+
+    COLUMNS: ClassVar = {
+        "regime": {},
+        "seed_noise": column(keep="none"),
+        "recipes": {},
+        "mitigations": column(keep="empty"),
+    }
 
     regime: Regime
     recipes: tuple[RecipeVerdict, ...]
@@ -107,7 +134,15 @@ def judge(runs: Sequence[LabRun], *, thresholds: Thresholds | None = None) -> li
     return found
 
 
-def warning_rank(runs: Sequence[LabRun]) -> tuple[float, int]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WarningRank:
+    """Spearman's rank correlation of early warning and final gap, over so many runs (NaN: too few)."""
+
+    spearman: float = field(metadata=column(finite=True))
+    runs: int
+
+
+def warning_rank(runs: Sequence[LabRun]) -> WarningRank:
     """Rank correlation of early warning and final gap, and over how many runs.
 
     References are left out, and so are runs that stopped within the early steps: there was nothing left to warn of.
@@ -115,8 +150,9 @@ def warning_rank(runs: Sequence[LabRun]) -> tuple[float, int]:
     others = [run for run in runs if run.recipe.name != REFERENCE and outlived_warning(run)]
     references = [run for run in runs if run.recipe.name == REFERENCE]
     if len(others) < 3:
-        return math.nan, len(others)
-    return spearman([early_warning(run) for run in others], final_gaps(others, references)), len(others)
+        return WarningRank(spearman=math.nan, runs=len(others))
+    correlation = spearman([early_warning(run) for run in others], final_gaps(others, references))
+    return WarningRank(spearman=correlation, runs=len(others))
 
 
 def _judge_regime(regime: Regime, runs: Sequence[LabRun], thresholds: Thresholds) -> RegimeVerdict:
@@ -254,13 +290,3 @@ def _t_quantile(freedom: int) -> float:
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     return z + first / freedom + second / freedom**2 + third / freedom**3
-
-
-def _alarm_json(alarm: Alarm) -> dict[str, Any]:
-    return {
-        "step": alarm.step,
-        "signal": alarm.signal,
-        "where": alarm.where,
-        "value": finite_or_none(alarm.value),
-        "bound": alarm.bound,
-    }

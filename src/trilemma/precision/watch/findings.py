@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
+from trilemma.columns import column
 from trilemma.precision.signals import TensorSignals
 
 Kind = Literal["overflow", "underflow", "dead_update", "not_finite", "parameter_not_finite", "gradient_not_finite"]
@@ -37,6 +37,17 @@ REWRITES = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Watched:
+    """What a watch has seen so far, as a document."""
+
+    schema: Literal["trilemma/watch@1"] = "trilemma/watch@1"
+    recipe: str
+    passes: int
+    steps: int
+    findings: tuple[WatchFinding, ...] = field(metadata=column(keep="empty"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WatchFinding:
     """One alarm. ``module`` is the path in the model, ``tensor`` its input x, weight w or output gradient g.
 
@@ -47,22 +58,10 @@ class WatchFinding:
     module: str
     tensor: str
     step: int
-    value: float
-    bound: float
+    value: float = field(metadata=column(finite=True))
+    bound: float = field(metadata=column(finite=True))
     says: str
     remedy: str
-
-    def to_json(self) -> dict[str, Any]:
-        figures = {name: getattr(self, name) for name in ("value", "bound")}
-        return {
-            "kind": self.kind,
-            "module": self.module,
-            "tensor": self.tensor,
-            "step": self.step,
-            **{name: value if math.isfinite(value) else None for name, value in figures.items()},
-            "says": self.says,
-            "remedy": self.remedy,
-        }
 
     def __str__(self) -> str:
         return f"step {self.step}: {self.says}; {self.remedy}"

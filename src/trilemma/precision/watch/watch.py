@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from trilemma.columns import document_of
 from trilemma.errors import InputError, shorten
 from trilemma.precision.lab.alarms import Thresholds
 from trilemma.precision.lab.recipes import LabRecipe, recipe_named
@@ -21,7 +22,7 @@ from trilemma.precision.signals import TensorSignals
 from trilemma.precision.watch.blame import blame_gradient, blame_pass
 from trilemma.precision.watch.casts import CastTrials
 from trilemma.precision.watch.eager import run_eagerly
-from trilemma.precision.watch.findings import WatchFinding, dead_update
+from trilemma.precision.watch.findings import Watched, WatchFinding, dead_update
 from trilemma.precision.watch.finite import all_finite, is_bad, tensors_in
 from trilemma.precision.watch.updates import FrozenUpdates
 
@@ -120,13 +121,9 @@ class Watch:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": "trilemma/watch@1",
-            "recipe": self.recipe.name,
-            "passes": self.passes,
-            "steps": self.steps,
-            "findings": [finding.to_json() for finding in self.findings],
-        }
+        """The document ``trilemma/watch@1``."""
+        seen = Watched(recipe=self.recipe.name, passes=self.passes, steps=self.steps, findings=tuple(self.findings))
+        return document_of(seen, exact=True)
 
     def __iter__(self) -> Iterator[WatchFinding]:
         return iter(self.findings)
