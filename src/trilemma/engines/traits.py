@@ -75,6 +75,9 @@ class EngineTraits:
     benchmark: Benchmark | None = None
     #: Options with which its server answers with vectors or scores and generates nothing: flag → values.
     pooling_flags: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    #: Flag of how experts get their tokens → values under which all ranks get all tokens, as they do without it; any other value
+    #: sends them to the ranks of their experts alone.
+    gathers_tokens: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: Least compute capability at which it runs bfloat16; below it "auto" means float16, and a stated bfloat16 is refused or
     #: float16 too.
     bfloat16_from: float | None = None
@@ -85,6 +88,10 @@ class EngineTraits:
     def in_turn(self) -> bool:
         """Whether cards hold layers in turn, with one copy of the model in a process."""
         return self.splits != "all"
+
+    def routes_tokens(self, extra: Mapping[str, Any]) -> bool:
+        """Whether options ``extra`` of an engine send tokens to the ranks of their experts alone."""
+        return any(extra.get(flag) not in (None, *values) for flag, values in self.gathers_tokens.items())
 
 
 @cache

@@ -154,17 +154,19 @@ def _speed(start: StartUp, question: ServingQuestion) -> tuple[Speed, tuple[Caut
     prefill, decode = _roles(plan)
     model = as_computed(model, plan.engine.name, plan.pools[0].options)
     work = model_work(model, cluster.accelerator)
-    machine = Machine.serving(
-        cluster,
-        work=work,
-        engine=engines.canonical(plan.engine.name),
-        version=plan.engine.version,
-        terms=question.terms,
-    )
+    traits = engines.traits_of(plan.engine.name)
+    machine, prefilling = (
+        Machine.serving(
+            cluster, work=work, engine=engines.canonical(plan.engine.name), version=plan.engine.version,
+            terms=question.terms, routes_tokens=traits.routes_tokens(pool.options.extra),
+        )
+        for pool in (decode, prefill)
+    )  # fmt: skip
     speculation, unstated = speculation_of(replace(plan, pools=(decode,)))
     pools = Pools(
         work=work,
         machine=machine,
+        prefill_machine=prefilling,
         prefill=prefill.layout,
         decode=decode.layout,
         prefill_workers=prefill.replicas,

@@ -43,6 +43,7 @@ def timed_plan(start: StartUp, question: ServingQuestion) -> TimedPlan:
         engine=engines.canonical(plan.engine.name),
         version=plan.engine.version,
         terms=question.terms,
+        routes_tokens=engines.traits_of(plan.engine.name).routes_tokens(plan.pool.options.extra),
     )
     work = split_work(model, cluster.accelerator, start.on_host)
     if cluster.cards:

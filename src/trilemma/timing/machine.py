@@ -27,7 +27,7 @@ class Machine:
 
     ``terms`` are the serving terms that were put in (None: none were), ``engine`` and ``precision`` name whose, ``measured`` says
     whether runs of this very deployment are among what they were fitted to, ``era`` the age of the engine. ``ideal``: everything
-    runs at its datasheet figure.
+    runs at its datasheet figure. ``routes_tokens``: tokens go to the ranks of their experts alone, not to all.
     """
 
     accelerator: Accelerator
@@ -39,6 +39,7 @@ class Machine:
     measured: bool = False
     era: Era = field(default_factory=Era)
     ideal: bool = False
+    routes_tokens: bool = False
     terms: ServingTerms | None = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -61,6 +62,7 @@ class Machine:
         engine: str,
         version: str | None = None,
         terms: ServingTerms | None = None,
+        routes_tokens: bool = False,
     ) -> Machine:
         """`of`, with the coefficients scaled by ``terms`` (those shipped, where none are given) of ``engine`` on such cards, and
         by the age of its ``version`` (None: the newest)."""
@@ -76,7 +78,15 @@ class Machine:
         if era.pcie_share is not None:
             coefficients = coefficients.with_numbers(pcie_share=era.pcie_share)
         fitted = plain.with_coefficients(coefficients)
-        return replace(fitted, engine=engine, precision=precision, measured=measured, era=era, terms=terms)
+        return replace(
+            fitted,
+            engine=engine,
+            precision=precision,
+            measured=measured,
+            era=era,
+            terms=terms,
+            routes_tokens=routes_tokens,
+        )
 
     def with_coefficients(self, coefficients: Coefficients) -> Machine:
         """The same cards and wires under other coefficients."""

@@ -50,8 +50,9 @@ class PoolsSpeed:
 class Pools:
     """``prefill_workers`` engines of ``prefill`` and ``decode_workers`` of ``decode``, numbers or a table of plans.
 
-    Layouts are those of one engine, ``slots`` the requests that one attention replica of a decode worker holds. Outputs
-    are of at least two tokens: a single one is all prefill.
+    Layouts are those of one engine, ``slots`` the requests that one attention replica of a decode worker holds;
+    ``prefill_machine`` is that of prefill engines where they exchange otherwise than those of decode. Outputs are of at least
+    two tokens: a single one is all prefill.
     """
 
     work: ModelWork
@@ -66,6 +67,7 @@ class Pools:
     slots: Numbers = np.inf
     prefix_hit: float = 0.0
     speculation: Speculation | None = None
+    prefill_machine: Machine | None = None
 
     @property
     def gpus(self) -> Any:
@@ -73,11 +75,13 @@ class Pools:
 
     def at_datasheet(self) -> Pools:
         """The same pools of cards that reach their datasheet."""
-        return replace(self, machine=self.machine.at_datasheet())
+        other = None if self.prefill_machine is None else self.prefill_machine.at_datasheet()
+        return replace(self, machine=self.machine.at_datasheet(), prefill_machine=other)
 
     def prefill_worker(self) -> PrefillWorker:
+        machine = self.prefill_machine or self.machine
         return prefill_worker(
-            self.work, self.machine, self.prefill, isl=self.isl, kv_format=self.kv_format, prefix_hit=self.prefix_hit
+            self.work, machine, self.prefill, isl=self.isl, kv_format=self.kv_format, prefix_hit=self.prefix_hit
         )
 
     def decode_worker(self, batch: Numbers, received_bytes: Numbers | None = None) -> DecodeWorker:

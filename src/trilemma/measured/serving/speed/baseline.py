@@ -23,7 +23,7 @@ def interpolated(questions: Sequence[SpeedQuestion | str], allowed: Sequence[Any
             layout = question.layout
             key = (
                 question.model.name, question.precision, question.accelerator.id, question.engine, question.metric,
-                layout.tp, layout.pp, layout.dp, layout.ep, question.isl, question.osl,
+                layout.tp, layout.pp, layout.dp, layout.ep, question.pools, question.isl, question.osl,
             )  # fmt: skip
             series.setdefault(key, []).append(at)
     found = np.full(len(questions), np.nan)

@@ -56,10 +56,10 @@ def kv_format_of(model: Model) -> Format:
 
 
 def benches_of(questions: Sequence[SpeedQuestion | str]) -> list[SpeedFigures]:
-    """Every usable question in a bench; ``Bench.at`` holds its index."""
+    """Every usable question of one pool in a bench; ``Bench.at`` holds its index."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for at, question in enumerate(questions):
-        if isinstance(question, SpeedQuestion):
+        if isinstance(question, SpeedQuestion) and question.pools is None:
             key = (id(question.model), question.accelerator.id, question.engine)
             groups.setdefault(key, []).append(at)
     return [_bench([(at, questions[at]) for at in members]) for members in groups.values()]  # type: ignore[misc]

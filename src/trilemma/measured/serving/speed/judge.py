@@ -14,6 +14,7 @@ from trilemma.measured.serving.speed.baseline import interpolated
 from trilemma.measured.serving.speed.benches import benches_of, in_own_unit
 from trilemma.measured.serving.speed.distance import distances
 from trilemma.measured.serving.speed.figures import SpeedFigures
+from trilemma.measured.serving.speed.pool_rows import pool_predictions
 from trilemma.measured.serving.speed.question import METRICS as _OWN
 from trilemma.measured.serving.speed.question import SpeedQuestion
 from trilemma.measured.serving.speed.refit import family_of, predictions, read_questions, residuals_of, without
@@ -31,7 +32,7 @@ METRICS = (
 )
 #: Names that group rows beside the table's own columns, and classes that errors are gathered by.
 GROUPS = ("precision",)
-CLASSES = ("family", "engine", "gpu", "precision", "tier", "model", "distance", "era")
+CLASSES = ("family", "pools", "engine", "gpu", "precision", "tier", "model", "distance", "era")
 _RELEASE = re.compile(r"(?<![0-9.])v?([0-9]{1,4}\.[0-9]{1,4})|\bb([0-9])[0-9]{3}\b")
 
 
@@ -65,6 +66,9 @@ def judge(
         far = distances(benches, questions, terms.seen)
         bounds = _bounds(benches, questions, terms, far, [row.text("origin") in terms.origins for row in rows])
         document = {}
+    apart, apart_bounds = pool_predictions(questions, terms)
+    predicted = np.where(np.isfinite(apart), apart, predicted)
+    bounds = np.where(np.isfinite(apart)[:, None], apart_bounds, bounds)
     looked_up = interpolated(questions, groups)
     judgements = [
         _judged(row, question, predicted[at], bounds[at], looked_up[at], far[at])
@@ -162,7 +166,7 @@ def _judged(
                 question.model.name,
                 question.accelerator.id,
                 question.engine,
-                layout,
+                question.pools or layout,
                 lengths,
                 *question.load,
             )
@@ -186,6 +190,7 @@ def _classes(row: Row, question: SpeedQuestion) -> dict[str, str]:
     tier = row.text("tier") or "not stated"
     return {
         "family": family,
+        "pools": "apart" if question.pools is not None else "one",
         "engine": question.engine,
         "gpu": question.accelerator.id,
         "precision": question.precision,

@@ -15,6 +15,8 @@ from trilemma.engines.traits import every
 from trilemma.errors import InputError, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.measured.serving.speed.launch_scripts import as_launched, polls_every
+from trilemma.measured.serving.speed.pool_rows import PoolLayout, measured_per_gpu, of_pools, pools_of
+from trilemma.measured.serving.speed.row_loads import lengths_of, load_of, rate_of
 from trilemma.measured.tables import Row, UnusableRow
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans import Layout
@@ -38,11 +40,7 @@ METRICS = {
 _TRUST = {"B": 0.5, "C": 0.0}
 #: The wait for a first token hangs on how a load began (all at once, or as others end), which only tier A lets one know.
 _BEGUN = {"B": 0.0, "C": 0.0}
-#: InferenceX draws lengths evenly from 80 to 100 % of the nominal ones (its RANDOM_RANGE_RATIO), 90 % in the mean.
-_DRAWN_SHARE = 0.9
-_QUEUED = ("max load", "scenario=offline")
 _BUILD = re.compile(r"(?:\bb|\()(\d{4,5})\b")
-_AT_RATE = re.compile(r"rate\s*=\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(?:req(?:uest)?s?\s*/\s*s)?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +50,8 @@ class SpeedQuestion:
     ``precision`` is what the row calls its weights; ``layout.dp`` counts replicas of attention. ``trust`` is the weight of
     the row in a fit: usable with assumptions counts half (its time to first token nothing), flagged or contradictory
     nothing. ``rate`` is requests a second where arrivals are stated instead of requests in flight, ``polls_every`` the passes
-    after which the scheduler looks for new requests; ``launches`` what the build that a row states multiplies their time by.
+    after which the scheduler looks for new requests; ``launches`` what the build that a row states multiplies their time by;
+    ``pools`` how prefill and decode were laid out where they ran apart (``layout`` then counts the cards of both).
     """
 
     model: Model
@@ -71,6 +70,7 @@ class SpeedQuestion:
     rate: float | None = None
     polls_every: float = 1.0
     launches: float = 1.0
+    pools: PoolLayout | None = None
 
     @property
     def load(self) -> tuple[float | str, ...]:
@@ -84,15 +84,22 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
     metric, measured = _metric(row)
     engine = engine_of(row.text("engine"))
     _refuse_unstated_deployments(row)
-    layout = _layout(row, assumed)
-    rate = _rate(row)
-    concurrency, queued = (1.0, False) if rate is not None else _load(row)
-    isl, osl = _lengths(row, metric)
+    apart = of_pools(row)
+    layout = Layout() if apart else _layout(row, assumed)
+    rate = rate_of(row)
+    concurrency, queued = (1.0, False) if rate is not None else load_of(row)
+    isl, osl = lengths_of(row, metric)
     model, precision = _model(row, models_dir, assumed)
     model = _published(ByIdentity(model), engine)
     accelerator = _card(row, assumed)
     mixture = any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers)
-    layout = as_launched(row, layout, engine=engine, accelerator=accelerator, mixture=mixture, assumed=assumed)
+    pools = None
+    if apart:
+        pools = pools_of(row, engine, accelerator, assumed)
+        layout = Layout(tp=pools.gpus)
+        measured = measured_per_gpu(row, pools, measured, assumed) if metric == "output_tok_s_per_gpu" else measured
+    else:
+        layout = as_launched(row, layout, engine=engine, accelerator=accelerator, mixture=mixture, assumed=assumed)
     kind: Kind = "queued" if queued else "load"
     if metric == "prefill_tok_s":
         kind = "prefill"
@@ -115,6 +122,7 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
         rate=rate,
         polls_every=polls_every(row, engine=engine, accelerator=accelerator, in_flight=concurrency),
         launches=launches_of(engine, _build(row), accelerator),
+        pools=pools,
     )
 
 
@@ -151,8 +159,6 @@ def _metric(row: Row) -> tuple[str, float]:
 
 def _refuse_unstated_deployments(row: Row) -> None:
     notes = row.text("notes")[:2000]
-    if "mode=disagg" in notes or "PD-disaggregated" in notes:
-        raise UnusableRow("prefill and decode run apart, in pools that the row does not lay out")
     if "PER 8-GPU NODE" in notes:
         raise UnusableRow("a figure of one node of a larger deployment")
     if notes.startswith("CPU inference"):
@@ -179,46 +185,6 @@ def _layout(row: Row, assumed: list[str]) -> Layout:
         else:
             raise UnusableRow(f"tp {tp} x pp {pp} x dp {dp} is not {gpus} GPUs")
     return Layout(tp=tp, pp=pp, dp=dp, ep=min(ep, tp * dp))
-
-
-def _rate(row: Row) -> float | None:
-    """Requests a second of an open loop, stated as ``rate=R`` with or without a unit; None for another load."""
-    match = _AT_RATE.fullmatch(row.text("concurrency_or_batch").lower()[:100])
-    if match is None:
-        return None
-    rate = float(match[1])
-    if not 1e-6 <= rate <= 1e6:
-        raise UnusableRow(f"rate {rate:g} is outside 1e-06 to 1e+06 requests a second")
-    return rate
-
-
-def _load(row: Row) -> tuple[float, bool]:
-    """(requests in flight, whether every request is queued at once)."""
-    text = row.text("concurrency_or_batch").lower()
-    if text.startswith(_QUEUED):
-        return float("inf"), True
-    if not text:
-        raise UnusableRow("states no concurrency")
-    if text.startswith("scenario="):
-        raise UnusableRow(f"{shorten(text)}: requests arrive at a rate that the row does not state")
-    value = row.number("concurrency_or_batch", low=1, high=10**6)
-    if value is None:
-        raise UnusableRow("states no concurrency")
-    return value, False
-
-
-def _lengths(row: Row, metric: str) -> tuple[float, float]:
-    isl, osl = row.number("isl", low=0, high=10**8), row.number("osl", low=0, high=10**8)
-    if metric == "prefill_tok_s":
-        if not isl:
-            raise UnusableRow("states no prompt length")
-        osl = osl or 0.0
-    elif not osl:
-        raise UnusableRow("states no output length")
-    if isl is None:
-        raise UnusableRow("states no prompt length")
-    share = _DRAWN_SHARE if "origin=InferenceX" in row.text("notes") else 1.0
-    return isl * share, (osl or 0.0) * share
 
 
 #: Words of a precision column that name no scheme of the house, and the scheme that they mean.

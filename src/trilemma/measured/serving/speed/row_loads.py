@@ -1,0 +1,54 @@
+"""The load of a row: requests in flight or arriving, and how long they are."""
+
+from __future__ import annotations
+
+import re
+
+from trilemma.errors import shorten
+from trilemma.measured.tables import Row, UnusableRow
+
+#: InferenceX draws lengths evenly from 80 to 100 % of the nominal ones (its RANDOM_RANGE_RATIO), 90 % in the mean.
+_DRAWN_SHARE = 0.9
+_QUEUED = ("max load", "scenario=offline")
+_AT_RATE = re.compile(r"rate\s*=\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(?:req(?:uest)?s?\s*/\s*s)?")
+
+
+def rate_of(row: Row) -> float | None:
+    """Requests a second of an open loop, stated as ``rate=R`` with or without a unit; None for another load."""
+    match = _AT_RATE.fullmatch(row.text("concurrency_or_batch").lower()[:100])
+    if match is None:
+        return None
+    rate = float(match[1])
+    if not 1e-6 <= rate <= 1e6:
+        raise UnusableRow(f"rate {rate:g} is outside 1e-06 to 1e+06 requests a second")
+    return rate
+
+
+def load_of(row: Row) -> tuple[float, bool]:
+    """(requests in flight, whether every request is queued at once)."""
+    text = row.text("concurrency_or_batch").lower()
+    if text.startswith(_QUEUED):
+        return float("inf"), True
+    if not text:
+        raise UnusableRow("states no concurrency")
+    if text.startswith("scenario="):
+        raise UnusableRow(f"{shorten(text)}: requests arrive at a rate that the row does not state")
+    value = row.number("concurrency_or_batch", low=1, high=10**6)
+    if value is None:
+        raise UnusableRow("states no concurrency")
+    return value, False
+
+
+def lengths_of(row: Row, metric: str) -> tuple[float, float]:
+    """Mean tokens of a prompt and an output."""
+    isl, osl = row.number("isl", low=0, high=10**8), row.number("osl", low=0, high=10**8)
+    if metric == "prefill_tok_s":
+        if not isl:
+            raise UnusableRow("states no prompt length")
+        osl = osl or 0.0
+    elif not osl:
+        raise UnusableRow("states no output length")
+    if isl is None:
+        raise UnusableRow("states no prompt length")
+    share = _DRAWN_SHARE if "origin=InferenceX" in row.text("notes") else 1.0
+    return isl * share, (osl or 0.0) * share
