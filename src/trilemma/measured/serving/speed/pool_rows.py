@@ -171,7 +171,7 @@ def _machine(question: SpeedQuestion, terms: ServingTerms | None, *, routed: boo
         routes_tokens=routed,
     )  # fmt: skip
     # all requests in flight come at once and wait for half of the others; in later rounds they come one by one
-    return machine.with_coefficients(replace(machine.coefficients, queue_share=0.5 / question.pools.rounds))
+    return machine.with_coefficients(machine.coefficients.with_numbers(queue_share=0.5 / question.pools.rounds))
 
 
 def _predicted(question: SpeedQuestion, terms: ServingTerms | None) -> Mapping[str, float]:
