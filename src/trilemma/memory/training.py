@@ -29,6 +29,8 @@ from trilemma.quantities import Numbers
 from trilemma.workloads import TrainingWorkload
 
 _OUTSIDE = ("context", "fragmentation")
+#: The interval of reserved bytes reaches so much farther up than down: allocators fragment, they do not compact.
+RESERVED_ABOVE = 1.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +86,7 @@ class TrainingMemory:
         """Peak of reserved bytes of a single plan with its 90 % interval; never below what is allocated."""
         value = float(self.reserved_bytes)
         low = max(value * (1 - self.spread), min(float(self.allocated_bytes) * (1 - self.spread / 2), value))
-        return Interval(value=value, low=low, high=value * (1 + 1.5 * self.spread))
+        return Interval(value=value, low=low, high=value * (1 + RESERVED_ABOVE * self.spread))
 
 
 def training_memory(

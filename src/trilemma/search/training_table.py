@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from trilemma.estimate.training_verdict import host_holds
 from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import NINETY, normal_deviations
-from trilemma.memory.training import TrainingMemory, training_memory
+from trilemma.memory.training import RESERVED_ABOVE, TrainingMemory, training_memory
 from trilemma.memory.training_model import PreparedModels, TrainingModel
 from trilemma.models.architecture import Model
 from trilemma.plans.training import TrainingPlan
@@ -173,7 +173,7 @@ def _price(
 
 def _margin(memory: TrainingMemory) -> Any:
     """Bytes that have to stay free for a chance of `SURE`, with the interval of reserved bytes taken as normal."""
-    half_width = (1.0 + 1.5) / 2 * memory.spread * np.asarray(memory.reserved_bytes)
+    half_width = (1.0 + RESERVED_ABOVE) / 2 * memory.spread * np.asarray(memory.reserved_bytes)
     return normal_deviations(SURE) * half_width / NINETY + _UNCOUNTED_SHARE * np.asarray(memory.uncounted_bytes)
 
 
