@@ -13,7 +13,9 @@ KIND = "engine-log"
 _PREEMPTIONS = re.compile(r"total_num_cumulative_preemption=(\d{1,12})")
 _USAGE = re.compile(r"KV cache usage: ([0-9.]{1,8})%")
 _HITS = re.compile(r"Prefix cache hit rate: ([0-9.]{1,8})%")
-_RUNNING = ("preempt", "KV cache usage: ", "Prefix cache hit rate")
+#: vLLM's scheduler (before its V1) and SGLang's (`Retract requests`, with how many), which both compute them again.
+_PREEMPTED = re.compile(r"is preempted by|Retract requests\.(?: #retracted_reqs: (\d{1,9}))?")
+_RUNNING = ("preempted by", "cumulative_preemption=", "Retract requests", "KV cache usage: ", "Prefix cache hit rate")
 
 
 class _Gatherer:
@@ -28,9 +30,9 @@ class _Gatherer:
     def take(self, record: str, where: int) -> None:
         for one in self._engines.values():
             one.take(record, where)
-        if "preempt" in record:
-            found = _PREEMPTIONS.search(record)
-            self._preemptions = int(found[1]) if found else self._preemptions + 1
+        if found := _PREEMPTED.search(record):
+            total = _PREEMPTIONS.search(record)
+            self._preemptions = int(total[1]) if total else self._preemptions + int(found[1] or 1)
             values = {"text": record.strip()[:300]}
             self._preempted = self._preempted or Event(name="preemption", line=where, values=values)
         if found := _USAGE.search(record):

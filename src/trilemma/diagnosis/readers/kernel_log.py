@@ -23,6 +23,10 @@ _LOST = re.compile(
 _ADDRESS = re.compile(r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})")
 _PROCESS = re.compile(r"pid=['<]?([\w ]{1,20})['>]?, name=['<]?([^,'>]{1,60})")
 _STARTS = ("NVRM: Xid", "SXid (PCI")
+#: A host before the word: "Aug 30 11:11:22 node7 kernel: ", "2024-08-30T11:11:22+0000 node7 kernel: ".
+_SYSLOG = re.compile(r"\d\d:\d\d:\d\d\S{0,24} \S{1,80} kernel: ")
+_MARKS = ("NVRM: ", "fallen off the bus", "GPU is lost", "Linux version ", "segfault at ", "nvidia-peermem",
+          "Out of memory: Killed process", "nvidia-nvswitch", "oom-kill:")  # fmt: skip
 _SEGFAULT = re.compile(r"(\S{1,60}\[\d{1,9}\]): segfault at .{0,120}? in (lib\S{1,60}?|\S{1,60}?)\[")
 
 
@@ -45,6 +49,8 @@ class _Gatherer:
         self._kernel_lines = 0
 
     def take(self, record: str, where: int) -> None:
+        if "kernel: " in record and not _SYSLOG.search(record[:200]) and not any(mark in record for mark in _MARKS):
+            return  # "compiling fp8 kernel: 10%"
         for start in _STARTS:
             at = record.find(start)
             if at >= 0:
@@ -147,6 +153,5 @@ def _short(address: str) -> str:
 
 READER = Reader(
     kind=KIND, form="lines", begin=_Gatherer,
-    own=_STARTS, marks=("NVRM: ", "fallen off the bus", "GPU is lost", "Linux version ", "segfault at ", ",-;", "kernel: ",
-           "nvidia-peermem", "Out of memory: Killed process", "nvidia-nvswitch", "oom-kill:"),
+    own=_STARTS, marks=(*_MARKS, ",-;", "kernel: "),
 )  # fmt: skip

@@ -10,7 +10,8 @@ from trilemma.diagnosis.gpus import MOST_GPUS, facts_of, gpu_event, number_of
 from trilemma.diagnosis.readers import Reader
 
 KIND = "nvidia-smi-csv"
-_HEAD = re.compile(r"^[a-z_]+(?:\.[a-z_.]+)?(?: \[[A-Za-z%]+\])?(?:\s*,\s*[a-z_0-9.]+(?: \[[A-Za-z%/]+\])?)*\s*$")
+_HEAD = re.compile(r"^[a-z_]+(?:\.[a-z_.]+)?(?: \[[A-Za-z%]+\])?(?:\s*,\s*[A-Za-z_0-9.]+(?: \[[A-Za-z%/ ]+\])?)*\s*$")
+_LONGEST_HEAD = 20_000
 _BARE = re.compile(r"^(?:(\d{1,4}), ?)?((?:NVIDIA|Tesla|Quadro|GeForce) [^,]{1,60}), ?(\d{1,7})(?: MiB)?(?:,|$)")
 #: Column → key of a GPU; sizes are MiB, power W, clocks MHz as nvidia-smi writes them.
 _NUMBERS = {
@@ -38,7 +39,11 @@ class _Gatherer:
 
     def take(self, record: str, where: int) -> None:
         columns = [cell.strip().partition(" [")[0] for cell in record.split(",")]
-        if len(record) < 4000 and _HEAD.match(record) and {"name", "gpu_name", "memory.total", "index"} & set(columns):
+        if (
+            len(record) < _LONGEST_HEAD
+            and _HEAD.match(record)
+            and {"name", "gpu_name", "memory.total", "index"} & set(columns)
+        ):
             self._columns, self.greedy = columns, True
         elif self.greedy and len(cells := [cell.strip() for cell in record.split(",")]) == len(self._columns):
             self._keep(dict(zip(self._columns, cells, strict=True)), where)
@@ -56,8 +61,8 @@ class _Gatherer:
 
     def part(self) -> Part | None:
         gpus = list(self._gpus.values())
-        if not gpus:
-            return None
+        if not gpus:  # a head without rows: no process runs, none was accounted for
+            return Part(kind=KIND, weight=1, facts={"gpus": 0, "samples": 0}) if self._columns else None
         driver = next((gpu.values["driver"] for gpu in gpus if gpu.values["driver"]), None)
         facts = facts_of(gpus, driver_version=driver, samples=self._samples)
         return Part(kind=KIND, weight=20 + self._samples, facts=facts, events=tuple(gpus))

@@ -15,8 +15,9 @@ from trilemma.quantities import GIB
 
 #: A stated peak within this of the sparse figure means that one.
 _SAME = 0.03
-#: Reserved beyond allocated above this share is worth a remedy (research: cases mem-04, mem-07, mem-08).
-_OVERHANG = 0.15
+#: Reserved beyond allocated above this share of what is allocated is worth a remedy (meta-llama/llama-cookbook issue 120: 63 of
+#: 42 GB). Healthy runs of BigScience's GPT-2 on V100 keep 15 to 25 % (their published logs, one 40 %), and need none.
+_OVERHANG, _NOTED = 0.45, 0.15
 
 
 def _judge(case: Case) -> Iterator[Finding]:
@@ -85,15 +86,16 @@ def _single(file: str, part: Part, card: Accelerator | None) -> Iterator[Finding
 
 def _reserved(file: str, part: Part) -> Iterator[Finding]:
     reserved, allocated = part.facts.get("peak_reserved_bytes"), part.facts.get("peak_allocated_bytes")
-    if not reserved or not allocated or reserved - allocated < _OVERHANG * allocated:
+    if not reserved or not allocated or reserved - allocated < _NOTED * allocated:
         return
     over = reserved - allocated
+    grave = over >= _OVERHANG * allocated or bool(part.facts.get("allocator_flushes"))
     yield Finding(
-        id="memory.reserved-overhang", role="symptom", severity="warning",
+        id="memory.reserved-overhang", role="symptom" if grave else "context", severity="warning" if grave else "context",
         claim=f"{reserved / GIB:.1f} GiB are reserved and {allocated / GIB:.1f} allocated at most: {over / GIB:.1f} GiB "
         f"({over / reserved:.0%}) are held in pieces that do not fit",
         evidence=(Evidence(file=file, value=f"reserved {reserved / GIB:.1f} GiB, allocated {allocated / GIB:.1f} GiB"),),
-        expected=f"less than {_OVERHANG:.0%} beyond what is allocated", observed=f"{over / allocated:.0%}",
+        expected=f"less than {_NOTED:.0%} beyond what is allocated", observed=f"{over / allocated:.0%}",
         confidence="supported",
         fix="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; with tensor-parallel FSDP2 "
         "TORCH_NCCL_AVOID_RECORD_STREAMS=1; a memory "

@@ -152,7 +152,7 @@ def _spikes(file: str, lines: Sequence[int], losses: Sequence[float], steps: Seq
 def _scales(file: str, part: Part) -> Iterator[Finding]:
     overflows = part.facts.get("overflows", 0)
     scale = part.facts.get("median_loss_scale", 0.0)
-    if overflows < 2 or overflows < 0.05 * max(part.facts["steps_logged"], 1):
+    if overflows < 3 or overflows < 0.05 * max(part.facts["steps_logged"], 1):
         return
     yield Finding(
         id="numerics.overflow",
@@ -160,7 +160,7 @@ def _scales(file: str, part: Part) -> Iterator[Finding]:
         severity="warning",
         claim=f"{overflows} steps were skipped because FP16 gradients overflowed, of {part.facts['steps_logged']} logged",
         evidence=_proof(file, part, "overflow"),
-        expected="one now and then while the loss scale settles",
+        expected="one now and then, and at the start until the loss scale has settled",
         observed=f"{overflows}" + (f", loss scale {scale:,.0f}" if scale else ""),
         confidence="established",
         fix="train in BF16, whose range needs no loss scale; else look for the layer whose activations grow",
