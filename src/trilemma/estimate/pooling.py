@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import cast
 
 import numpy as np
 
 from trilemma import engines
 from trilemma.engines.base import StartUp
+from trilemma.engines.generating import named_so
 from trilemma.errors import Caution, InputError
 from trilemma.estimate.estimate import Bottleneck, Latency, Resource, SpeedEstimate
 from trilemma.estimate.number_formats import as_computed
@@ -17,32 +17,12 @@ from trilemma.estimate.speed import Speed, source_cautions
 from trilemma.formats import catalogue
 from trilemma.intervals import Interval
 from trilemma.models.architecture import Model
-from trilemma.plans import Plan
 from trilemma.quantities import show_count
 from trilemma.question import ServingQuestion
 from trilemma.timing import Machine, model_work
 from trilemma.timing.disaggregation import prefill_worker
 from trilemma.timing.host_weights import split_work
 from trilemma.timing.intervals import speed_spread
-
-#: Words by which publishers name models whose answer is a vector or a score.
-_WORDS = frozenset(("embedding", "embeddings", "embed", "reranker", "rerank", "bge", "gte", "e5"))
-_WORD = re.compile(r"[^a-z0-9]+")
-_MOST = 300
-
-
-def generates_nothing(model: Model, plan: Plan) -> bool:
-    """Whether the command asks for a pooling runner, or the model is named as one for embeddings or ranking."""
-    asked = engines.traits_of(plan.engine.name).pooling_flags
-    extra = plan.pools[-1].options.extra
-    if any(extra.get(flag) in values for flag, values in asked.items() if flag in extra):
-        return True
-    return named_so(model)
-
-
-def named_so(model: Model) -> bool:
-    """Whether the model's name says that it answers with vectors or scores."""
-    return bool(_WORDS & set(_WORD.split(model.name[:_MOST].rpartition("/")[2].lower())))
 
 
 def check_generates(model: Model) -> None:

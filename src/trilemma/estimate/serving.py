@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from trilemma import engines
 from trilemma.engines.base import StartUp
+from trilemma.engines.generating import generates_nothing
 from trilemma.errors import InputError
 from trilemma.estimate.estimate import Estimate, Verdict
 from trilemma.estimate.number_formats import refused_formats
 from trilemma.estimate.pool_start import start_pool, with_context
-from trilemma.estimate.pooling import generates_nothing, pooling_speed
+from trilemma.estimate.pooling import pooling_speed
 from trilemma.estimate.reasons import reason
 from trilemma.estimate.sections import assembled, cache_of, memory_of, printed_lines
 from trilemma.estimate.speed import plan_speed
@@ -43,7 +44,8 @@ def from_start_up(start: StartUp, question: ServingQuestion) -> Estimate:
     """The estimate of a plan of one pool whose start-up is known, predicted or with measured lines put in."""
     plan, engine = question.plan, engines.get(question.plan.engine.name)
     stage, probability = engine.likeliest_stage(start)
-    timed = pooling_speed if generates_nothing(question.model, plan) else plan_speed
+    pools = generates_nothing(question.model, plan.engine.name, plan.pools[-1].options.extra)
+    timed = pooling_speed if pools else plan_speed
     speed = timed(start, question) if stage == "ok" else None
     return assembled(
         start,

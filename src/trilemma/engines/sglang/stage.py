@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from trilemma.engines.generating import generates_nothing
 from trilemma.engines.layer_cache import LayerCache, layer_caches
 from trilemma.engines.loading import absorbed_copies
 from trilemma.engines.rank_memory import (
@@ -137,14 +138,16 @@ def _lines(settled: SglangSettled, span: LayerSpan, weights: Weights) -> dict[st
     model, force, plans, ranks = settled.model, settled.force, settled.plans, settled.ranks
     memory, widths, none = settled.facts.coefficients, Widths.of(settled.model), np.zeros(settled.plans.shape)
     row = np.asarray(max(force.chunk, memory["chunk"]["least_tokens"])) * (force.dtype.bits / 8)
-    captured = 0 if settled.options.eager else force.graph_batch
+    # sglang/srt/model_executor/model_runner.py, init_device_graphs: graphs hold decode steps, which models that pool have not.
+    pools = generates_nothing(model, "sglang", settled.options.extra)
+    captured = 0 if settled.options.eager or pools else force.graph_batch
     fabric = fabric_of(settled.asked.accelerator, memory)
     loaded = span.loaded(
         weights, attention_tp=plans.tp, tp=ranks, ep=plans.ep, drafts=bool(settled.extra),
         text_only=settled.options.text_only, on_host_bytes=settled.options.cpu_offload_bytes,
     )  # fmt: skip
     forward = forward_bytes(widths, memory, row=row, tp=ranks)
-    logits = np.maximum(force.graph_batch, 1) * float(model.vocab) * memory["logits"]["bytes"]
+    logits = (0 if pools else np.maximum(force.graph_batch, 1)) * float(model.vocab) * memory["logits"]["bytes"]
     graphs = graph_bytes(
         widths,
         memory,

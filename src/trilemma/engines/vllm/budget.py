@@ -23,13 +23,16 @@ from trilemma.engines.vllm.defaults import VllmInForce, in_force
 from trilemma.engines.vllm.facts import VllmFacts, for_version
 from trilemma.engines.vllm.groups import Grouping, group_pages
 from trilemma.engines.vllm.lines import FORMULAS, pool_spread, widths_of
+from trilemma.engines.vllm.overheads import Profiled
 from trilemma.engines.vllm.pages import PageRules, layer_pages
 from trilemma.engines.vllm.pool import count_pool
 from trilemma.engines.vllm.stage import VllmStage, fixed_pool, inside_bytes, stage_of, weight_table
+from trilemma.errors import Caution
 from trilemma.memory.adapter_slots import SlotBytes
 from trilemma.memory.weights import WeightTable
 from trilemma.models.architecture import Model
 from trilemma.plans import ServeOptions
+from trilemma.quantities import show_count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +55,7 @@ class VllmSettled(SettledStart):
 def settle(asked: Asked) -> VllmSettled:
     """Options in force. Raises `InputError` for a card on which no rules of vLLM are known."""
     accelerator = asked.accelerator
-    facts = for_version(asked.version, date=asked.date, changed=asked.changed)
+    facts = _facts(asked)
     if accelerator.vendor not in facts.vendors:
         raise unknown_there("vLLM", accelerator, facts.vendors)
     card = CardMemory.of(accelerator, capacity_bytes=asked.capacity_bytes, free_bytes=asked.free_bytes)
@@ -66,11 +69,38 @@ def settle(asked: Asked) -> VllmSettled:
     adapters = adapter_slots(asked.options, facts, dtype=force.dtype)
     return VllmSettled(
         asked=asked, card=card, facts=facts, model=served, plans=plans, context=force.context, kv=force.kv,
-        memory_fraction=force.memory_fraction, cautions=(*notes, *force.cautions),
+        memory_fraction=force.memory_fraction, cautions=(*notes, *force.cautions, *_of_version(asked, facts, force.context)),
         budget_checked_at_start=facts.budget_checked_at_start, force=force,
         grouping=_grouping(served, force, asked.options, facts, plans.tp), table=table, stored=stored, load_factor=factor,
         slots=None if adapters is None else SlotBytes(served, adapters),
     )  # fmt: skip
+
+
+def _facts(asked: Asked) -> VllmFacts:
+    """Those of the version, or of the older engine that it still has where the command asks for that."""
+    facts = for_version(asked.version, date=asked.date, changed=asked.changed)
+    older = facts.older_engine if asked.options.extra.get("VLLM_USE_V1") == "0" else ""
+    if not older:
+        return facts
+    kept = {"version": facts.version, "cautions": facts.cautions, "known": facts.known}
+    return replace(for_version(older, changed=asked.changed), **kept)
+
+
+def _of_version(asked: Asked, facts: VllmFacts, context: int) -> list[Caution]:
+    """Rules of the version that weigh on a start and that few logs told: videos profiled, latents cached as heads."""
+    found, model = [], asked.model
+    if facts.latents_as_heads and any(mixer.is_latent for mixer in model.mixers):
+        message = f"vLLM {facts.version} caches keys and values of every latent head, not latents (those since 0.7.1)"
+        found.append(Caution(code="latents-as-heads", message=message))
+    if model.multimodal and not asked.options.text_only:
+        seen = Profiled.of(model, facts, context=context, limits=asked.options.multimodal_limits)
+        if seen.further_tokens:
+            message = (
+                f"the profiling run shows the tower images and videos of {show_count(seen.patches)} patches; "
+                "--limit-mm-per-prompt '{\"video\": 0}' leaves that memory to the cache"
+            )
+            found.append(Caution(code="videos-profiled", message=message))
+    return found
 
 
 def stages(settled: VllmSettled) -> list[VllmStage]:
@@ -159,6 +189,7 @@ def _grouping(model: Model, force: VllmInForce, options: ServeOptions, facts: Vl
     latent = any(mixer.is_latent for mixer in model.mixers)
     rules = PageRules(
         kv=force.kv,
+        head_dim_of_latents=facts.latents_as_heads.get("head_dim", 0),
         block=options.block_size or (facts.mla_block_size if latent else facts.block_size),
         latent_block=options.block_size or facts.mla_block_size,
         compressed_block=options.block_size or facts.compressed_block_size,

@@ -62,6 +62,9 @@ class VllmFacts(Facts):
     vendors: Sequence[str]
     budget_checked_at_start: bool
     mla_weight_copies: bool
+    latents_as_heads: Mapping[str, int]
+    older_engine: str
+    profiles_whole_prompts: bool
     vocab_padding: int
     quantizes_while_loading: Mapping[str, str]
     quantizes_layer_by_layer: bool

@@ -5,7 +5,7 @@ Coefficients: ``data/coefficients/serving_memory/vllm.toml``, by version and nev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,24 +26,60 @@ class Peak:
     activations: Any
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profiled:
+    """Images and videos of the profiling run: ``patches`` in the largest batch of the tower, tokens that they stand for beyond
+    one image, and tokens of the prompt that the language model sees of them (0: it is profiled apart)."""
+
+    patches: int
+    further_tokens: int = 0
+    prompt_tokens: int = 0
+
+    @classmethod
+    def of(cls, model: Model, facts: VllmFacts, *, context: int, limits: Mapping[str, int] | None) -> Profiled:
+        """What ``limits`` allow (one image and one video unless stated) in a ``context``, by version and family."""
+        data, tower = facts.coefficients["encoder"], model.vision
+        if tower.get("image") and tower.get("patch"):
+            return cls(patches=(tower["image"] // tower["patch"]) ** 2 * tower.get("tiles", 1))
+        row = next(
+            (row for row in data["patches"] if model.family.startswith(row["family"])), {"patches": data["otherwise"]}
+        )
+        image, tokens, pairs = row["patches"], row.get("tokens", 0), row.get("pairs", 0)
+        allowed = {"image": 1, "video": 1, **(limits or {})}
+        if not tokens:
+            return cls(patches=image)
+        images, videos = allowed["image"], allowed["video"]
+        # An odd number of frames, as many as fit, is made even: a pair more than whole pairs fit.
+        held = min(max(context // tokens - min(images, 1), 0) + 1, pairs) if videos else 0
+        if not facts.profiles_whole_prompts:
+            units = max(min(images, 1), held)
+            return cls(patches=image * units, further_tokens=tokens * max(units - 1, 0))
+        units, told = max(images, held * videos), images + held * videos
+        return cls(patches=image * units, further_tokens=tokens * max(told - 1, 0), prompt_tokens=tokens * told)
+
+
 def activation_peak(
     model: Model, *, widths: Widths, facts: VllmFacts, tp: Numbers, ep: Numbers, last: Any, max_seqs: Numbers,
     tokens: Numbers, dtype_bytes: float, context: int, text_only: bool, compute_capability: float | None,
+    limits: Mapping[str, int] | None = None, samples: bool = True,
 ) -> Peak:  # fmt: skip
     """``fixed + experts + max(sampler, forward + attention + encoder)`` bytes on one rank; scalars or arrays (plans,).
 
-    Sampler: ``c · sequences · vocabulary`` on the ``last`` stage, whole on every rank (logits are gathered). Forward:
+    Sampler: ``c · sequences · vocabulary`` on the ``last`` stage, whole on every rank (logits are gathered); a model that pools
+    has none (``samples``; vllm/v1/worker/gpu_model_runner.py, _dummy_pooler_run). Forward:
     copies of ``tokens`` rows of the hidden state and of the feed-forward's columns, the latter divided by ``tp``.
     Experts: ``tokens · top_k`` rows of the wider matrix, kept for the life of the engine and shared with the workspace of
     sparse attention, which goes by ``context``. Attention: cached latents unpacked into heads, or the indexer's logits.
-    Encoder: images of the largest size (vllm/v1/worker/gpu_model_runner.py, profile_run).
+    Encoder: images and videos of the largest size, as many as ``limits`` allow (vllm/v1/worker/gpu_model_runner.py,
+    profile_run); engines that profile whole prompts pass as many tokens through the language model too.
     """
     memory = facts.coefficients
     forward = memory["forward"]
+    seen = None if text_only or not model.multimodal else Profiled.of(model, facts, context=context, limits=limits)
     row = np.asarray(tokens) * dtype_bytes
-    logits = np.asarray(max_seqs) * float(widths.vocab) * memory["sampler"]["bytes_per_logit"]
+    logits = np.asarray(max_seqs if samples else 0) * float(widths.vocab) * memory["sampler"]["bytes_per_logit"]
     sampler = np.asarray(last) * (logits + forward["logit_hidden_copies"] * (row * widths.hidden))
-    encoder = 0.0 if text_only or not model.multimodal else _encoder_bytes(model, facts, tp)
+    encoder = 0.0 if seen is None else _encoder_bytes(model, facts, tp, seen)
     latents = [mixer for mixer in model.mixers if mixer.is_latent]
     sparse = max((mixer.latent_width for mixer in latents if mixer.is_sparse), default=0)
     if sparse:
@@ -52,7 +88,8 @@ def activation_peak(
         attention = _latent_bytes(latents, facts, tp=tp, context=context, dtype_bytes=dtype_bytes)
     gathered = float(memory["sparse"]["context_copies"]) * context * sparse * dtype_bytes
     workspace = np.maximum(expert_bytes(widths, memory, row=row, tp=tp, ep=ep), gathered)
-    layer = forward_bytes(widths, memory, row=row, tp=tp)
+    prompt = row if seen is None else np.maximum(row, seen.prompt_tokens * dtype_bytes)
+    layer = forward_bytes(widths, memory, row=prompt, tp=tp)
     peak = forward["fixed_gib"] * GIB + workspace + np.maximum(sampler, layer + encoder + attention)
     shown = np.minimum(np.asarray(last) * logits, peak)
     return Peak(logits=shown, activations=peak - shown)
@@ -75,17 +112,15 @@ def _indexer_bytes(facts: VllmFacts, *, tokens: Numbers, context: int, compute_c
     return np.full(np.shape(tokens), data["indexer_gib"] * GIB)
 
 
-def _encoder_bytes(model: Model, facts: VllmFacts, tp: Numbers) -> Any:
-    """Bytes of the largest image in the tower: ``(copies + split / tp) · patches · hidden`` in 16 bits."""
-    data = facts.coefficients["encoder"]
-    image, patch = model.vision.get("image"), model.vision.get("patch")
-    if image and patch:
-        patches = (image // patch) ** 2 * model.vision.get("tiles", 1)
-    else:
-        known = (row["patches"] for row in data["patches"] if model.family.startswith(row["family"]))
-        patches = next(known, data["otherwise"])
+def _encoder_bytes(model: Model, facts: VllmFacts, tp: Numbers, seen: Profiled) -> Any:
+    """Bytes in and after the tower: ``(copies + split / tp) · patches · hidden`` and, for what is longer than one image,
+    ``copies · tokens · levels · width`` of what it hands to the language model; all in 16 bits.
+    """
+    data, tower = facts.coefficients["encoder"], model.vision
     copies = data["hidden_copies"] + data["split_copies"] / np.asarray(tp)
-    return copies * patches * model.vision.get("hidden", 0) * data["bytes"]
+    inside = copies * seen.patches * tower.get("hidden", 0)
+    handed = data["output_copies"] * seen.further_tokens * tower.get("levels", 1) * tower.get("out", 0)
+    return (inside + handed) * data["bytes"]
 
 
 def captured(

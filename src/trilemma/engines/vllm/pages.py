@@ -61,7 +61,10 @@ class Pages:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageRules:
-    """The choices that shape pages, the same for every plan of a table."""
+    """The choices that shape pages, the same for every plan of a table.
+
+    ``head_dim_of_latents``: latents are cached unpacked, a key and a value of so many elements for each head; 0: as latents.
+    """
 
     kv: Format
     block: int
@@ -69,6 +72,7 @@ class PageRules:
     compressed_block: int
     windows_kept: bool
     chunks_kept: bool
+    head_dim_of_latents: int = 0
     draft_tokens: int = 0
     state_mode: Literal["none", "align", "all"] = "none"
 
@@ -99,12 +103,23 @@ def layer_pages(layers: Iterable[Layer], *, tp: Numbers, rules: PageRules) -> li
                 )  # fmt: skip
             case "rows":
                 rule, span = _rule(mixer, rules)
-                block = rules.latent_block if mixer.is_latent else rules.block
-                page = block * sum(np.asarray(law.bytes_per_token) / law.stride for law in laws)
+                unpacked = mixer.is_latent and rules.head_dim_of_latents > 0
+                block = rules.latent_block if mixer.is_latent and not unpacked else rules.block
+                rate = _unpacked_bytes(mixer, tp, rules) if unpacked else _bytes_per_token(laws)
+                page = block * rate
                 found.append(Pages(rule=rule, layers=tuple(indices), block=block, page_bytes=page, span=span))
             case other:
                 assert_never(other)
     return _merged(found)
+
+
+def _bytes_per_token(laws: Iterable[CacheLaw]) -> Any:
+    return sum(np.asarray(law.bytes_per_token) / law.stride for law in laws)
+
+
+def _unpacked_bytes(mixer: Mixer, tp: Numbers, rules: PageRules) -> Any:
+    """Bytes per token of keys and values of a rank's heads, where an engine caches these and not the latent they come from."""
+    return ceil_div(mixer.heads, np.asarray(tp)) * 2 * rules.head_dim_of_latents * rules.kv.bits / 8
 
 
 def _rule(mixer: Mixer, rules: PageRules) -> tuple[PageRule, int]:

@@ -18,6 +18,8 @@ from trilemma.errors import Caution, InputError, shorten
 from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
 from trilemma.quantities import GIB
 
+#: Variables of the environment that change the memory plan; kept in ``extra`` under their own name.
+VARIABLES = ("VLLM_USE_V1",)
 _DTYPES = {"half": "float16", "float": "float32"}
 
 
@@ -39,6 +41,7 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     draft, draft_rest, draft_cautions = read_draft(settings)
     cautions += draft_cautions
     extra = _extra(settings, layout, version)
+    extra.update({name: launch.environment[name] for name in VARIABLES if name in launch.environment})
     options = _options(settings, extra)
     if draft_rest:
         extra["speculative-config"] = draft_rest

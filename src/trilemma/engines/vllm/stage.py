@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from trilemma.engines.generating import generates_nothing
 from trilemma.engines.loading import absorbed_copies
 from trilemma.engines.rank_memory import Widths, buffer_bytes, context_bytes, fabric_of, graph_bytes
 from trilemma.engines.stages import LayerSpan, PipelineStage
@@ -54,7 +55,8 @@ def stage_of(
     peak = activation_peak(
         model, widths=widths, facts=facts, tp=plans.tp, ep=plans.ep, last=span.last, max_seqs=plans.seqs, tokens=plans.tokens,
         dtype_bytes=force.dtype.bits / 8, context=force.context, text_only=options.text_only,
-        compute_capability=accelerator.compute_capability,
+        compute_capability=accelerator.compute_capability, limits=options.multimodal_limits,
+        samples=not generates_nothing(model, "vllm", options.extra),
     )  # fmt: skip
     workspace, communication = buffer_bytes(memory, ranks=plans.tp, fabric=fabric)
     graphs, largest = captured(

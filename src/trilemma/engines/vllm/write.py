@@ -9,6 +9,7 @@ from trilemma.commands.flags import Flag, FlagTable
 from trilemma.engines.launch import check_model_word
 from trilemma.engines.vllm.capture_sizes import capture_settings
 from trilemma.engines.vllm.flags import table
+from trilemma.engines.vllm.read import VARIABLES
 from trilemma.engines.vllm.speculation import draft_configuration
 from trilemma.engines.writing import degrees, no_flag, served_pool, settings_of, stated, trusted, words
 from trilemma.errors import InputError
@@ -35,7 +36,7 @@ def write(*, model: str, plan: Plan) -> list[str]:
 def settings(plan: Plan) -> list[tuple[Flag, Any]]:
     """The flags that state the plan with their values, in the order written. Raises `InputError` as `write` does."""
     pool, known = served_pool(plan, engine="vllm", shown="vLLM"), table()
-    extra = {name: value for name, value in pool.options.extra.items() if name not in _JOINED}
+    extra = {name: value for name, value in pool.options.extra.items() if name not in (*_JOINED, *VARIABLES)}
     for name in extra:
         if name in known.flags and known.flags[name].field not in ("extra", "server"):
             raise no_flag(known, name)

@@ -67,7 +67,7 @@ def qwen3_vl(add: Builder, fields: Fields, text: int) -> dict[str, int]:
         add.enter("vision", f"visual.deepstack_merger_list.{number}.")
         layer_norm(add, "norm", wide)
         projector(add, "linear_fc1", "linear_fc2", wide, wide, out)
-    return _merger(add, size, out, norm="norm", norm_bias=True)
+    return {**_merger(add, size, out, norm="norm", norm_bias=True), "levels": 1 + len(deep)}
 
 
 def _qwen_common(add: Builder, fields: Fields, *, patch: int = 14, bias: bool = False) -> dict[str, int]:
