@@ -82,8 +82,8 @@ def _facts(asked: Asked) -> VllmFacts:
     older = facts.older_engine if asked.options.extra.get("VLLM_USE_V1") == "0" else ""
     if not older:
         return facts
-    kept = {"version": facts.version, "cautions": facts.cautions, "known": facts.known}
-    return replace(for_version(older, changed=asked.changed), **kept)
+    as_older = for_version(older, changed=asked.changed)
+    return replace(as_older, version=facts.version, cautions=facts.cautions, known=facts.known)
 
 
 def _of_version(asked: Asked, facts: VllmFacts, context: int) -> list[Caution]:
