@@ -76,12 +76,12 @@ def test_pools_of_tensorrt_llm_that_are_stated() -> None:
 def test_lines_of_tensorrt_llm() -> None:
     memory = trt(TRT).coefficients
     forward, logits = memory["forward"], memory["logits"]
-    for tokens, seqs in ((2048, 8), (8192, 1000)):
-        found = start("tensorrt-llm", max_batched_tokens=tokens, max_seqs=seqs)
+    for tokens, seqs, context, rows in ((2048, 8, 8192, 1), (8192, 1000, 257, 32), (8192, 20, 257, 20)):
+        found = start("tensorrt-llm", max_batched_tokens=tokens, max_seqs=seqs, context=context)
         assert size(found, "activations") == pytest.approx(
             tokens * 2 * (forward["hidden_copies"] * H + forward["ffn_copies"] * F), abs=1
         )
-        assert size(found, "logits") == pytest.approx(min(seqs, logits["most_rows"]) * V * logits["bytes"])
+        assert size(found, "logits") == pytest.approx(rows * V * logits["bytes"])
     assert size(start("tensorrt-llm", layout=Layout(tp=4), max_batched_tokens=2048), "activations") == pytest.approx(
         2048 * 2 * (forward["hidden_copies"] * H + forward["ffn_copies"] * F / 4), abs=1
     )
@@ -106,11 +106,14 @@ def test_graphs_of_tensorrt_llm() -> None:
 
 def test_engines_built_ahead() -> None:
     memory = trt("0.20").coefficients
-    for found in (start("tensorrt-llm", version="0.20"), start("tensorrt-llm", extra={"backend": "tensorrt"}),
-                  start("tensorrt-llm", extra={"backend": "trt"})):  # fmt: skip
+    rows = 16 * memory["logits"]["built_rows"]
+    for found in (start("tensorrt-llm", version="0.20", max_seqs=16),
+                  start("tensorrt-llm", max_seqs=16, extra={"backend": "tensorrt"}),
+                  start("tensorrt-llm", max_seqs=16, extra={"backend": "trt"})):  # fmt: skip
         assert size(found, "workspace") == round(memory["non_torch_gib"]["built"] * GIB)
-        assert size(found, "activations") == size(found, "cuda_graphs") == 0
-    assert size(start("tensorrt-llm", version="0.20", extra={"backend": "pytorch"}), "activations") > 0
+        assert size(found, "cuda_graphs") == 0
+        assert size(found, "activations") == size(start("tensorrt-llm"), "activations")
+        assert size(found, "logits") == pytest.approx(rows * V * memory["logits"]["bytes"])
 
 
 def test_states_take_half_of_what_is_left_at_most() -> None:

@@ -59,6 +59,8 @@ class EngineTraits:
     one_reader: bool = False
     #: The cache of the whole context is allocated at start.
     allocates_context: bool = False
+    #: It starts with a cache below the context asked for and refuses longer requests.
+    starts_below_context: bool = False
     #: A request is admitted only when its whole length fits, and at most so many are where tables load it to the limit.
     admits_whole: bool = False
     most_sequences: int = 1024

@@ -8,41 +8,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from trilemma.engines.launch import share_of_card
-from trilemma.engines.layer_cache import layer_caches
-from trilemma.engines.loading import absorbed_copies, computing_format, in_dtype
-from trilemma.engines.rank_memory import (
-    Weights,
-    Widths,
-    buffer_bytes,
-    context_bytes,
-    expert_bytes,
-    fabric_of,
-    forward_bytes,
-    graph_bytes,
-    half_widths,
-    pool_unknown,
-    rungs,
-)
-from trilemma.engines.stages import LayerSpan, PipelineStage
+from trilemma.engines.loading import computing_format, in_dtype
+from trilemma.engines.rank_memory import half_widths, pool_unknown
 from trilemma.engines.start_up import (
     Asked,
     CardMemory,
     Formula,
     Rules,
-    SettledStart,
     SizedPool,
     as_loaded,
     longest_request,
     root_of_squares,
 )
 from trilemma.engines.table import NOT_RUN, BroadcastPlans
-from trilemma.engines.tensorrt_llm.facts import TensorrtLlmFacts, for_version
+from trilemma.engines.tensorrt_llm.facts import for_version
+from trilemma.engines.tensorrt_llm.stage import TensorrtLlmSettled, TensorrtLlmStage, is_built, stages, untied
 from trilemma.errors import Caution, InputError, UnknownName
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
@@ -52,30 +37,6 @@ from trilemma.quantities import GIB, ceil_div
 
 #: Lines that the profiled peak holds, all but the pool.
 PEAK = ("weights", "draft_model", "vision", "activations", "logits", "cuda_graphs", "workspace")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TensorrtLlmSettled(SettledStart):
-    """``beyond``: layouts that the engine does not run; ``shared``: replicas attend alone; ``extra`` layers draft."""
-
-    facts: TensorrtLlmFacts
-    dtype: Format
-    block: int
-    shared: Any
-    beyond: Any
-    extra: int
-
-    @property
-    def ranks(self) -> Any:
-        return self.plans.tp * np.where(self.shared, self.plans.dp, 1)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TensorrtLlmStage(PipelineStage):
-    """``rate``: bytes a token, ``state``: bytes of one request's states; arrays (plans,)."""
-
-    rate: Any
-    state: Any
 
 
 def settle(asked: Asked) -> TensorrtLlmSettled:
@@ -89,6 +50,9 @@ def settle(asked: Asked) -> TensorrtLlmSettled:
     drafting, _, notes = as_loaded(asked, {})
     dtype = computing_format(drafting.model, options)
     served = in_dtype(drafting.model, dtype)
+    built = is_built(options, facts)
+    if built:
+        served = untied(served)
     kv = kv_format(served, options)
     fraction = facts.memory_fraction
     if options.memory_fraction is not None:
@@ -107,68 +71,9 @@ def settle(asked: Asked) -> TensorrtLlmSettled:
     return TensorrtLlmSettled(
         asked=asked, card=card, facts=facts, model=served, plans=plans,
         context=options.context or served.max_positions or unstated, kv=kv, memory_fraction=fraction, cautions=notes,
-        dtype=dtype, block=options.block_size or facts.block_size, shared=shared, beyond=beyond,
+        dtype=dtype, block=options.block_size or facts.block_size, shared=shared, beyond=beyond, built=built,
         extra=len(served.mtp_layers) if drafting.has_layers else 0,
     )  # fmt: skip
-
-
-def stages(settled: TensorrtLlmSettled) -> list[TensorrtLlmStage]:
-    """Every pipeline stage by itself."""
-    model, plans = settled.model, settled.plans
-    weights = Weights(model, extra=absorbed_copies(model), vocab_padding=settled.facts.vocab_padding)
-    layers = (*model.layers, *(model.mtp_layers if settled.extra else ()))
-    caches = layer_caches(layers, tp=plans.tp, kv_format=settled.kv)
-    spans = [LayerSpan.of(name, model, plans, drafting_layers=settled.extra) for name in plans.stages]
-    return [
-        TensorrtLlmStage(
-            lines=_lines(settled, span, weights),
-            rate=np.maximum(span.sum_of([cache.full + cache.window for cache in caches]), 1e-9),
-            state=span.sum_of([cache.state for cache in caches]),
-        )
-        for span in spans
-    ]
-
-
-def _lines(settled: TensorrtLlmSettled, span: LayerSpan, weights: Weights) -> dict[str, Any]:
-    """The lines of one stage, cache apart; engines built ahead hold their activations outside PyTorch and capture nothing."""
-    plans, options, facts, ranks = settled.plans, settled.options, settled.facts, settled.ranks
-    memory, widths, none = facts.coefficients, Widths.of(settled.model), np.zeros(settled.plans.shape)
-    built = str(options.extra.get("backend", facts.backend)) in ("tensorrt", "trt")
-    fabric = fabric_of(settled.asked.accelerator, memory)
-    alone, several = buffer_bytes(memory, ranks=ranks, fabric=fabric)
-    if built:
-        alone = np.full(np.shape(ranks), memory["non_torch_gib"]["built"] * GIB)
-    row = np.asarray(plans.tokens) * (settled.dtype.bits / 8)
-    activations = forward_bytes(widths, memory, row=row, tp=ranks) + expert_bytes(
-        widths, memory, row=row, tp=ranks, ep=plans.ep
-    )
-    captured = 0 if built else _graph_batch(options, facts)
-    graphs = graph_bytes(
-        widths,
-        memory,
-        layers=span.layers,
-        graphs=rungs(memory["graphs"]["ladder"], captured),
-        largest=captured,
-        tp=ranks,
-    )
-    logits = (
-        np.minimum(plans.seqs, memory["logits"]["most_rows"]) * float(settled.model.vocab) * memory["logits"]["bytes"]
-    )
-    return {
-        **span.loaded(
-            weights,
-            attention_tp=plans.tp,
-            tp=ranks,
-            ep=plans.ep,
-            drafts=bool(settled.extra),
-            text_only=options.text_only,
-        ),
-        "context": context_bytes(memory, ranks=ranks * plans.pp, fabric=fabric) + none,
-        "activations": none if built else none + activations,
-        "logits": span.last * logits + none,
-        "cuda_graphs": none + graphs,
-        "workspace": alone + several + none,
-    }
 
 
 def _left(settled: TensorrtLlmSettled, stage: TensorrtLlmStage) -> Any:
@@ -249,15 +154,6 @@ def _cautions(settled: TensorrtLlmSettled, tokens: Any) -> list[Caution]:
         return []
     told = f"{int(np.max(tokens)):,} tokens, fewer than the {settled.context:,} of the longest request"
     return [Caution(code="pool-below-context", message=f"the pool holds {told}")]
-
-
-def _graph_batch(options: ServeOptions, facts: TensorrtLlmFacts) -> int:
-    if options.eager:
-        return 0
-    if options.cuda_graph_sizes is not None:
-        return max(options.cuda_graph_sizes, default=0)
-    asked = options.extra.get("cuda_graph_config", {})
-    return int(asked.get("max_batch_size") or facts.graph_batch) if isinstance(asked, dict) else facts.graph_batch
 
 
 def kv_format(model: Model, options: ServeOptions) -> Format:

@@ -138,7 +138,7 @@ def _pool(case: JudgedRow) -> list[FigureComparison]:
     card_gib = float(case.start.capacity_bytes) / GIB
     column = "kv_cache_gib_per_gpu"
     found = case.compare("kv_cache_gib_over_card", column, _in_gib(bounds), scale=card_gib)
-    if _has_pool(case):
+    if _has_pool(case) or _allocated_at_once(case):
         found += case.compare(column, column, _in_gib(bounds))
     elif found:
         case.left_out.append(f"{column}: {case.row.text(column)} GiB is under {LEAST_POOL_SHARE:.0%} of the card")

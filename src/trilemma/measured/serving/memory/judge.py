@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from trilemma import engines
 from trilemma.engines.base import Stage, StartUp
 from trilemma.errors import InputError, with_flags
 from trilemma.estimate.doubt import doubted, of_model, of_served_class
@@ -152,11 +153,13 @@ def _verdict(case: JudgedRow, weights_gib: float | None, assumed: list[str]) -> 
             case.left_out.append(f"verdict: outcome {outcome!r} does not say whether the engine started")
         return None
     question, start = case.question, case.start
-    if not question.context_stated and start.context > MODEST_CONTEXT:
+    asks_for_length = question.context_stated and not engines.traits_of(question.engine).starts_below_context
+    if not asks_for_length and start.context > MODEST_CONTEXT:
         options = replace(question.options, context=MODEST_CONTEXT, max_batched_tokens=start.max_batched_tokens)
         question = replace(question, options=options)
         start = start_of(question)
-        assumed.append(f"verdict: no length stated, so room for {MODEST_CONTEXT} tokens is asked for")
+        why = "the engine starts with less than the length" if question.context_stated else "no length stated"
+        assumed.append(f"verdict: {why}, so room for {MODEST_CONTEXT} tokens is asked for")
     if weights_gib is not None:
         start = replace_weights(start, question, weights_gib * GIB)
     stage, counted_ok = stage_of(start)

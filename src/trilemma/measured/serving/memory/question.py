@@ -17,6 +17,7 @@ from trilemma.engines.coefficients import ChangedRows
 from trilemma.errors import Caution, InputError, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.measured.dating import date_of_vllm_issue, parse_date
+from trilemma.measured.serving.memory.row_flags import other_flags
 from trilemma.measured.serving.memory.weights import is_unstated, model_of_row
 from trilemma.measured.tables import Row, UnusableRow
 from trilemma.models.architecture import ExpertFfn, Model
@@ -61,9 +62,9 @@ def read_question(row: Row, models_dir: str | Path | None) -> StartQuestion:
     model, quantization = model_of_row(row, models_dir, assumed)
     accelerator, capacity_bytes = _card(row, assumed)
     version, date = _version(row, assumed, engine)
-    flags = _other_flags(row, assumed)
+    flags, extra = other_flags(row, engine, assumed)
     draft = _draft(row, model, assumed)
-    options = _options(row, flags, assumed)
+    options = replace(_options(row, flags, assumed), extra=extra)
     dcp = flags.get("decode_context_parallel_size", 1)
     try:
         layout = Layout(tp=layout.tp, pp=layout.pp, dp=layout.dp, ep=layout.ep, dcp=int(dcp))
@@ -203,27 +204,6 @@ def _other_version(text: str, engine: str, assumed: list[str]) -> str | None:
     except InputError:
         assumed.append(f"engine_version {shorten(text)!r} is no version")
         return None
-
-
-_FLAG = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)\s*=\s*([^;,\s]+)")
-_KNOWN_FLAGS = ("decode_context_parallel_size", "mamba_cache_mode", "enable_dp_attention")
-
-
-def _other_flags(row: Row, assumed: list[str]) -> Mapping[str, str]:
-    text = row.text("other_flags")[:1000]
-    flags = {name.lower().replace("-", "_"): value for name, value in _FLAG.findall(text)}
-    rest = _FLAG.sub("", text).strip(" ;,")
-    if rest.startswith("layer split"):
-        raise UnusableRow("an uneven split of layers over pipeline stages is not modelled")
-    if "enable_dp_attention" in rest.replace("-", "_"):
-        flags["enable_dp_attention"] = "true"
-        rest = re.sub(r"enable[_-]dp[_-]attention", "", rest).strip(" ;,")
-    unknown = [name for name in flags if name not in _KNOWN_FLAGS] + ([rest] if rest else [])
-    if unknown:
-        assumed.append(f"other flags not understood and left out: {shorten(', '.join(unknown))}")
-    if not flags.get("decode_context_parallel_size", "1").isdecimal():
-        raise UnusableRow("decode_context_parallel_size is not a whole number")
-    return flags
 
 
 def _draft(row: Row, model: Model, assumed: list[str]) -> Draft | None:

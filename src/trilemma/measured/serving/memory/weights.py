@@ -32,7 +32,7 @@ def model_of_row(row: Row, models_dir: str | Path | None, assumed: list[str]) ->
         raise UnusableRow(f"quantization {shorten(text)!r}: {stored}")
     assumed.extend(note for note in stored.assumptions if note not in model.assumptions)
     assumed.append(f"weights stored as {scheme}: said by {shorten(text or name)!r}, not by the model's files")
-    return stored, stored.quantization.method if stored.quantization else "none"
+    return stored, scheme
 
 
 def is_unstated(scheme: str | None) -> bool:
