@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trilemma.ask.linted import lint
     from trilemma.ask.questions import check, compare, fit, plan, recommend, train, upgrade
     from trilemma.ask.simulate import simulate
+    from trilemma.ask.simulate_cluster import simulate_cluster
     from trilemma.errors import InputError, TrilemmaError
     from trilemma.estimate.estimate import Estimate
     from trilemma.hardware.accelerator import Accelerator
@@ -36,7 +37,7 @@ __all__ = [
     "Accelerator", "Answer", "Cluster", "Draft", "EngineRef", "Estimate", "InputError", "Interval", "Layout", "Model",
     "Plan", "Pool", "Question", "ServeOptions", "Serving", "TrainingPlan", "TrainingWorkload", "TrilemmaError",
     "__version__", "audit", "check", "compare", "diagnose", "doctor", "fit", "gpu", "here", "lint", "load_model", "plan",
-    "recommend", "record", "simulate", "train", "upgrade", "watch_numerics",
+    "recommend", "record", "simulate", "simulate_cluster", "train", "upgrade", "watch_numerics",
 ]  # fmt: skip
 
 #: Name → where it lives, and what it is called there.
@@ -73,6 +74,7 @@ _HOMES = {
     "recommend": "ask.questions",
     "record": "runs.recording",
     "simulate": "ask.simulate",
+    "simulate_cluster": "ask.simulate_cluster",
     "train": "ask.questions",
     "upgrade": "ask.questions",
     "watch_numerics": "precision.watch",

@@ -8,6 +8,10 @@ from trilemma.cli.sub_commands import SubCommands, add_sub_commands, run_sub_com
 
 SUB_COMMANDS: SubCommands = {
     "serving": ("trilemma.cli.simulate_serving", "engines under real traffic: percentiles, queues, caches"),
+    "cluster": (
+        "trilemma.cli.simulate_cluster",
+        "a shared cluster: queues, gangs, topology, preemption; waits and GPU-hours",
+    ),
 }
 
 

@@ -3,6 +3,7 @@
 Specifications need nothing beside this package; `write_chart` needs the extra ``charts``.
 """
 
+from trilemma.report.charts.cluster import cluster_chart
 from trilemma.report.charts.comparison import comparison_chart
 from trilemma.report.charts.estimate import estimate_chart
 from trilemma.report.charts.pareto import pareto_chart
@@ -12,6 +13,7 @@ from trilemma.report.charts.write import chart_file, write_chart
 
 __all__ = [
     "chart_file",
+    "cluster_chart",
     "comparison_chart",
     "estimate_chart",
     "pareto_chart",

@@ -5,25 +5,21 @@ A file from outside is data: lines are bounded, every number is checked, and a l
 
 from __future__ import annotations
 
-import csv
-import gzip
 import itertools
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, cast
 
 from trilemma.data.files import read_data
 from trilemma.errors import InputError, shorten
+from trilemma.simulation.row_files import open_text, read_rows
 from trilemma.simulation.serving.traffic import Arrival
 
-#: Characters of a line, tokens of a prompt or an answer, and stretches of a prompt.
-_LONGEST_LINE, _MOST_TOKENS, _MOST_STRETCHES = 2**20, 2**30, 2**16
-_GZIP = b"\x1f\x8b"
+#: Tokens of a prompt or an answer, and stretches of a prompt.
+_MOST_TOKENS, _MOST_STRETCHES = 2**30, 2**16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,8 +72,8 @@ def read_trace(
 
 
 def _arrivals(path: Path) -> Iterator[Arrival]:
-    with _opened(path) as file:
-        rows, columns, first, before, many = _rows(file, path), None, 0.0, -math.inf, 0
+    with open_text(path, "trace") as file:
+        rows, columns, first, before, many = read_rows(file, path), None, 0.0, -math.inf, 0
         for line, row in rows:
             if columns is None:
                 columns = TraceColumns.of(row, path)
@@ -92,63 +88,6 @@ def _arrivals(path: Path) -> Iterator[Arrival]:
             yield arrival
         if not many:
             raise InputError(f"{path.name} holds no request; give a CSV with a header or JSON lines")
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[TextIO]:
-    try:
-        with path.open("rb") as file:
-            packed = file.read(2) == _GZIP
-        opened = gzip.open(path, "rt", encoding="utf-8-sig") if packed else path.open(encoding="utf-8-sig")  # noqa: SIM115
-    except OSError as error:
-        raise InputError(f"cannot read the trace {shorten(str(path))}: {error.strerror or error}") from None
-    with cast(TextIO, opened) as text:
-        yield text
-
-
-def _rows(file: TextIO, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    lines = _lines(file, path)
-    first = next(lines, None)
-    if first is None:
-        return
-    if first[1].lstrip().startswith("{"):
-        for line, text in itertools.chain([first], lines):
-            yield line, _json(text, path, line)
-        return
-    header = next(csv.reader([first[1]]))
-    for line, text in lines:
-        cells = next(csv.reader([text]))
-        if len(cells) != len(header):
-            raise InputError(f"{path.name} line {line}: {len(cells)} cells under {len(header)} columns; mend the line")
-        yield line, dict(zip(header, cells, strict=True))
-
-
-def _lines(file: TextIO, path: Path) -> Iterator[tuple[int, str]]:
-    """Lines that are not blank, with their numbers."""
-    number = 0
-    while True:
-        try:
-            text = file.readline(_LONGEST_LINE + 1)
-        except (UnicodeDecodeError, EOFError, OSError) as error:
-            reason = shorten(str(error))
-            raise InputError(f"{path.name} line {number + 1}: it cannot be read as text ({reason})") from None
-        if not text:
-            return
-        number += 1
-        if len(text) > _LONGEST_LINE:
-            raise InputError(f"{path.name} line {number}: it is longer than {_LONGEST_LINE:,} characters; cut it")
-        if text.strip():
-            yield number, text
-
-
-def _json(text: str, path: Path, line: int) -> Mapping[str, Any]:
-    try:
-        row = json.loads(text)
-    except (ValueError, RecursionError):
-        raise InputError(f"{path.name} line {line}: {shorten(text)!r} is not JSON; one object a line") from None
-    if not isinstance(row, dict):
-        raise InputError(f"{path.name} line {line}: {shorten(text)!r} is not an object; one object a line")
-    return row
 
 
 def _arrival(row: Mapping[str, Any], columns: TraceColumns, path: Path, line: int, first: float) -> Arrival:

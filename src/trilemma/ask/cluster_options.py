@@ -1,0 +1,52 @@
+"""Every option of a simulation of a cluster."""
+
+from __future__ import annotations
+
+from trilemma.ask.options import Option
+from trilemma.ask.reading import as_given, number, text, truth, whole_number, whole_or_none
+
+CLUSTER = "simulate_cluster"
+_OF = (CLUSTER,)
+CLUSTER_OPTIONS: tuple[Option, ...] = (
+    Option(name="nodes", of=_OF, read=as_given, metavar="FILE|NxG", required_of=_OF, group="cluster",
+           help="nodes: a table (name, gpus, model, cpu_milli, memory_mib, sockets, nvlink, leaf, rack, block), or N nodes of G"
+           " GPUs as 64x8, 64x8:8 with 8 nodes a rack"),
+    Option(name="queues", of=_OF, read=as_given, metavar="FILE", group="cluster",
+           help="queues: a table (queue, parent, nominal, borrowing, lending, weight, reclaim, within)"),
+    Option(name="failures", of=_OF, read=text, metavar="MTBF:REPAIR", group="cluster",
+           help="each node fails after MTBF hours in the mean and is back REPAIR hours later"),
+    Option(name="slowdown", of=_OF, read=text, metavar="LEVEL=X,...", group="cluster",
+           help="work takes X times as long where a job spans more than a node: node, nvlink, leaf, rack, block or cluster"),
+    Option(name="jobs", of=_OF, read=as_given, metavar="FILE|KIND:N", required_of=_OF, group="jobs",
+           help="jobs: a table (Philly, Helios, Acme, openb, sacct -P, or job, submit_s, duration_s, gpus, queue, priority, ...),"
+           " or N jobs drawn like philly or kalos"),
+    Option(name="load", of=_OF, read=number, metavar="X", group="jobs", default=0.8,
+           help="drawn jobs ask for X of the cluster over their time (default 0.8)"),
+    Option(name="demand", of=_OF, read=number, metavar="X", group="jobs",
+           help="fill the cluster: jobs in random order, left out or repeated until they ask for X of it, and stay"),
+    Option(name="scale_arrivals", of=_OF, read=number, metavar="X", group="jobs", default=1.0,
+           help="jobs arrive X times as fast"),
+    Option(name="count", of=_OF, read=whole_number, metavar="N", group="jobs", help="the first N jobs alone"),
+    Option(name="until", of=_OF, read=number, metavar="HOURS", group="jobs", help="stop after so many hours"),
+    Option(name="checkpoint", of=_OF, read=number, metavar="S", group="jobs",
+           help="jobs that do not say save every S seconds (default: never, all is lost)"),
+    Option(name="restart", of=_OF, read=number, metavar="S", group="jobs", default=0.0,
+           help="jobs that do not say take S seconds to start again (default 0)"),
+    Option(name="split", of=_OF, read=truth, group="jobs", default=False,
+           help="a job that no node holds may be spread card by card"),
+    Option(name="seed", of=_OF, read=whole_or_none, metavar="S", group="jobs", default=0, help="of what is drawn (default 0)"),
+    Option(name="policy", of=_OF, read=text, metavar="NAME", group="scheduling", default="backfill",
+           help="fifo, backfill (default), first-fit, random, best-fit, packing or fgd"),
+    Option(name="placement", of=_OF, read=text, metavar="RULE", group="scheduling",
+           help="where jobs go, in place of the policy's rule: tightest, least-free, random, best-fit, packing or fgd"),
+    Option(name="preempt", of=_OF, read=truth, group="scheduling", default=False,
+           help="running jobs of lower priority leave where that lets a job start"),
+    Option(name="compare", of=_OF, read=text, metavar="WHAT,...", group="scheduling",
+           help="beside it: other policies by name, more nodes as +N"),
+    Option(name="processes", of=_OF, read=whole_number, metavar="N", group="scheduling", default=2,
+           help="processes that compared runs share (default 2)"),
+    Option(name="wait", of=_OF, read=text, metavar="GPUS[:QUEUE]", group="scheduling",
+           help="how long a job of so many GPUs would wait if it came when the last one does, with 80 %% bounds"),
+    Option(name="per_job", of=_OF, read=as_given, metavar="FILE", group="scheduling",
+           help="write a line a job: JSON lines, or CSV by the file's name"),
+)  # fmt: skip

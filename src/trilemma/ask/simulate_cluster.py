@@ -1,0 +1,251 @@
+"""A shared cluster simulated, as an answer that shows itself: what jobs wait and where the hours of the cards go."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from trilemma.ask.answers import Shown
+from trilemma.ask.cluster_options import CLUSTER, CLUSTER_OPTIONS
+from trilemma.ask.options import settled
+from trilemma.ask.screen import screen_width
+from trilemma.columns import document_of
+from trilemma.errors import InputError, shorten
+from trilemma.simulation.cluster.drawn_jobs import demanding, draw_jobs, faster
+from trilemma.simulation.cluster.event_loop import ClusterRun, NodeFailures, RunRules
+from trilemma.simulation.cluster.figures import space_time
+from trilemma.simulation.cluster.jobs import TICKS, ClusterJob, ticks
+from trilemma.simulation.cluster.nodes import LEVELS, ClusterNode, uniform_nodes
+from trilemma.simulation.cluster.outcome import ClusterSimulation
+from trilemma.simulation.cluster.simulation import ClusterQuestion, PolicyChoice, compare_policies, run_policy
+from trilemma.simulation.cluster.tables import JobDefaults, read_jobs, read_nodes, read_queues
+
+_UNIFORM = re.compile(r"(\d{1,6})x(\d{1,4})(?::(\d{1,4}))?(?::(\d{1,4}))?")
+_DRAWN = re.compile(r"([a-z][a-z-]*):(\d{1,8})")
+#: Jobs up to which the picture of space and time is kept without being asked for.
+_PICTURED = 200_000
+
+
+def simulate_cluster(nodes: Any, jobs: Any, **options: Any) -> ClusterSimulated:
+    """A cluster over time: waits by gang size and queue, GPU-hours by state, what other policies or more nodes would give.
+
+    ``simulate_cluster("64x8", "philly:5000", policy="backfill")``; ``nodes``, ``jobs`` and ``queues`` are tables, or short words.
+    """
+    asked = settled(CLUSTER, {"nodes": nodes, "jobs": jobs, **options}, CLUSTER_OPTIONS)
+    question = _question(asked)
+    choice = PolicyChoice(
+        name=str(asked.policy).lower(), placement=asked.placement or "", yields=asked.preempt, seed=asked.seed or 0
+    )
+    run, outcome = run_policy(question, choice)
+    compared = compare_policies(_others(question, choice, asked.compare), processes=asked.processes)
+    if asked.per_job is not None:
+        _write_jobs(run, Path(str(asked.per_job)))
+    return ClusterSimulated.of(
+        ClusterSimulation(
+            inputs=_inputs(asked, question),
+            jobs=len(question.jobs),
+            outcome=outcome,
+            compared=tuple(compared),
+            picture=space_time(run) if question.rules.keeps_stretches else None,
+        )
+    )
+
+
+def _question(asked: SimpleNamespace) -> ClusterQuestion:
+    nodes = _nodes(asked.nodes)
+    node_gpus = max(one.gpus for one in nodes)
+    queues = () if asked.queues is None else tuple(read_queues(Path(str(asked.queues)), node_gpus))
+    jobs = _jobs(asked, nodes)
+    until = None if asked.until is None else ticks(_positive(asked.until, "until") * 3600)
+    rules = RunRules(
+        until_ticks=until, failures=_failures(asked.failures, asked.seed or 0), slowdown=_slowdown(asked.slowdown),
+        keeps_stretches=len(jobs) <= _PICTURED,
+    )  # fmt: skip
+    source = Path(str(asked.jobs)).name
+    return ClusterQuestion(nodes=tuple(nodes), jobs=tuple(jobs), queues=queues, rules=rules, source=source)
+
+
+def _nodes(given: Any) -> list[ClusterNode]:
+    found = _UNIFORM.fullmatch(str(given))
+    if found is None:
+        return read_nodes(Path(str(given)))
+    many, gpus, per_rack, per_block = (int(one or 0) for one in found.groups())
+    if not many:
+        raise InputError(f"`nodes` {given}: no node; give one or more, such as 64x8")
+    return uniform_nodes(many, gpus, per_rack=per_rack, per_block=per_block)
+
+
+def _jobs(asked: SimpleNamespace, nodes: Sequence[ClusterNode]) -> list[ClusterJob]:
+    gpus = sum(one.gpus for one in nodes)
+    drawn = _DRAWN.fullmatch(str(asked.jobs))
+    defaults = JobDefaults(checkpoint_s=asked.checkpoint, restart_s=asked.restart, divisible=asked.split)
+    if drawn is None:
+        jobs = read_jobs(Path(str(asked.jobs)), nodes, defaults)
+    else:
+        jobs = draw_jobs(
+            drawn[1], int(drawn[2]), capacity_gpus=gpus, node_gpus=max(one.gpus for one in nodes), load=asked.load,
+            seed=asked.seed or 0, checkpoint_s=asked.checkpoint, restart_s=asked.restart,
+        )  # fmt: skip
+    if asked.count is not None:
+        jobs = jobs[: asked.count]
+    if asked.scale_arrivals != 1.0:
+        jobs = faster(jobs, asked.scale_arrivals)
+    if asked.demand is not None:
+        of_cpus = not gpus
+        capacity = sum(one.cpu_milli if of_cpus else one.gpu_milli for one in nodes)
+        jobs = demanding(jobs, capacity, asked.demand, asked.seed or 0, of_cpus=of_cpus)
+    return jobs
+
+
+def _failures(words: str | None, seed: int) -> NodeFailures | None:
+    if words is None:
+        return None
+    try:
+        mtbf, repair = (float(one) for one in words.split(":"))
+    except ValueError:
+        raise InputError(f"`failures` {shorten(words)!r} is not MTBF:REPAIR in hours, such as 2000:12") from None
+    if not (mtbf > 0 and repair > 0):
+        raise InputError(f"`failures` {shorten(words)!r}: give hours above 0, such as 2000:12")
+    return NodeFailures(mtbf_ticks=ticks(mtbf * 3600), repair_ticks=ticks(repair * 3600), seed=seed)
+
+
+def _slowdown(words: str | None) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for part in (words or "").split(",") if words else ():
+        level, _, factor = part.partition("=")
+        known = ("node", *LEVELS, "cluster")
+        if level not in known:
+            raise InputError(f"`slowdown` {shorten(part)!r}: no such level; use {', '.join(known)}")
+        try:
+            found[level] = float(factor)
+        except ValueError:
+            raise InputError(f"`slowdown` {shorten(part)!r} is not LEVEL=X, such as cluster=1.2") from None
+        if not 1 <= found[level] <= 1000:
+            raise InputError(f"`slowdown` {shorten(part)!r} is out of range; give 1 or more")
+    return found
+
+
+def _others(
+    question: ClusterQuestion, choice: PolicyChoice, words: str | None
+) -> list[tuple[ClusterQuestion, PolicyChoice]]:
+    """What is compared: other policies, and the same one with more nodes."""
+    plain = replace(question, rules=replace(question.rules, keeps_stretches=False))
+    found = []
+    for word in words.split(",") if words else ():
+        name = word.strip()
+        if re.fullmatch(r"\+\d{1,5}", name):
+            last = question.nodes[-1]
+            more = tuple(replace(last, name=f"{last.name}+{at}") for at in range(1, int(name) + 1))
+            found.append((replace(plain, nodes=(*question.nodes, *more)), replace(choice, name=choice.name)))
+        else:
+            found.append((plain, replace(choice, name=name.lower(), placement="")))
+    return found
+
+
+def _inputs(asked: SimpleNamespace, question: ClusterQuestion) -> dict[str, Any]:
+    gpus = sum(one.gpus for one in question.nodes)
+    return {
+        "nodes": Path(str(asked.nodes)).name,
+        "jobs": question.source,
+        "queues": len(question.queues),
+        "gpus": gpus,
+        "policy": str(asked.policy).lower(),
+        "preempt": asked.preempt,
+        "seed": asked.seed or 0,
+        **({"demand": asked.demand} if asked.demand is not None else {}),
+        **({"failures": asked.failures} if asked.failures is not None else {}),
+    }
+
+
+def _positive(value: float, name: str) -> float:
+    if value <= 0:
+        raise InputError(f"`{name}` {value:g} is out of range; give a number above 0")
+    return value
+
+
+def _write_jobs(run: ClusterRun, path: Path) -> None:
+    """A line for each job: when it came, began and ended, what it lost."""
+    names = (
+        "job",
+        "queue",
+        "gpus",
+        "submit_s",
+        "start_s",
+        "finish_s",
+        "wait_s",
+        "preemptions",
+        "lost_s",
+        "nodes",
+        "span",
+    )
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            lines = csv.writer(file)
+            if path.suffix == ".csv":
+                lines.writerow(names)
+            for one in run.runs:
+                row = _job_line(one)
+                if path.suffix == ".csv":
+                    lines.writerow(["" if value is None else value for value in row])
+                else:
+                    print(json.dumps(dict(zip(names, row, strict=True))), file=file)
+    except OSError as error:
+        raise InputError(f"cannot write {shorten(str(path))}: {error.strerror or error}") from None
+
+
+def _job_line(one: Any) -> tuple[Any, ...]:
+    job = one.job
+    times = [None if at is None else round(at / TICKS, 6) for at in (job.submit_ticks, one.first_start, one.finished)]
+    wait = None if one.first_start is None else round((one.first_start - job.submit_ticks) / TICKS, 6)
+    where = one.stretches[-1][2] if one.stretches else one.placed
+    nodes = len({pod.node for pod in where})
+    return (
+        job.name,
+        job.queue,
+        job.shape.total_gpus,
+        *times,
+        wait,
+        one.preemptions,
+        round(one.lost / TICKS, 6),
+        nodes,
+        one.span,
+    )
+
+
+class ClusterSimulated(Shown, ClusterSimulation):
+    """A simulation of a cluster that can show itself."""
+
+    __slots__ = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether every job was started; a cluster that is filled on purpose says yes."""
+        return self.outcome.unstarted == 0 or bool(self.outcome.allocated_at_demand)
+
+    def document(self, *, explain: bool) -> dict[str, Any]:
+        return document_of(self, explain=explain)
+
+    def chart(self) -> dict[str, Any] | None:
+        """A Vega-Lite specification: use of the cluster over space and time, and what waits."""
+        from trilemma.report.charts import cluster_chart
+
+        return cluster_chart(self)
+
+    def show(self, *, explain: bool = False, width: int | None = None) -> str:
+        from trilemma.report.cluster import render_cluster
+
+        return render_cluster(self, explain=explain, width=width or screen_width())
+
+    def __repr__(self) -> str:
+        return f"<ClusterSimulated: {self.outcome.completed} of {self.jobs} jobs, {self.outcome.allocated_share:.1%} allocated>"
+
+    __str__ = Shown.__str__
+
+
+__all__ = ["ClusterSimulated", "simulate_cluster"]

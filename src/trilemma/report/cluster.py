@@ -1,0 +1,120 @@
+"""A simulation of a cluster on the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trilemma.quantities import counted, show_count
+from trilemma.report.tables import render_table
+from trilemma.report.wrapping import wrapped
+from trilemma.simulation.cluster.outcome import ClusterSimulation, PolicyOutcome
+
+#: Rows of waits that are shown without `explain`.
+_MOST_WAITS = 14
+
+
+def render_cluster(found: ClusterSimulation, *, explain: bool, width: int) -> str:
+    """What jobs waited, where the hours went, what else would give."""
+    if found.outcome.allocated_at_demand:
+        return "\n\n".join([_head(found), _demand(found.outcome, found.compared)])
+    parts = [_head(found), _waits(found.outcome, explain), _hours(found.outcome)]
+    if found.wait is not None:
+        wait = found.wait
+        parts.append(
+            f"a job of {wait.job} now: starts in {_time(wait.wait_s)}, 80 % of such jobs within {_time(wait.low_s)} to"
+            f" {_time(wait.high_s)}\n(of {wait.judged:,} jobs left out {wait.held_out_coverage:.0%} fell into such bounds)"
+        )
+    if found.compared:
+        parts.append(_compared(found))
+    notes = [f"note: {one.message}" for one in found.warnings]
+    return "\n\n".join([*parts, *("\n".join(wrapped(note, width)) for note in notes)])
+
+
+def _head(found: ClusterSimulation) -> str:
+    outcome = found.outcome
+    never = f", {show_count(outcome.unstarted)} never started" if outcome.unstarted else ""
+    thrown = f"; {counted(outcome.preemptions, 'preemption')}" if outcome.preemptions else ""
+    return (
+        f"{counted(found.jobs, 'job')} of {found.inputs['jobs']} on {counted(outcome.nodes, 'node')},"
+        f" {outcome.gpus:,.0f} GPUs · {outcome.name}\n"
+        f"{show_count(outcome.completed)} done{never} in {_time(outcome.seconds_simulated)}{thrown}\n"
+        f"allocated {outcome.allocated_share:.1%} of capacity, useful {outcome.useful_share:.1%}{_mfu(outcome)}"
+    )
+
+
+def _mfu(outcome: PolicyOutcome) -> str:
+    return "" if outcome.mfu_share is None else f", weighed by use {outcome.mfu_share:.1%}"
+
+
+def _waits(outcome: PolicyOutcome, explain: bool) -> str:
+    rows = [
+        [_group(name), f"{one['jobs']:,}", *(_time(one[what]) for what in ("mean", "p50", "p90"))]
+        for name, one in outcome.waits_s.items()
+    ]
+    left = len(rows) - _MOST_WAITS
+    table = render_table(
+        ["wait of", "jobs", "mean", "P50", "P90"], rows if explain else rows[:_MOST_WAITS], align="lrrrr"
+    )
+    return table if explain or left <= 0 else f"{table}\n… {counted(left, 'more group')}: --explain"
+
+
+def _group(name: str) -> str:
+    if name == "all":
+        return "all jobs"
+    return (
+        f"{name} GPU{'' if name in ('1', '<1') else 's'}"
+        if name == "<1" or name.replace(".", "", 1).isdigit()
+        else name
+    )
+
+
+def _hours(outcome: PolicyOutcome) -> str:
+    hours = outcome.gpu_hours
+    scale = max(hours.capacity, 1e-12)
+    lines = [("useful", hours.useful), ("fragmented: enough free, no place", hours.fragmented)]
+    lines += [(_WORDS[name], value) for name, value in hours.of_idle.items()]
+    lines += [(_WORDS[name], value) for name, value in hours.of_lost.items() if value]
+    rows = [[words, f"{value:,.1f}", f"{value / scale:.1%}"] for words, value in lines]
+    return render_table(["GPU-hours", f"{hours.capacity:,.1f}", "100.0%"], rows, align="lrr")
+
+
+_WORDS = {
+    "nobody_waits": "idle: nobody waits",
+    "too_little_free": "idle: less free than jobs wait for",
+    "preemption": "lost to preemptions",
+    "failure": "lost to failures",
+    "down": "nodes down",
+}
+
+
+def _demand(outcome: PolicyOutcome, compared: Sequence[PolicyOutcome]) -> str:
+    """Allocated share where jobs ask for so much of the cluster and stay, a column a policy."""
+    every = (outcome, *compared)
+    shown = [at for at in outcome.allocated_at_demand if int(at) >= 50] or list(outcome.allocated_at_demand)
+    rows = [[f"{at} %", *(_share(one.allocated_at_demand.get(at)) for one in every)] for at in shown]
+    return render_table(["jobs ask for", *(one.name for one in every)], rows, align="r" * (1 + len(every)))
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.2%}"
+
+
+def _compared(found: ClusterSimulation) -> str:
+    rows = []
+    for one in (found.outcome, *found.compared):
+        waits, hours = one.waits_s.get("all", {}), one.gpu_hours
+        scale = max(hours.capacity, 1e-12)
+        rows.append([
+            one.name, f"{one.nodes:,}", f"{one.allocated_share:.1%}", _time(waits.get("mean", 0.0)), _time(waits.get("p90", 0.0)),
+            f"{hours.fragmented / scale:.1%}", f"{hours.lost / scale:.1%}", str(one.preemptions),
+        ])  # fmt: skip
+    headers = ["policy", "nodes", "allocated", "wait, mean", "wait, P90", "fragmented", "lost", "preempted"]
+    return render_table(headers, rows, align="lrrrrrrr")
+
+
+def _time(seconds: float) -> str:
+    """Seconds as people say them."""
+    for size, word in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {word}"
+    return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"

@@ -1,0 +1,95 @@
+"""What a simulation of a cluster says, as the document ``trilemma/cluster@1`` tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from trilemma.columns import column
+from trilemma.errors import Caution
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterHours:
+    """GPU-hours by state (CPU-hours where no node has a GPU): ``capacity`` is the sum of the other four.
+
+    ``of_idle``: no job waited, or jobs waited for more than was free. ``fragmented``: as much as a waiting job needs was free,
+    and found no place. ``of_lost``: done again, or spent on starting again, after a preemption or failure; nodes that were down.
+    """
+
+    capacity: float
+    useful: float
+    idle: float
+    fragmented: float
+    lost: float
+    of_idle: Mapping[str, Any] = field(metadata=column(exact=True))
+    of_lost: Mapping[str, Any] = field(metadata=column(exact=True))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WaitEstimate:
+    """Seconds that a job would wait if it came now, with the bounds that 80 % of such jobs keep.
+
+    ``held_out_coverage`` is the share of jobs of the second half of the workload whose wait fell into such bounds when each was
+    told from the jobs before it, ``judged`` how many.
+    """
+
+    job: str
+    wait_s: float
+    low_s: float
+    high_s: float
+    held_out_coverage: float
+    judged: int
+    like: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyOutcome:
+    """One policy on one cluster: jobs that were done, never started, thrown out; shares of the capacity.
+
+    ``allocated_share`` of capacity x time (of the capacity at the end where no job ends), ``mfu_share`` the same weighed by the
+    use that jobs make of their cards, of those that say so. ``worst_loss_s`` is the most that one preemption or failure undid.
+    """
+
+    name: str
+    nodes: int
+    gpus: float
+    completed: int
+    unstarted: int
+    preemptions: int
+    seconds_simulated: float
+    allocated_share: float
+    useful_share: float
+    mfu_share: float | None = None
+    worst_loss_s: float
+    gpu_hours: ClusterHours
+    waits_s: Mapping[str, Any] = field(metadata=column(exact=True))
+    allocated_at_demand: Mapping[str, Any] = field(default_factory=dict, metadata=column(exact=True))
+    completion_s: Mapping[str, Any] = field(default_factory=dict, metadata=column(exact=True))
+    events: int
+    wall_s: float = field(metadata=column(exact=True))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpaceTime:
+    """Shares of the cards in use of ``groups`` of nodes over slices of time: rows of (group, from hours, to hours, share), and
+    rows of (from hours, to hours, GPUs that jobs wait for)."""
+
+    groups: tuple[str, ...]
+    rows: tuple[tuple[str, float, float, float], ...]
+    waiting: tuple[tuple[float, float, float], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterSimulation:
+    """``jobs`` on a cluster under the first policy, and ``compared`` with others. ``picture`` are stretches of jobs on nodes."""
+
+    schema: Literal["trilemma/cluster@1"] = "trilemma/cluster@1"
+    inputs: Mapping[str, Any] = field(metadata=column(exact=True))
+    jobs: int
+    outcome: PolicyOutcome = field(metadata=column(inline=True))
+    wait: WaitEstimate | None = None
+    compared: tuple[PolicyOutcome, ...] = ()
+    warnings: tuple[Caution, ...] = field(default=(), metadata=column(keep="empty"))
+    picture: SpaceTime | None = field(default=None, metadata=column(hidden=True))

@@ -1,0 +1,226 @@
+"""The line of one queue, and the try to start a job: what every policy does, whatever its order."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import ClassVar, NamedTuple
+
+from trilemma.simulation.cluster.event_loop import ClusterRun
+from trilemma.simulation.cluster.jobs import GangShape
+from trilemma.simulation.cluster.nodes import WHOLE
+from trilemma.simulation.cluster.placement import ChosenPlace, TightestPlacement
+from trilemma.simulation.cluster.quotas import allows
+from trilemma.simulation.cluster.runs import JobRun
+
+
+class Fitting(NamedTuple):
+    """Where a job goes, and as which shape of its: the whole gang, a smaller one, or cards apart."""
+
+    place: ChosenPlace
+    shape: GangShape
+
+
+class WaitingGroup:
+    """Jobs of one queue, priority and shape: where the first does not go, none does. ``why`` it does not."""
+
+    __slots__ = ("key", "runs", "why")
+
+    def __init__(self, key: tuple[str, int, int]) -> None:
+        self.key = key
+        self.runs: list[tuple[tuple[int, int, int], JobRun]] = []
+        self.why = ""
+
+    def push(self, run: JobRun) -> None:
+        heapq.heappush(self.runs, (run.order, run))
+
+    @property
+    def head(self) -> JobRun:
+        return self.runs[0][1]
+
+    def pop(self) -> JobRun:
+        return heapq.heappop(self.runs)[1]
+
+
+class OpenLine:
+    """Any job that goes is started, in order of priority and time; none holds up another (best effort).
+
+    With ``yields``, running jobs of a lower priority make room where that lets a job start, and only there.
+    """
+
+    name: ClassVar[str] = "first-fit"
+
+    def __init__(self, desk: ClusterRun, placement: TightestPlacement, *, yields: bool = False) -> None:
+        self.desk, self.placement, self.yields = desk, placement, yields
+        self.waiting = 0
+        self.stuck = 0
+        self.groups: dict[tuple[str, int, int], WaitingGroup] = {}
+        self._ready: list[tuple[tuple[int, int, int], WaitingGroup]] = []
+
+    def arrive(self, run: JobRun) -> None:
+        job = run.job
+        key = (job.queue, job.priority, run.form)
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = WaitingGroup(key)
+        group.push(run)
+        self.waiting += 1
+        if not group.why and group.head is run:
+            heapq.heappush(self._ready, (run.order, group))
+
+    def left(self, run: JobRun) -> None:
+        """Nothing to do: what became free is known of the nodes."""
+
+    def schedule(self) -> None:
+        if self.desk.state.freed:
+            self._try_again()
+        moved = False
+        while self._ready:
+            order, group = heapq.heappop(self._ready)
+            if not group.runs or group.why or group.head.order != order:
+                continue
+            run = group.head
+            group.why = self.attempt(run)
+            moved = True
+            if not group.why:
+                self.waiting -= 1
+                if group.runs[0][1] is run:
+                    group.pop()
+                else:
+                    group.runs.remove((run.order, run))
+                    heapq.heapify(group.runs)
+                if group.runs:
+                    heapq.heappush(self._ready, (group.head.order, group))
+            if self.desk.state.freed:
+                self._try_again()
+        if moved:
+            self.stuck = self.stuck_units()
+
+    def _try_again(self) -> None:
+        """What was turned down and may go now that nodes gave something back."""
+        state = self.desk.state
+        freed = state.freed
+        most = max(int(state.whole[node]) for node in freed)
+        freed.clear()
+        gone = []
+        for key, group in self.groups.items():
+            if not group.runs:
+                gone.append(key)
+            elif group.why and not (group.why == "place" and _too_large(group.head.job.shape, most)):
+                run = group.head
+                if allows(run.quota, run.units) or self.yields:
+                    group.why = ""
+                    heapq.heappush(self._ready, (run.order, group))
+        for key in gone:
+            del self.groups[key]
+
+    def attempt(self, run: JobRun) -> str:
+        """Start ``run`` if it goes; else why not: "quota" or "place"."""
+        if not allows(run.quota, run.units):
+            return "quota" if not self._makes_room(run) else ""
+        found = self.fitting(run)
+        if found is None:
+            return "place" if not self._makes_room(run) else ""
+        self.desk.start(run, found.place, found.shape)
+        return ""
+
+    def fitting(self, run: JobRun) -> Fitting | None:
+        """Where ``run`` goes now; smaller, or with its cards apart, where it may and the whole does not go."""
+        for shape in shapes_of(run.job.shape):
+            place = self.placement.choose(shape)
+            if place is not None:
+                return Fitting(place, shape)
+        return None
+
+    def victims(self, run: JobRun) -> Sequence[JobRun]:
+        """Running jobs that may make room for ``run``, those that leave first at the front."""
+        lower = [
+            one for one in self.desk.running.values() if one.job.preemptible and one.job.priority < run.job.priority
+        ]
+        return sorted(lower, key=lambda one: (one.job.priority, -one.started))
+
+    def _makes_room(self, run: JobRun) -> bool:
+        if not self.yields:
+            return False
+        leaving = self.fewest_leaving(run, self.victims(run))
+        if not leaving:
+            return False
+        for one in leaving:
+            self.desk.stop(one, "preemption")
+        found = self.fitting(run)
+        assert found is not None, "room that was made is there"
+        self.desk.start(run, found.place, found.shape)
+        return True
+
+    def fewest_leaving(self, run: JobRun, victims: Sequence[JobRun]) -> list[JobRun]:
+        """Of ``victims``, in their order, those without whom ``run`` goes; none where it does not go even without all of them.
+
+        Tried on the state of the cluster and put back: nobody leaves for a job that then does not fit.
+        """
+        state, freed = self.desk.state, set(self.desk.state.freed)
+        out: list[JobRun] = []
+        for one in victims:
+            self._lift(one)
+            out.append(one)
+        if not self._goes(run):
+            self._put_back(out)
+            state.freed = freed
+            return []
+        for one in reversed(list(out)):
+            self._drop(one)
+            if self._goes(run):
+                out.remove(one)
+            else:
+                self._lift(one)
+        self._put_back(out)
+        state.freed = freed
+        return out
+
+    def _goes(self, run: JobRun) -> bool:
+        return allows(run.quota, run.units) and self.fitting(run) is not None
+
+    def _lift(self, one: JobRun) -> None:
+        self.desk.state.give_back(one.placed)
+        if one.quota is not None:
+            one.quota.remove(one.units)
+
+    def _drop(self, one: JobRun) -> None:
+        self.desk.state.retake(one.placed)
+        if one.quota is not None:
+            one.quota.add(one.units)
+
+    def _put_back(self, out: Iterable[JobRun]) -> None:
+        for one in out:
+            self._drop(one)
+
+    def stuck_units(self) -> int:
+        """Units that wait for a place though as many are free: what fragmentation costs now."""
+        free, stuck = self.desk.state.free_units, 0
+        for group in self.groups.values():
+            if group.why == "place":
+                units = group.head.units
+                if units <= free:
+                    stuck += units * len(group.runs)
+        return stuck
+
+
+@lru_cache(maxsize=65536)
+def shapes_of(shape: GangShape) -> tuple[GangShape, ...]:
+    """What a job takes, the best first: the whole gang, then fewer pods, then its cards one by one where it may be divided."""
+    found = [shape]
+    if shape.fewest_pods:
+        pods = shape.pods
+        while pods > shape.fewest_pods:
+            pods = max(pods // 2, shape.fewest_pods)
+            found.append(replace(shape, pods=pods))
+    if shape.divisible and shape.gpus > 1 and shape.gpu_milli == WHOLE:
+        found.append(shape.in_single_cards())
+    return tuple(found)
+
+
+def _too_large(shape: GangShape, whole: int) -> bool:
+    """Whether one pod of ``shape`` cannot stand on a node with ``whole`` free cards."""
+    single = shape.pods == 1 and shape.gpu_milli == WHOLE and not shape.divisible
+    return single and shape.gpus > whole
