@@ -58,10 +58,10 @@ def read_training(framework: str, words: Sequence[str], *, gpus: int | None = No
 
 
 def owner_of(words: Sequence[str]) -> str | None:
-    """The framework whose command stands anywhere in ``words``, as ``engines/trainers.toml`` tells them; None where none does."""
+    """The framework whose command stands anywhere in ``words``; None where none does."""
     readers = _readers()
     flags = {word.partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
-    for row in framework_facts("trainers")["program"]:
+    for row in _programs():
         named = any(starts_program(words, at, one) for one in row.get("words", ()) for at in range(len(words)))
         flagged = any(flag.replace("-", "_") in flags for flag in row.get("flags", ()))
         script = row.get("script", "")
@@ -98,6 +98,15 @@ def _readers() -> Mapping[str, str]:
     """Framework → package that reads its commands; trainers that run others come after these."""
     own = {name: one.reader for name, one in every().items() if one.reader is not None}
     return {**own, **framework_facts("trainers")["readers"]}
+
+
+@cache
+def _programs() -> tuple[Mapping[str, Any], ...]:
+    """How commands are recognised, from ``engines/trainers.toml`` and each framework's own file: the first row found counts."""
+    rows = framework_facts("trainers")["program"]
+    flagged = next(at for at, row in enumerate(rows) if "flags" in row)
+    own = ({"framework": name, "words": one.programs} for name, one in every().items() if one.programs)
+    return (*rows[:flagged], *own, *rows[flagged:])
 
 
 @cache

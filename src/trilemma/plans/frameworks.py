@@ -39,7 +39,8 @@ class Habits:
 class FrameworkTraits:
     """What one framework is called and can do.
 
-    ``reader`` and ``writer`` are packages under ``engines/`` that read its commands and write its files; None: none does.
+    ``programs`` are the consecutive words that start it, the first by its file name. ``reader`` and ``writer`` are
+    packages under ``engines/`` that read its commands and write its files; None: none does.
     It is ``default_for`` full training or adapters.
     ``cuts``: it cuts the model into pipeline stages and experts, others run replicas, sharded or not. ``plain_recipe`` is the
     number format of its simplest plan (None: the one at hand), ``usual_recipe`` that of tables that state none, whose optimizer
@@ -54,6 +55,7 @@ class FrameworkTraits:
     habits: Habits
     habits_of_adapters: Habits
     aliases: tuple[str, ...] = ()
+    programs: tuple[tuple[str, ...], ...] = ()
     reader: str | None = None
     writer: str | None = None
     default_for: tuple[str, ...] = ()
