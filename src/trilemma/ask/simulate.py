@@ -27,7 +27,7 @@ from trilemma.simulation.serving.outcome import ServingSimulation
 from trilemma.simulation.serving.simulation import SimulationRules, metrics_of, run_once, told
 from trilemma.simulation.serving.stated import StatedTraffic, stated_traffic
 from trilemma.simulation.serving.traffic import ServedRequest
-from trilemma.timing.intervals import speed_spread
+from trilemma.timing.intervals import pools_spread, speed_spread
 from trilemma.workloads import Serving
 
 #: Requests up to which the ends of the error bars are simulated too without being asked for.
@@ -45,6 +45,7 @@ def simulate(model: Any, gpu: Any, **options: Any) -> Simulated:
     traffic = stated_traffic(
         trace=asked.trace, arrivals=asked.arrivals, isl=asked.isl, osl=asked.osl, lengths=asked.lengths,
         requests=asked.requests, seed=asked.seed, scale_rate=asked.scale_rate, begin_s=asked.begin, span_s=asked.span,
+        turns=asked.turns, think=asked.think, sessions_in_order=asked.sessions_in_order,
     )  # fmt: skip
     plan = simulated_plan(
         question, typical_tokens=traffic.typical_tokens(), policy=asked.policy, cache_tokens=asked.cache_tokens
@@ -77,7 +78,6 @@ def _asked_question(model: Any, gpu: Any, asked: SimpleNamespace) -> Question[An
         model, cluster.accelerator, precision=asked.precision, models=asked.models, engine=asked.engine
     )
     load = Serving(context=asked.context)
-    asked.prefill = asked.decode = None
     plan, cluster = engines_of(gpu, asked, cluster, context=asked.context, quantization=weights.on_load)
     free_bytes = None if asked.free_gib is None else asked.free_gib * GIB
     return weights.asked(
@@ -91,7 +91,8 @@ def _bounds(
     """The metrics with every time at either end of its error bar: the same traffic, two more runs."""
     if asked is False or (asked is None and many > _BOUNDED):
         return {}
-    low, high = speed_spread(plan.timed.machine, plan.timed.model)["tpot"]
+    spread = speed_spread if plan.prefill is None else pools_spread
+    low, high = spread(plan.timed.machine, plan.timed.model)["tpot"]
     ends = {
         name: document_of(metrics_of(run_once(slower(plan, factor), traffic.again(), rules)))
         for name, factor in (("low", low), ("high", high))
@@ -100,15 +101,20 @@ def _bounds(
 
 
 def _inputs(plan: SimulatedPlan, traffic: StatedTraffic, rules: SimulationRules) -> dict[str, Any]:
-    question, pool = plan.question, plan.question.plan.pool
-    degrees = {name: getattr(pool.layout, name) for name in ("tp", "pp", "dp", "ep")}
+    question = plan.question
+    layouts = [
+        {**{name: getattr(pool.layout, name) for name in ("tp", "pp", "dp", "ep")}, "replicas": pool.replicas}
+        for pool in question.plan.pools
+    ]
+    roles = [pool.role for pool in question.plan.pools]
     return {
         "model": question.model.name,
         "gpu": question.cluster.accelerator.id,
         "gpus": question.plan.gpus,
         "engine": question.plan.engine.name,
         "version": plan.start.version,
-        "layout": {**degrees, "replicas": pool.replicas},
+        "layout": layouts[-1],
+        **({"pools": dict(zip(roles, layouts, strict=True))} if len(roles) > 1 else {}),
         "policy": plan.rules.policy.replace(" ", "-"),
         "max_seqs": plan.most_running,
         "max_batched_tokens": plan.tokens,

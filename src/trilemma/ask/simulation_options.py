@@ -12,7 +12,7 @@ SIMULATE = "simulate"
 _OF_A_PLAN = (
     "models", "nodes", "gpus_per_node", "network", "oversubscription", "host", "tp", "pp", "dp", "dcp", "ep", "replicas",
     "context", "ttft", "tpot", "engine", "memory_fraction", "max_seqs", "max_batched_tokens", "kv_dtype", "precision", "draft",
-    "eager", "free_gib", "profile",
+    "eager", "free_gib", "profile", "prefill", "decode",
 )  # fmt: skip
 _OF = (SIMULATE,)
 SIMULATION: tuple[Option, ...] = (
@@ -20,7 +20,14 @@ SIMULATION: tuple[Option, ...] = (
     Option(name="trace", of=_OF, read=as_given, metavar="FILE", group="traffic",
            help="requests with their times: CSV or JSON lines, plain or gzip (arrival, input, output, or known names)"),
     Option(name="arrivals", of=_OF, read=text, metavar="PROCESS", group="traffic",
-           help="poisson:R, gamma:R:CV, constant:R (R requests a second), burst (all at once) or burst:N:EVERY"),
+           help="poisson:R, gamma:R:CV, constant:R (R requests a second), burst (all at once), burst:N:EVERY, or users:N, each of"
+           " whom sends the next request when one is answered"),
+    Option(name="turns", of=_OF, read=as_given, metavar="N", group="traffic",
+           help="requests of each conversation, a number or a distribution: each prompt is all that was said and new tokens"),
+    Option(name="think", of=_OF, read=as_given, metavar="S", group="traffic",
+           help="seconds from an answer to the next request of its user or conversation (also of a tool)"),
+    Option(name="sessions_in_order", of=_OF, read=truth, group="traffic", default=False,
+           help="a request of a trace waits until the one before it in its session is answered"),
     Option(name="isl", of=_OF, read=as_given, metavar="LENGTH", group="traffic",
            help="prompt tokens: a number, uniform:LOW:HIGH, normal:MEAN:CV, lognormal:MEAN:CV or exponential:MEAN"),
     Option(name="osl", of=_OF, read=as_given, metavar="LENGTH", group="traffic", help="output tokens, likewise"),

@@ -95,6 +95,12 @@ def estimate_pools(question: ServingQuestion) -> Estimate:
     )
 
 
+def check_pools(question: ServingQuestion) -> None:
+    """Raise `InputError` for pools of other roles than prefill and decode, and for an engine or options that do not run apart."""
+    _roles(question.plan)
+    _check(question.plan, question.cluster, question.workload)
+
+
 def _roles(plan: Plan) -> tuple[Pool, Pool]:
     by_role = {pool.role: pool for pool in plan.pools}
     if len(plan.pools) != 2 or set(by_role) != {"prefill", "decode"}:

@@ -10,11 +10,13 @@ import numpy as np
 from trilemma import engines
 from trilemma.engines.base import StartUp
 from trilemma.errors import Caution, InputError
+from trilemma.estimate.disaggregated import check_pools
 from trilemma.estimate.pool_start import start_pool
 from trilemma.estimate.serving_load import requests_held
 from trilemma.estimate.speed import source_cautions
 from trilemma.estimate.timed_plan import TimedPlan, timed_plan
 from trilemma.question import ServingQuestion
+from trilemma.simulation.serving.handover import TransferTimes
 from trilemma.simulation.serving.schedulers import SchedulerRules, scheduler_of
 from trilemma.simulation.serving.step_times import StepTimes
 
@@ -29,7 +31,8 @@ class SimulatedPlan:
     """``engines`` alike, each with ``blocks`` of ``block_size`` tokens, ``most_running`` requests and ``tokens`` in a step.
 
     ``context`` is the longest request, ``longest_prompt`` the longest that a step takes where prompts are not cut. ``handling_s``
-    pass before a request reaches the scheduler, ``each_s`` of them one after another.
+    pass before a request reaches the scheduler, ``each_s`` of them one after another. Where prompts are prefilled in a pool of
+    their own, ``prefill`` is that pool, and ``transfer`` the way of the cache from there to here.
     """
 
     question: ServingQuestion = field(repr=False)
@@ -47,20 +50,45 @@ class SimulatedPlan:
     handling_s: float
     each_s: float
     cautions: tuple[Caution, ...]
+    prefill: SimulatedPlan | None = field(default=None, repr=False)
+    transfer: TransferTimes | None = field(default=None, repr=False)
 
 
 def simulated_plan(
-    question: ServingQuestion, *, typical_tokens: float, policy: str | None = None, cache_tokens: int | None = None
+    question: ServingQuestion, *, typical_tokens: float, policy: str | None = None, cache_tokens: int | None = None,
+    starts: bool = False,
+) -> SimulatedPlan:  # fmt: skip
+    """The plan of ``question`` for requests of ``typical_tokens`` in the mean; ``cache_tokens`` of one engine (of decode) as it
+    prints them take the place of those predicted; ``starts``: it is known to start. Raises `InputError` for a plan that does
+    not."""
+    pools = {pool.role: pool for pool in question.plan.pools}
+    if len(pools) == 1:
+        return _one_pool(
+            question, typical_tokens=typical_tokens, policy=policy, cache_tokens=cache_tokens, starts=starts
+        )
+    check_pools(question)
+    told = {
+        role: _one_pool(
+            replace(question, plan=replace(question.plan, pools=(pools[role],))), typical_tokens=typical_tokens,
+            policy=policy, cache_tokens=cache_tokens if role == "decode" else None, starts=starts,
+        )
+        for role in ("prefill", "decode")
+    }  # fmt: skip
+    prefill, decode = told["prefill"], told["decode"]
+    transfer = TransferTimes.of(
+        prefill.timed, decode.timed, gpus=int(question.plan.gpus), longest=min(prefill.longest_prompt, decode.context)
+    )
+    return replace(decode, question=question, prefill=prefill, transfer=transfer)
+
+
+def _one_pool(
+    question: ServingQuestion, *, typical_tokens: float, policy: str | None, cache_tokens: int | None, starts: bool
 ) -> SimulatedPlan:
-    """The plan of ``question``, of one pool, for requests of ``typical_tokens`` in the mean; ``cache_tokens`` of one engine as it
-    prints them take the place of those predicted. Raises `InputError` for a plan that does not start."""
     pool = question.plan.pool
-    if len(question.plan.pools) > 1:
-        raise InputError("pools of prefill and decode are not simulated yet; leave out `prefill` and `decode`")
     start = start_pool(pool, question)
     engine = engines.get(question.plan.engine.name)
     stage, _ = engine.likeliest_stage(start)
-    if stage != "ok" and cache_tokens is None:
+    if stage != "ok" and cache_tokens is None and not starts:
         raise InputError(f"the plan does not start ({stage}); see trilemma fit with the same options for what would")
     timed = timed_plan(start, question)
     rules = scheduler_of(engine.name, start.version, policy)
@@ -110,5 +138,7 @@ def _cache_tokens(start: StartUp, typical_tokens: float) -> int:
 def slower(plan: SimulatedPlan, factor: float) -> SimulatedPlan:
     """``plan`` with every time of a step and of handling ``factor`` times as long."""
     return replace(
-        plan, times=plan.times.scaled(factor), handling_s=plan.handling_s * factor, each_s=plan.each_s * factor
-    )
+        plan, times=plan.times.scaled(factor), handling_s=plan.handling_s * factor, each_s=plan.each_s * factor,
+        prefill=None if plan.prefill is None else slower(plan.prefill, factor),
+        transfer=None if plan.transfer is None else plan.transfer.scaled(factor),
+    )  # fmt: skip

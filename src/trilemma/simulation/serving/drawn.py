@@ -14,7 +14,7 @@ from trilemma.quantities import parse_count
 from trilemma.simulation.serving.traffic import Arrival
 
 #: Values that are drawn at a time: memory stays bounded, and the values do not depend on how many are asked for.
-_AT_ONCE = 4096
+AT_ONCE = 4096
 _LONGEST = 2**30
 Draw = Callable[[np.random.Generator, int], Any]
 
@@ -97,10 +97,10 @@ def drawn(
     streams = [np.random.default_rng([seed, stream]) for stream in range(3)]
     now_s, made = 0.0, 0
     while made < requests:
-        gaps = process.draw(streams[0], _AT_ONCE).tolist()
-        prompts = _whole(isl.draw(streams[1], _AT_ONCE))
-        outputs = _whole(osl.draw(streams[2], _AT_ONCE))
-        for at in range(min(_AT_ONCE, requests - made)):
+        gaps = process.draw(streams[0], AT_ONCE).tolist()
+        prompts = _whole(isl.draw(streams[1], AT_ONCE))
+        outputs = _whole(osl.draw(streams[2], AT_ONCE))
+        for at in range(min(AT_ONCE, requests - made)):
             if process.together == 1 or (made and made % process.together == 0):
                 now_s += gaps[at]
             made += 1

@@ -18,14 +18,15 @@ class RoutingRule(Protocol):
 class Front:
     """Takes requests in: each is ready for the scheduler ``handling_s`` after it came, and ``each_s`` after the one before it.
 
-    Requests longer than ``most_tokens``, prompt and output, or with a prompt longer than ``most_prompt`` are refused, as engines
-    refuse them.
+    The first ``prefilling`` of the engines (0: none of them) prefill alone, and take all that comes. Requests longer than
+    ``most_tokens``, prompt and output, or with a prompt longer than ``most_prompt`` are refused, as engines refuse them.
     """
 
     def __init__(
         self, route: RoutingRule, *, handling_s: float, each_s: float, most_tokens: int,
-        most_prompt: int, refused: Callable[[Arrival], None],
+        most_prompt: int, refused: Callable[[Arrival], None], prefilling: int = 0,
     ) -> None:  # fmt: skip
+        self._prefilling = prefilling
         self._route, self._handling_s, self._each_s = route, handling_s, each_s
         self._most_tokens, self._most_prompt, self._refused = most_tokens, most_prompt, refused
         self._free_s, self._taken = 0.0, 0
@@ -42,4 +43,6 @@ class Front:
         if request.isl + request.osl > self._most_tokens or request.isl > self._most_prompt:
             self._refused(request.arrival)
             return None
+        if self._prefilling:
+            return self._route(request.prefill_alone(), engines[: self._prefilling])
         return self._route(request, engines)

@@ -161,7 +161,7 @@ class EngineReplica:
         for request, new in self._chunks:
             request.computed += new
             if request.computed >= request.target:
-                self._begin_decoding(request)
+                self.begin_decoding(request)
         if self._ends:
             self._finish_due()
 
@@ -182,7 +182,7 @@ class EngineReplica:
         else:
             self.gauges.gaps.add_many(step_s, steps * self.decoding)
 
-    def _begin_decoding(self, request: ServedRequest) -> None:
+    def begin_decoding(self, request: ServedRequest) -> None:
         """The prompt of ``request`` has ended, with a token."""
         self.prefilling.remove(request)
         request.made += 1
@@ -259,7 +259,7 @@ class EngineReplica:
             self.prefilling.remove(request)
             leaves = request.computed
         self.cache.release(request, leaves=leaves)
-        request.target, request.computed = request.isl + request.made, 0
+        request.target, request.computed, request.received = request.isl + request.made, 0, 0
         request.preempted += 1
         request.last_s = self.now_s
         self.preemptions += 1
@@ -274,8 +274,7 @@ class EngineReplica:
                 self._stop_decoding(request)
             self.cache.release(request, leaves=0)
         for request in lost:
-            request.computed = request.made = 0
-            request.target, request.first_s = request.isl, -1.0
+            request.start_anew()
         self.running.clear()
         self.waiting.clear()
         self.prefilling.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from trilemma.errors import InputError
@@ -15,6 +16,8 @@ from trilemma.simulation.serving.event_loop import run
 from trilemma.simulation.serving.fleet import EngineFailure, EngineFleet, ScalingRule
 from trilemma.simulation.serving.front import Front
 from trilemma.simulation.serving.gauges import Gauges
+from trilemma.simulation.serving.handover import Handover
+from trilemma.simulation.serving.later import Later
 from trilemma.simulation.serving.ledger import RequestBook
 from trilemma.simulation.serving.outcome import (
     CacheUse,
@@ -30,8 +33,9 @@ from trilemma.simulation.serving.outcome import (
 from trilemma.simulation.serving.replica import EngineReplica
 from trilemma.simulation.serving.request_cache import RequestCache
 from trilemma.simulation.serving.routers import ROUTERS
-from trilemma.simulation.serving.traffic import Arrival, ServedRequest
+from trilemma.simulation.serving.traffic import Arrival, ServedRequest, Traffic
 
+Done = Callable[[ServedRequest, float], None]
 #: Percentiles of a distribution that is drawn.
 _SHARES = (0.0, 1.0, *(float(share) for share in range(5, 95, 5)), 95.0, 97.0, 98.0, 99.0, 99.5, 99.9, 100.0)
 
@@ -50,10 +54,12 @@ class SimulationRules:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulatedRun:
-    """What happened, before it is told: the book, the engines as they ended, and what it took."""
+    """What happened, before it is told: the book, the engines as they ended (those that ``prefill`` alone apart), and what it
+    took."""
 
     book: RequestBook
     engines: tuple[EngineReplica, ...]
+    prefill: tuple[EngineReplica, ...]
     fleet: EngineFleet
     events: int
     wall_s: float
@@ -66,27 +72,68 @@ def run_once(
     """Serve ``arrivals`` on ``plan``; ``each`` is told of every request that was answered."""
     if rules.router not in ROUTERS:
         raise InputError(f"`router` {rules.router!r} is not known; use {', '.join(ROUTERS)}")
-    book = RequestBook(goals_s=(rules.ttft_s, rules.tpot_s), each=each)
+    if plan.prefill is not None and (rules.scaling or rules.failures):
+        raise InputError("engines that come and go are of one pool; leave out `autoscale` and `fail`, or the pools")
+    book, later = RequestBook(goals_s=(rules.ttft_s, rules.tpot_s), each=each), Later()
+    follow = arrivals.follow if isinstance(arrivals, Traffic) else None
+
+    def next_of(arrival: Arrival, now_s: float) -> None:
+        if follow is not None and (following := follow(arrival, now_s)) is not None:
+            book.arrived += 1
+            later.arrives(following)
+
+    def done(request: ServedRequest, now_s: float) -> None:
+        book.done(request, now_s)
+        next_of(request.arrival, now_s)
+
+    def refused(arrival: Arrival) -> None:
+        book.refused(arrival)
+        next_of(arrival, max(arrival.arrival_s, book.ended_s))
+
     gauges = Gauges()
-    engines = tuple(
-        EngineReplica(
-            plan.rules.made(plan.tokens), plan.times,
-            RequestCache(BlockPool(plan.blocks), block_size=plan.block_size, finds_prefixes=plan.rules.prefix_cache),
-            most_running=plan.most_running, done=book.done, refused=book.refused,
-            gauges=gauges if not at else Gauges(shared=gauges.gaps), timeout_s=rules.timeout_s,
-        )
-        for at in range(plan.engines)
-    )  # fmt: skip
+    engines = _engines(plan, rules, done, refused, gauges)
+    prefilling = 0 if plan.prefill is None else plan.prefill.engines
     fleet = EngineFleet(route=ROUTERS[rules.router](), scaling=rules.scaling, failures=rules.failures)
+    first: tuple[EngineReplica, ...] = ()
+    if plan.prefill is not None and plan.transfer is not None:
+        handover = Handover(
+            plan.transfer, prefilling=prefilling, route=ROUTERS["least-loaded"](), later=later, finished=done
+        )
+        first = tuple(
+            _engine(plan.prefill, rules, partial(handover.prefilled, at), refused, Gauges()) for at in range(prefilling)
+        )
     front = Front(
         fleet if rules.scaling or rules.failures else fleet.route,
         handling_s=plan.handling_s, each_s=plan.each_s, most_tokens=plan.context,
-        most_prompt=plan.longest_prompt, refused=book.refused,
+        most_prompt=min(one.longest_prompt for one in (plan, plan.prefill) if one is not None), refused=refused,
+        prefilling=prefilling,
     )  # fmt: skip
     began = time.perf_counter()
-    events = run(_counted(arrivals, book), front, engines, rules.failures)
+    events = run(_counted(arrivals, book), front, (*first, *engines), rules.failures, later)
     fleet.close(book.ended_s)
-    return SimulatedRun(book=book, engines=engines, fleet=fleet, events=events, wall_s=time.perf_counter() - began)
+    return SimulatedRun(
+        book=book, engines=engines, prefill=first, fleet=fleet, events=events, wall_s=time.perf_counter() - began
+    )
+
+
+def _engines(
+    plan: SimulatedPlan, rules: SimulationRules, done: Done, refused: Callable[[Arrival], None], gauges: Gauges
+) -> tuple[EngineReplica, ...]:
+    """The engines of a pool; the first is read over time, gaps between tokens are those of all."""
+    return tuple(
+        _engine(plan, rules, done, refused, gauges if not at else Gauges(shared=gauges.gaps))
+        for at in range(plan.engines)
+    )
+
+
+def _engine(
+    plan: SimulatedPlan, rules: SimulationRules, done: Done, refused: Callable[[Arrival], None], gauges: Gauges
+) -> EngineReplica:
+    cache = RequestCache(BlockPool(plan.blocks), block_size=plan.block_size, finds_prefixes=plan.rules.prefix_cache)
+    return EngineReplica(
+        plan.rules.made(plan.tokens), plan.times, cache, most_running=plan.most_running, done=done, refused=refused,
+        gauges=gauges, timeout_s=rules.timeout_s,
+    )  # fmt: skip
 
 
 def told(

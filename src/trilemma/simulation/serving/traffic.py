@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import NamedTuple
 
 
@@ -29,21 +29,55 @@ class ServedRequest:
 
     While it decodes, ``made`` stands as of the tick ``joined`` at which it had ``length`` tokens, and ``last_tick`` is its
     last. ``shared`` stretches of its prompt are held by name, ``blocks`` are its own beside them, ``key`` names what it leaves
-    behind.
+    behind. The cache of ``received`` prompt tokens came from another engine.
     """
 
     __slots__ = (
         "arrival", "blocks", "computed", "deadline_s", "finish_s", "first_s", "index", "isl", "joined", "key", "last_s",
-        "last_tick", "length", "made", "osl", "preempted", "ready_s", "shared", "shared_blocks", "target",
+        "last_tick", "length", "made", "osl", "preempted", "ready_s", "received", "shared", "shared_blocks", "target",
     )  # fmt: skip
 
     def __init__(self, index: int, arrival: Arrival, ready_s: float) -> None:
         self.index, self.arrival, self.ready_s = index, arrival, ready_s
         self.isl, self.osl, self.target = arrival.isl, arrival.osl, arrival.isl
         self.computed = self.made = self.blocks = self.shared = self.shared_blocks = self.preempted = 0
+        self.received = 0
         self.joined = self.length = 0
         self.last_tick = -1
         self.first_s = self.finish_s = self.last_s = -1.0
         self.deadline_s = float("inf")
         # stretches are named by numbers and words: a tuple is the name of none
         self.key: Hashable = (index,) if arrival.session is None else ("session", arrival.session)
+
+    def prefill_alone(self) -> ServedRequest:
+        """It leaves its engine with the first token."""
+        self.osl = 1
+        return self
+
+    def hand_over(self) -> None:
+        """Its prompt is computed; it decodes in another engine, which is sent the cache."""
+        self.osl, self.received = self.arrival.osl, self.isl
+        self.computed = self.made = 0
+        self.first_s = self.finish_s = -1.0
+
+    def start_anew(self) -> None:
+        """All that was done for it is lost."""
+        self.computed = self.made = self.received = 0
+        self.target, self.first_s = self.isl, -1.0
+
+
+#: What follows when a request has ended (or was refused): the next of its session or its user.
+Follow = Callable[[Arrival, float], Arrival | None]
+
+
+class Traffic:
+    """Requests in the order of their time, and those that ``follow`` when one has ended."""
+
+    def __init__(self, arrivals: Iterable[Arrival], follow: Follow | None = None) -> None:
+        self._arrivals, self.follow = iter(arrivals), follow
+
+    def __iter__(self) -> Iterator[Arrival]:
+        return self._arrivals
+
+    def __next__(self) -> Arrival:
+        return next(self._arrivals)

@@ -17,13 +17,13 @@ def enter(
 
     ``needs`` says of a request with so many cached tokens and a first chunk of so many how many blocks it is given and how many
     must be free for it, ``kept_free`` apart. Prompts that are not ``chunked`` enter where all of what is left of them goes into
-    the step.
+    the step. A request whose cache was received decodes from this step on, and may need a block for it.
     """
     cache = engine.cache
     while budget > 0 and len(engine.running) < engine.most_running and (request := engine.head()) is not None:
         found = cache.find(request)
         new = request.target - found.tokens
-        if new > budget:
+        if new > budget and not request.received:
             if not chunked:
                 return
             new = budget
@@ -34,6 +34,11 @@ def enter(
         cache.hold(request, found, blocks)
         engine.admit(request)
         cache.name_stretches(request, found.tokens + new)
+        if request.received:
+            request.computed = request.target
+            engine.begin_decoding(request)
+            kept_free, budget = kept_free + 1, budget - 1
+            continue
         chunks.append((request, new))
         budget -= new
 
