@@ -57,6 +57,14 @@ KINDS: tuple[TableKind, ...] = (
         columns=frozenset({"model", "gpu", "isl", "osl", "metric", "value"}),
         module="trilemma.measured.serving.speed.judge",
     ),
+    *(
+        TableKind(
+            name="energy",
+            columns=frozenset({"model", "gpu", "output_tok_s_total", told}),
+            module="trilemma.measured.serving.energy.judge",
+        )
+        for told in ("j_per_output_token", "power_w_per_gpu")
+    ),
     TableKind(
         name="training",
         columns=frozenset({"model", "gpu", "measured_metric", "value"}),

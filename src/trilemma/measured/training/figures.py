@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trilemma.errors import shorten
 from trilemma.measured.tables import Row, UnusableRow
 from trilemma.measured.training.question import MeasuredTraining
 from trilemma.timing.flops_conventions import model_flops_per_token
@@ -57,6 +58,8 @@ def _rank(row: Row, metric: str) -> int:
 def measured_speed(row: Row, question: MeasuredTraining) -> MeasuredSpeed:
     """The speed that ``row`` states. Raises `UnusableRow` where its unit cannot be turned into tokens per second."""
     metric = row.text("measured_metric")
+    if metric not in _TIMES:
+        raise UnusableRow(f"measured_metric {shorten(metric)!r} is not judged")
     value = row.number("value", low=1e-9, high=1e15)
     if value is None:
         raise UnusableRow("states no value")
@@ -68,12 +71,10 @@ def measured_speed(row: Row, question: MeasuredTraining) -> MeasuredSpeed:
     flops = flops_per_token(row, question)
     if metric == "tflops_per_gpu":
         return MeasuredSpeed(row=row, metric=metric, value=value, tokens_per_s_per_gpu=value * 1e12 / flops)
-    if metric == "mfu":
-        if value > 1.0:
-            raise UnusableRow(f"mfu {value:g} is no share; give 0 to 1")
-        peak = peak_flops(question.cluster.accelerator, _mfu_format(row))
-        return MeasuredSpeed(row=row, metric=metric, value=value, tokens_per_s_per_gpu=value * peak / flops)
-    raise UnusableRow(f"measured_metric {metric!r} is not judged")
+    if value > 1.0:
+        raise UnusableRow(f"mfu {value:g} is no share; give 0 to 1")
+    peak = peak_flops(question.cluster.accelerator, _mfu_format(row))
+    return MeasuredSpeed(row=row, metric=metric, value=value, tokens_per_s_per_gpu=value * peak / flops)
 
 
 def flops_per_token(row: Row, question: MeasuredTraining) -> float:

@@ -44,6 +44,7 @@ class _Read:
     row: Row
     question: MeasuredTraining
     speed: MeasuredSpeed | None = None
+    counts: bool = True
 
 
 def judge(
@@ -60,25 +61,27 @@ def judge(
     """
     chosen = set(scored_rows(rows).values())
     read = [_read(row, chosen, models_dir) for row in rows]
-    scored = {i: (one.question, one.speed) for i, one in enumerate(read) if isinstance(one, _Read) and one.speed}
+    scored = {
+        i: (one.question, one.speed)
+        for i, one in enumerate(read)
+        if isinstance(one, _Read) and one.speed and one.counts
+    }
     looked_up = baseline([_entry(*scored[i]) for i in scored])
     seconds, document = refit(scored, holdout) if holdout else ({}, {})
+    of_config = {config_of(rows[index]): step_s for index, step_s in seconds.items()}
     judgements = []
     for index, (row, one) in enumerate(zip(rows, read, strict=True)):
-        judgements.append(_judged(row, one, seconds.get(index), looked_up))
+        judgements.append(_judged(row, one, seconds.get(index, of_config.get(config_of(row))), looked_up))
         if progress is not None:
             progress(index + 1)
     return judgements, document
 
 
 def _read(row: Row, chosen: set[str], models_dir: str | Path | None) -> _Read | str:
-    metric = row.text("measured_metric")
-    if metric != MEMORY and row.id not in chosen:
-        return "another row of this configuration states its speed"
     try:
-        question = read_training_question(row, models_dir)
-        question = with_room(row, question)
-        return _Read(row=row, question=question, speed=measured_speed(row, question) if metric != MEMORY else None)
+        question = with_room(row, read_training_question(row, models_dir))
+        speed = measured_speed(row, question) if row.text("measured_metric") != MEMORY else None
+        return _Read(row=row, question=question, speed=speed, counts=row.id in chosen)
     except (UnusableRow, InputError) as error:
         return with_flags(error)
 
@@ -112,14 +115,16 @@ def _judged(row: Row, one: _Read | str, held_out_s: float | None, looked_up: Any
         comparisons=tuple(comparisons),
         start=_ran(question) if one.speed is None else None,
         config=config_of(row),
-        order_group=order_group(row, question) if one.speed is not None else "",
+        order_group=order_group(row, question) if one.speed is not None and one.counts else "",
         order_metric="speed",
         assumed=question.assumed,
     )
 
 
 def _speed(one: _Read, held_out_s: float | None, looked_up: Mapping[str, float]) -> list[FigureComparison]:
-    """Figures of one run. Held-out predictions claim no interval: widths are not refitted with them."""
+    """Figures of one run, ``speed`` once a configuration. Held-out predictions claim no interval: widths are not refitted with
+    them.
+    """
     question, speed = one.question, one.speed
     assert speed is not None
     tokens = question.workload.seq * question.workload.global_batch / int(question.plan.layout.gpus)
@@ -132,8 +137,12 @@ def _speed(one: _Read, held_out_s: float | None, looked_up: Mapping[str, float])
         step_s, low, high = held_out_s, None, None
     measured = speed.tokens_per_s_per_gpu
     fastest, slowest = (None, None) if low is None or high is None else (tokens / low, tokens / high)
-    found = [FigureComparison(metric="speed", predicted=tokens / step_s, measured=measured, low=slowest, high=fastest)]
-    if config_of(one.row) in looked_up:
+    found = []
+    if one.counts:
+        found += [
+            FigureComparison(metric="speed", predicted=tokens / step_s, measured=measured, low=slowest, high=fastest)
+        ]
+    if one.counts and config_of(one.row) in looked_up:
         found.append(
             FigureComparison(metric="baseline_speed", predicted=looked_up[config_of(one.row)], measured=measured)
         )

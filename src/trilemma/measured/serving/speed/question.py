@@ -182,6 +182,9 @@ def _layout(row: Row, assumed: list[str]) -> Layout:
     if gpus is not None and tp * pp * dp != gpus:
         if tp * pp == gpus and tp % dp == 0:
             tp //= dp  # attention-data-parallel ranks inside a tensor-parallel group
+        elif tp * pp * dp == 1 and ep == gpus:
+            tp = gpus
+            assumed.append(f"tp {tp}: the row spreads experts over {gpus} GPUs and cuts nothing else")
         else:
             raise UnusableRow(f"tp {tp} x pp {pp} x dp {dp} is not {gpus} GPUs")
     return Layout(tp=tp, pp=pp, dp=dp, ep=min(ep, tp * dp))
