@@ -1,7 +1,9 @@
 """Public names of the libraries that scripts import, as installed here: writes ``src/trilemma/data/lint/names.json``.
 
 ``python scripts/list_public_names.py`` imports the libraries below where they are installed and keeps what was listed before
-of the others (their names are read from the ``__init__`` of the version that the file names).
+of the others (their names are read from the ``__init__`` of the version that the file names). ``--earlier FOLDER`` takes an
+earlier version of Transformers from there (``pip install --target FOLDER --no-deps transformers==4.57.3 …``) and keeps what it
+had that the listed version has not: scripts that were written for it are not wrong.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import importlib
 import inspect
 import json
 import pkgutil
+import sys
 import warnings
 from importlib.metadata import version
 from pathlib import Path
@@ -66,12 +69,34 @@ def listed(library: str) -> dict[str, Any]:
     return {"version": version(library).partition("+")[0], "modules": modules, "calls": calls}
 
 
+def add_earlier(folder: str, known: dict[str, Any]) -> None:
+    sys.path.insert(0, folder)
+    today, before = known["libraries"]["transformers"], listed("transformers")
+    names = {name: today["modules"][name].split() for name in today["modules"]}
+    gone = {
+        module: [one for one in words.split() if one not in names[module]]
+        for module, words in before["modules"].items()
+    }
+    lost = {call: [one for one in words.split() if one not in today["calls"].get(call, "").split()]
+            for call, words in before["calls"].items()}  # fmt: skip
+    today["earlier"] = {
+        "version": before["version"],
+        "modules": {module: " ".join(words) for module, words in gone.items() if words},
+        "calls": {call: " ".join(words) for call, words in lost.items() if words},
+    }
+    OUT.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
+    if len(sys.argv) == 3 and sys.argv[1] == "--earlier":
+        add_earlier(sys.argv[2], json.loads(OUT.read_text(encoding="utf-8")))
+        return
     known = json.loads(OUT.read_text(encoding="utf-8")) if OUT.exists() else {"libraries": {}}
     for library in MODULES:
         with contextlib.suppress(ImportError):
-            known["libraries"][library] = listed(library)
+            earlier = known["libraries"].get(library, {}).get("earlier")
+            known["libraries"][library] = listed(library) | ({"earlier": earlier} if earlier else {})
     known["source"] = (
         "dir() and signatures of the installed libraries (scripts/list_public_names.py); __init__ of the others"
     )

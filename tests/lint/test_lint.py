@@ -27,6 +27,13 @@ WRONG = yaml.safe_load((HERE / "wrong.yaml").read_text(encoding="utf-8"))
 RIGHT = yaml.safe_load((HERE / "right.yaml").read_text(encoding="utf-8"))
 #: What runs and is old, or says what is the default: told, not held against the file.
 NOTES = [
+    ("a.py", "from transformers import AutoModelForVision2Seq\n", "AutoModelForVision2Seq is of transformers 4.57.3"),
+    (
+        "a.py",
+        "from transformers import TrainingArguments\nTrainingArguments('o', warmup_ratio=0.03)\n",
+        "warmup_ratio=",
+    ),
+    ("a.yaml", "base_model: x\nsequence_len: 1\nno_key_at_all_like_this: 1\n", "no_key_at_all_like_this"),
     ("a.py", "import transformer_engine.pytorch as te\nwith te.fp8_autocast(enabled=True):\n    pass\n", "te.autocast"),
     ("a.py", "import torch\nwith torch.cuda.amp.autocast():\n    pass\n", "torch.amp.autocast"),
     ("a.py", "from transformers import AutoModel\nm = AutoModel.from_pretrained('x', torch_dtype='auto')\n", "dtype="),

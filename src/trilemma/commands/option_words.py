@@ -117,8 +117,8 @@ def whole(value: Any, name: str, *, low: int = 1, high: int = 2**40) -> int:
         if value.strip().startswith("$"):
             raise InputError(f"{name} {shorten(value)!r} is a shell variable without a value here; write its value")
         try:
-            value = parse_count(value, what=name)
-        except InputError:
+            value = int(value) if low < 0 and _NUMBER.fullmatch(value.strip()) else parse_count(value, what=name)
+        except (InputError, ValueError):
             raise InputError(f"{name} {shorten(value)!r} is not a whole number; {wanted}") from None
     if isinstance(value, float) and math.isfinite(value) and value == math.floor(value):
         value = int(value)

@@ -134,12 +134,32 @@ def _missing(script: Script, node: ast.AST, library: str, module: str, name: str
     names = _names_of(library, module)
     if name in names or name.startswith("_") or f"{module}.{name}" in libraries()[library]["modules"]:
         return None
+    if name.endswith("TokenizerFast") and name.removesuffix("Fast") in names:
+        return None  # Transformers 5 has one class for both and answers to either name
+    if name in _earlier(library, "modules", module):
+        return _of_earlier(script, node, library, f"{module}.{name}")
     near = _nearest(name, library, module)
     hint = f"the nearest names there are {' and '.join(near)}" if near else f"see the reference of {module}"
     version = libraries()[library]["version"]
     return at(
         script, node, "api.unknown", f"{library.replace('_', '-')} {version} has no {module}.{name}", hint,
         confidence="supported",
+    )  # fmt: skip
+
+
+@cache
+def _earlier(library: str, table: str, name: str) -> frozenset[str]:
+    """What a module or a call had in an earlier version that is listed, and has no more."""
+    return frozenset(libraries()[library].get("earlier", {}).get(table, {}).get(name, "").split())
+
+
+def _of_earlier(script: Script, node: ast.AST, library: str, what: str) -> Finding:
+    """Right for the version it was written for: told, not held against the script."""
+    newest, earlier = libraries()[library]["version"], libraries()[library]["earlier"]["version"]
+    return at(
+        script, node, "api.earlier-version", f"{what} is of {library} {earlier} and gone by {newest}",
+        f"the migration guide of {library} says what took its place, or stay below {newest.partition('.')[0]}",
+        severity="context",
     )  # fmt: skip
 
 
@@ -177,6 +197,9 @@ def _unknown_keyword(script: Script, call: ast.Call, name: str, given: ast.keywo
         return
     keywords = libraries().get(library, {}).get("calls", {}).get(name)
     if keywords is None or given.arg in keywords.split():
+        return
+    if given.arg in _earlier(library, "calls", name):
+        yield _of_earlier(script, given.value, library, f"{given.arg}= of {name}")
         return
     near = nearest(str(given.arg), keywords.split(), most=2)
     hint = f"the nearest it takes are {' and '.join(near)}" if near else "see its signature"

@@ -25,6 +25,11 @@ _TOLD: dict[str, Severity] = {
     "deprecated-flag": "context", "redundant-flag": "context",
 }  # fmt: skip
 _MOST_COMMANDS = 2000
+#: ``--port <port of the leader>``: what a reader is to write there.
+_PLACEHOLDER = re.compile(r"<[A-Za-z][\w -]{0,60}>")
+#: How the flags of a script of one's own are told of.
+_OWN_SCRIPT = "this script's "
+_ELSEWHERE = re.compile(r"is no(?:t a)? file|does not exist|unknown model")
 _BLOCK_LINES = 100
 
 
@@ -34,10 +39,12 @@ def findings(file: str, text: str) -> Iterator[Finding]:
     yield from _of_shell(file, lines)
     found: dict[str, None] = {}
     for block in _blocks(lines):
+        to_be_filled = _PLACEHOLDER.search(block) is not None
         for words in split_commands(quoted(block)):
             if len(words) > 1 and len(found) < _MOST_COMMANDS and (key := "\0".join(words)) not in found:
                 found[key] = None
-                yield from of_words(file, words, line=_line_of(lines, words))
+                told = of_words(file, words, line=_line_of(lines, words))
+                yield from (one for one in told if not (to_be_filled and one.id == "command.refused"))
 
 
 def _blocks(lines: list[str]) -> Iterator[str]:
@@ -75,15 +82,27 @@ def _of_engine(file: str, engine: str, own: list[str], *, value: str, line: int 
     try:
         cautions = (*_cautions(engine, own), *_redundant(engine, own))
     except InputError as error:
-        yield said("command.refused", with_flags(error), file=file, line=line, value=value, fix=None)
+        if _is_refusal(with_flags(error), own):
+            claim, _, fix = with_flags(error).partition("; ")
+            yield said("command.refused", claim, file=file, line=line, value=value, fix=fix or None)
         return
     for one in cautions:
         severity = _TOLD.get(one.code)
+        if one.code == "unknown-flag" and one.message.startswith(_OWN_SCRIPT):
+            continue  # a script has what flags it likes beside those of its library
         if severity is not None:
             claim, _, fix = one.message.partition("; ")
             yield said(
                 f"command.{one.code}", claim, file=file, line=line, value=value, fix=fix or None, severity=severity
             )
+
+
+def _is_refusal(message: str, own: list[str]) -> bool:
+    """Whether a command is wrong, or only not told whole: a model, a number of cards, a variable that the shell fills, a file
+    that stands elsewhere. What is wrong names an option of the command, and a value that stands in it."""
+    option = message.partition(" ")[0].lstrip("-").partition("=")[0]
+    given = any(word.lstrip("-+").partition("=")[0].replace("_", "-") == option.replace("_", "-") for word in own)
+    return given and "$" not in message and "shell variable" not in message and not _ELSEWHERE.search(message)
 
 
 def _cautions(engine: str, own: list[str]) -> tuple[Caution, ...]:

@@ -22,13 +22,22 @@ def findings(file: str, document: Any, text: str, *, form: str) -> Iterator[Find
         return
     keys = [str(key) for key in document]
     for row in read_data("lint/configs.toml")["config"]:
-        if form in row["forms"] and any(mark in document for mark in row["marks"]):
+        if form in row["forms"] and _is_of(document, row):
             yield from _of_keys(file, document, text, row)
             yield from _of_batch(file, document, text, row)
             return
     table = _table_of(keys)
     if table is not None:
         yield from _of_flags(file, document, text, table)
+
+
+def _is_of(document: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+    """A key that no other kind has, or one that others have too among keys of which most are of this kind."""
+    if any(mark in document for mark in row["marks"]):
+        return True
+    known = read_data(row["file"])[row["table"]]
+    shared = any(mark in document for mark in row.get("shared_marks", ()))
+    return shared and sum(str(key) in known for key in document) >= _SHARE * len(document)
 
 
 def _of_keys(file: str, document: Mapping[str, Any], text: str, row: Mapping[str, Any]) -> Iterator[Finding]:
@@ -52,14 +61,16 @@ def _of_key(file: str, path: str, key: str, text: str, row: Mapping[str, Any], k
             f"config.{gone['state']}", f"{path} of {name} {state} {gone['version']}", file=file, line=line, value=key,
             fix=f"{gone['instead']} ({gone['source']})", severity="error" if gone["state"] == "removed" else "context",
         )  # fmt: skip
-    elif key not in known:
+    elif key not in known and not key.startswith("_"):  # a comment, where the form has none
         near = nearest(key, known, most=2)
         slip = bool(near) and edits(key, near[0]) <= 2
         silent = ", and ignores it in silence" if row["silent"] else ""
         yield said(
             "config.unknown-key", f"{name} is not known to have {path}{silent}", file=file, line=line, value=key,
-            fix=f"did you mean {' or '.join(near)}?" if near else "leave it out", severity="error" if slip else "warning",
-            confidence="established" if slip else "supported",
+            fix=f"did you mean {' or '.join(near)}?" if near else "leave it out",
+            # What refuses unknown keys says so itself when it starts; of what does not, this is the only word.
+            severity="error" if slip else "warning" if row["silent"] else "context",
+            confidence="established" if slip else "supported" if row["silent"] else "hypothesis",
         )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ def why_constant(script: Script, target: ast.expr, call: ast.Call) -> str:
     if isinstance(target, ast.Call) and method_of(target) in ("detach", "item"):
         return f"{method_of(target)}() has cut from its history"
     if isinstance(target, ast.Call):
-        return _why_constant_value(script, target)
+        return "" if _is_leaf_of_its_own(target) else _why_constant_value(script, target)
     if not isinstance(target, ast.Name):
         return ""
     near = [
@@ -32,6 +32,14 @@ def why_constant(script: Script, target: ast.expr, call: ast.Call) -> str:
         return ""
     reasons = [_why_constant_value(script, value) for value in near]
     return reasons[-1] if all(reasons) else ""
+
+
+def _is_leaf_of_its_own(value: ast.Call) -> bool:
+    """``torch.empty(1, device="cuda", requires_grad=True).backward()`` trains nothing on purpose, it wakes the engine."""
+    return any(
+        one.arg == "requires_grad" and isinstance(one.value, ast.Constant) and one.value.value is True
+        for one in value.keywords
+    )
 
 
 def _why_constant_value(script: Script, value: ast.expr) -> str:

@@ -18,7 +18,7 @@ from trilemma.diagnosis.sources import Unreadable, files_of
 from trilemma.errors import InputError, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.linting import api_names, commands, configs, device_recipes, model_calls, numbers, training_loops
-from trilemma.linting.script import read_script
+from trilemma.linting.script import parses, read_script
 
 _MOST_BYTES = 4 << 20
 _MOST_FINDINGS = 1000
@@ -138,7 +138,7 @@ def _of_python(name: str, text: str, card: Accelerator | None) -> Iterator[Findi
 
 
 def _cells(text: str) -> str:
-    """The code of a notebook, cell after cell; lines for its shell and its magics are left out."""
+    """The code of a notebook, cell after cell; lines for its shell, its magics, and cells that are no Python are left out."""
     document = _json(text)
     cells = document.get("cells") if isinstance(document, dict) else None
     if not isinstance(cells, list):
@@ -148,8 +148,15 @@ def _cells(text: str) -> str:
         if isinstance(cell, dict) and cell.get("cell_type") == "code":
             source = cell.get("source", "")
             lines = ("".join(map(str, source)) if isinstance(source, list) else str(source)).splitlines()
-            code += ["pass" if line.lstrip()[:1] in "!%" and line.strip() else line for line in lines]
+            kept = [_without_magic(line) for line in lines]
+            code += kept if parses("\n".join(kept)) else [""] * len(lines)
     return "\n".join(code)
+
+
+def _without_magic(line: str) -> str:
+    """``!pip install x`` and ``%time`` at their depth as nothing."""
+    start = line.lstrip()
+    return f"{line[: len(line) - len(start)]}pass" if start[:1] in ("!", "%") else line
 
 
 def _json(text: str) -> Any:

@@ -139,6 +139,8 @@ def _emptied_cache(script: Script) -> Iterator[Finding]:
             or loop is None
         ):
             continue
+        if _after_a_deletion(script, call, loop):
+            continue
         if any(isinstance(node, ast.Call) and _is_a_step(node) for node in ast.walk(loop)):
             yield at(
                 script,
@@ -150,6 +152,20 @@ def _emptied_cache(script: Script) -> Iterator[Finding]:
                 "drop it; against fragmentation PYTORCH_ALLOC_CONF=expandable_segments:True",
                 severity="warning",
             )
+
+
+def _after_a_deletion(script: Script, call: ast.Call, loop: ast.AST) -> bool:
+    """Whether something was deleted just before, in the block of the call or in one around it: a pipeline of samples."""
+    below: ast.AST = call
+    for above in script.up(call):
+        blocks = [block for name in ("body", "orelse") if isinstance(block := getattr(above, name, None), list)]
+        before = [one for block in blocks if below in block for one in block[: block.index(below)]]
+        if any(isinstance(one, ast.Delete) for one in before):
+            return True
+        if above is loop:
+            return False
+        below = above
+    return False
 
 
 def _is_a_step(call: ast.Call) -> bool:

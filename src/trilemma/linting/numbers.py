@@ -49,8 +49,8 @@ def _sparse() -> tuple[tuple[str, float, float], ...]:
 
 
 @cache
-def _dense() -> tuple[float, ...]:
-    return tuple(part.peak_flops["bf16"].value for part in all_accelerators() if "bf16" in part.peak_flops)
+def _dense() -> tuple[tuple[str, float], ...]:
+    return tuple((part.name, part.peak_flops["bf16"].value) for part in all_accelerators() if "bf16" in part.peak_flops)
 
 
 def _sparse_peaks(script: Script) -> Iterator[Finding]:
@@ -82,11 +82,13 @@ def _sparse_peaks(script: Script) -> Iterator[Finding]:
 def _card_of(flops: float, context: str) -> tuple[str, float] | None:
     """(card, its dense peak) whose sparse peak a number is: one that the context names, else any where it speaks of 16 bits
     and the number is no card's dense peak."""
+    if any(abs(flops / dense - 1) < _NEAR and _says_card(context, name) for name, dense in _dense()):
+        return None
     near = [(name, dense) for name, sparse, dense in _sparse() if abs(flops / sparse - 1) < _NEAR]
     named = next((one for one in near if _says_card(context, one[0])), None)
     if named is not None or not near:
         return named
-    ambiguous = any(abs(flops / dense - 1) < _NEAR for dense in _dense())
+    ambiguous = any(abs(flops / dense - 1) < _NEAR for _, dense in _dense())
     return near[0] if _SIXTEEN.search(context) and not ambiguous else None
 
 
@@ -135,7 +137,10 @@ def _names_around(script: Script, node: ast.AST) -> str:
 
 
 def _says_card(text: str, name: str) -> bool:
-    return any(word.lower() in text.lower() for word in name.split() if len(word) >= 3 and any(map(str.isdigit, word)))
+    """Whether a text names a card: one of its words with a number, alone or written apart ("l40s", "l40-s")."""
+    words = [word.lower() for word in name.split() if len(word) >= 3 and any(map(str.isdigit, word))]
+    lower, joined = text.lower(), re.sub(r"(?<=\d)[-_ ](?=[a-z]\b)", "", text.lower())
+    return any(re.search(rf"{re.escape(word)}(?![a-z0-9])", one) for word in words for one in (lower, joined))
 
 
 def _confused_batches(script: Script) -> Iterator[Finding]:

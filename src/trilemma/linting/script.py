@@ -111,6 +111,17 @@ def read_script(file: str, text: str) -> Script:
     return script
 
 
+def parses(text: str) -> bool:
+    """Whether a piece of text is Python of this version."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
 def _walk(script: Script) -> None:
     pending: list[tuple[ast.AST, int]] = [(script.tree, 0)]
     while pending:

@@ -244,6 +244,17 @@ def _freezes(node: ast.AST, name: str) -> bool:
     )
 
 
+def _computes_gradients(script: Script, methods: set[str]) -> bool:
+    """Whether something else does: a function whose name says backward (pipelines have one), or gradients set by hand."""
+    named = "backward" in " ".join(methods) or any(
+        isinstance(node, ast.Name) and "backward" in node.id.lower() for node in script.nodes
+    )
+    return named or any(
+        isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Store)
+        for node in script.nodes
+    )
+
+
 def _unlinked(script: Script, backwards: list[ast.Call]) -> Iterator[Finding]:
     """Gradients that no optimizer takes, and steps without gradients."""
     optimizers = _optimizers(script)
@@ -267,7 +278,7 @@ def _unlinked(script: Script, backwards: list[ast.Call]) -> Iterator[Finding]:
             "gradients are computed, and no optimizer ever steps",
             "optimizer.step() after backward()",
         )
-    if steps and not backwards and not grads and not passed_on and "backward" not in " ".join(methods):
+    if steps and not backwards and not grads and not passed_on and not _computes_gradients(script, methods):
         yield at(
             script,
             steps[0],
