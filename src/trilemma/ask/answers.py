@@ -33,7 +33,10 @@ class Shown:
         return self.fits
 
     def document(self, *, explain: bool) -> dict[str, Any]:
-        raise NotImplementedError
+        """Plain data of every column (`trilemma.columns`); ``explain`` adds what is explained."""
+        from trilemma.columns import document_of
+
+        return document_of(self, explain=explain)
 
     def show(self, *, explain: bool = False, width: int | None = None) -> str:
         """The screen of the command, ``width`` columns wide (default: the terminal's)."""

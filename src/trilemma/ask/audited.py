@@ -123,11 +123,6 @@ class Audited(Shown, Audit):
         """Whether no item failed."""
         return self.passed
 
-    def document(self, *, explain: bool) -> dict[str, Any]:  # noqa: ARG002 - the document holds every fact already
-        from trilemma.columns import document_of
-
-        return document_of(self)
-
     def screen(self, *, explain: bool, width: int) -> str:
         from trilemma.report.auditing import render_audit
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from trilemma.ask.answers import Shown
 from trilemma.diagnosis.reading import read
@@ -38,11 +37,6 @@ class Examined(Shown, Examination):
     def fits(self) -> bool:
         """Whether no fault was found."""
         return self.healthy
-
-    def document(self, *, explain: bool) -> dict[str, Any]:  # noqa: ARG002 - the document holds every fact already
-        from trilemma.columns import document_of
-
-        return document_of(self)
 
     def screen(self, *, explain: bool, width: int) -> str:
         from trilemma.report.examination import render_examination

@@ -29,11 +29,6 @@ class Here(Shown, WhatRuns):
         """Whether a model of those tried runs."""
         return bool(self.runs)
 
-    def document(self, *, explain: bool) -> dict[str, Any]:  # noqa: ARG002 - nothing is left to explain
-        from trilemma.columns import document_of
-
-        return document_of(self)
-
     def screen(self, *, explain: bool, width: int) -> str:  # noqa: ARG002
         from trilemma.report.here import render_here
 

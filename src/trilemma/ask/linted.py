@@ -31,11 +31,6 @@ class Linted(Shown, Linting):
         """Whether nothing is wrong."""
         return self.healthy
 
-    def document(self, *, explain: bool) -> dict[str, Any]:  # noqa: ARG002 - the document holds every fact already
-        from trilemma.columns import document_of
-
-        return document_of(self)
-
     def screen(self, *, explain: bool, width: int) -> str:
         from trilemma.report.linting import render_linting
 

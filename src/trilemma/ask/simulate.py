@@ -178,9 +178,6 @@ class Simulated(Shown, ServingSimulation):
         )
         return self.completed > 0 and all(held)
 
-    def document(self, *, explain: bool) -> dict[str, Any]:
-        return document_of(self, explain=explain)
-
     def chart(self) -> dict[str, Any] | None:
         """A Vega-Lite specification: latency against load, distributions, queue and cache over time."""
         from trilemma.report.charts import simulation_chart

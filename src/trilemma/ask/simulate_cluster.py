@@ -15,7 +15,6 @@ from trilemma.ask.answers import Shown
 from trilemma.ask.cluster_options import CLUSTER, CLUSTER_OPTIONS
 from trilemma.ask.options import settled
 from trilemma.ask.screen import screen_width
-from trilemma.columns import document_of
 from trilemma.errors import InputError, shorten
 from trilemma.simulation.cluster.drawn_jobs import demanding, draw_jobs, faster
 from trilemma.simulation.cluster.event_loop import ClusterRun, NodeFailures, RunRules
@@ -227,9 +226,6 @@ class ClusterSimulated(Shown, ClusterSimulation):
     def fits(self) -> bool:
         """Whether every job was started; a cluster that is filled on purpose says yes."""
         return self.outcome.unstarted == 0 or bool(self.outcome.allocated_at_demand)
-
-    def document(self, *, explain: bool) -> dict[str, Any]:
-        return document_of(self, explain=explain)
 
     def chart(self) -> dict[str, Any] | None:
         """A Vega-Lite specification: use of the cluster over space and time, and what waits."""
