@@ -45,7 +45,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 #: Commands that answer for training too, in words of their own (``add_training``), where ``--train`` is given.
 TRAINING = ("fit", "plan", "compare", "recommend")
 #: Commands that take any number of words before ``--`` and an engine's command behind it, which argparse cannot tell apart.
-_WORDS_BEHIND = ("audit", "diagnose")
+_WORDS_BEHIND = ("audit", "diagnose", "measure")
 
 
 #: What is said where nothing is asked: the three questions that most come with.

@@ -1,76 +1,114 @@
-"""``trilemma measure activations MODEL``: count what a real Transformers model saves, beside what is predicted."""
+"""``trilemma measure``: kernels, wires and disk of this machine into an accelerator file; ``measure WHAT`` for the rest."""
 
 from __future__ import annotations
 
 import argparse
-import json
+import importlib
 from pathlib import Path
-from typing import Any
 
-from trilemma.cli.arguments import add_output_arguments
-from trilemma.cli.output import NO, YES, screen_width, show
-from trilemma.errors import InputError
+from trilemma.cli.arguments import whole_number
+from trilemma.cli.output import YES, screen_width, show
+from trilemma.errors import InputError, UnknownName, shorten
+
+SUB_COMMANDS: dict[str, tuple[str, str]] = {
+    "activations": (
+        "trilemma.cli.measure_activations",
+        "bytes autograd saves in one forward pass: counted on a small real model, and predicted (extra: torch)",
+    ),
+    "pilot": (
+        "trilemma.cli.measure_pilot",
+        "a real training step and generation loop of a model with random weights, beside what is predicted (extra: torch)",
+    ),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    summary = "bytes autograd saves in one forward pass: counted on a small real model, and predicted (extra: torch)"
-    one = what.add_parser("activations", help=summary, description=summary[0].upper() + summary[1:] + ".")
-    one.add_argument("model", metavar="MODEL", help="catalogue name or config.json of a Transformers model")
-    one.add_argument("--layers", type=int, default=2, metavar="N", help="layers of the small model (default 2)")
-    one.add_argument("--hidden", type=int, default=256, metavar="N", help="about its hidden size (default 256)")
-    one.add_argument("--seq", type=int, default=256, metavar="N", help="tokens of a sequence (default 256)")
-    one.add_argument("--micro-batch", type=int, default=2, metavar="N", help="sequences (default 2)")
-    one.add_argument("--dtype", choices=("bf16", "fp16", "fp32"), default="bf16")
-    one.add_argument("--attention", choices=("sdpa", "eager"), default="sdpa")
-    one.add_argument("--recompute", choices=("none", "full"), default="none", help="full checkpoints every layer")
-    one.add_argument(
-        "--fake", action="store_true", help="the whole model without data: no memory needed, the causal mask not built"
+    listed = "\n".join(f"  {name:<14}{summary}" for name, (_, summary) in SUB_COMMANDS.items())
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = f"or measure one of\n{listed}\n\nsee trilemma measure WHAT --help"
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--quick", action="store_true", help="within a minute (the default)")
+    how.add_argument("--full", action="store_true", help="more shapes, longer warm-up, more repeats")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE.toml", type=Path, help="write the accelerator file for --gpu FILE.toml"
     )
-    one.add_argument(
-        "--bar", type=float, default=0.01, metavar="SHARE", help="exit 1 beyond this relative error (default 0.01)"
+    parser.add_argument(
+        "--device", default="", metavar="D", help="cpu, cuda or cuda:1 (default: the first card, else cpu)"
     )
-    add_output_arguments(one)
+    add_threads(parser)
+    parser.add_argument("--load-from", metavar="DIR", type=Path, help="folder whose disk is read (default: this one)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document on stdout and nothing else there")
+    parser.add_argument("what", metavar="WHAT", nargs="?", help="measure a model or a server instead")
+    parser.add_argument("rest", metavar="…", nargs=argparse.REMAINDER, help="its arguments")
+    parser.set_defaults(parser=parser)
+
+
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--threads", type=whole_number, metavar="N",
+        help="cores that a processor computes with (default: PyTorch's); with 1 the seconds that this process computed"
+        " count, which other processes do not touch",
+    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
-    for name in ("layers", "hidden", "seq", "micro_batch"):
-        value = getattr(arguments, name)
-        if not 1 <= value <= 2**20:
-            raise InputError(f"--{name.replace('_', '-')} {value} is out of range; give a whole number of at least 1")
-    if not 0 <= arguments.bar <= 1:
-        raise InputError(f"--bar {arguments.bar} is out of range; give a share such as 0.01")
-    from trilemma.measured.activations.judge import check_activations
-    from trilemma.report.activations import check_document, render_check
+    if arguments.what is not None:
+        return _run_sub_command(arguments)
+    from trilemma.measuring.card_file import card_text, known_card
+    from trilemma.measuring.collectives import world
+    from trilemma.measuring.device import find_device
+    from trilemma.measuring.suite import measure_device
+    from trilemma.report.measured_card import measured_document, render_measured
 
-    name, config = _config(arguments.model)
-    check = check_activations(
-        config,
-        micro_batch=arguments.micro_batch,
-        seq=arguments.seq,
-        dtype=arguments.dtype,
-        attention=arguments.attention,
-        checkpointed=arguments.recompute == "full",
-        fake=arguments.fake,
-        layers=arguments.layers,
-        hidden=arguments.hidden,
-        name=name,
+    if arguments.load_from is not None and not arguments.load_from.is_dir():
+        raise InputError(f"--load-from {shorten(str(arguments.load_from))} is no folder")
+    rank, _ = world()
+    device = find_device(arguments.device, threads=arguments.threads)
+    found = measure_device(
+        device, full=arguments.full, load_from=arguments.load_from, progress=progress if rank == 0 else None
     )
+    if rank > 0:
+        return YES
+    text = card_text(found)
+    if arguments.output is not None:
+        _write(arguments.output, text)
     if arguments.json:
-        print(json.dumps(check_document(check), indent=2, ensure_ascii=False, allow_nan=False))
-    else:
-        show(render_check(check, explain=arguments.explain, width=screen_width()))
-    return YES if abs(check.error) <= arguments.bar else NO
+        from trilemma.report.document import dumps
+
+        print(dumps(measured_document(found, known_card(device), text)))
+        return YES
+    show(render_measured(found, known_card(device), width=screen_width()))
+    name = arguments.output or "machine.toml"
+    print(
+        f"\nwritten to {name}; ask with --gpu {name}"
+        if arguments.output is not None
+        else f"\nkeep it with -o {name}, and ask with --gpu {name}"
+    )
+    return YES
 
 
-def _config(name: str) -> tuple[str, dict[str, Any]]:
-    """The configuration that a path or a spelling of a catalogue name means."""
-    from trilemma.models import catalogue
-    from trilemma.models.documents import read_json
-    from trilemma.models.resolve import resolve_name
+def _run_sub_command(arguments: argparse.Namespace) -> int:
+    if arguments.what not in SUB_COMMANDS:
+        raise UnknownName("sub-command", arguments.what, SUB_COMMANDS, hint="see trilemma measure --help")
+    name, summary = SUB_COMMANDS[arguments.what]
+    module = importlib.import_module(name)
+    parser = type(arguments.parser)(
+        prog=f"trilemma measure {arguments.what}", description=summary[0].upper() + summary[1:] + "."
+    )
+    module.add_arguments(parser)
+    return int(module.run(parser.parse_args(arguments.rest, argparse.Namespace(behind=arguments.behind))))
 
-    path = Path(name)
-    if path.suffix == ".json" or path.is_dir():
-        return name, read_json(path / "config.json" if path.is_dir() else path)
-    entry, _ = resolve_name(name)
-    return entry, catalogue.config(entry)
+
+def _write(path: Path, text: str) -> None:
+    if path.suffix != ".toml":
+        raise InputError(f"-o {shorten(str(path))}: an accelerator file ends in .toml, so that --gpu takes it")
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"-o {shorten(str(path))} cannot be written: {error.strerror}") from None
+
+
+def progress(done: int, total: int, what: str) -> None:
+    from trilemma.cli.progress import bar
+
+    bar(done, total, what)

@@ -60,6 +60,8 @@ class Accelerator:
     ``hardware_formats`` are formats with matrix units of their own; ``fp8_flavour`` is "ocp", "fnuz" or None. ``link`` is
     None for cards joined by PCIe only. ``sparse_peak_flops`` assume 2:4 sparsity and serve no estimate.
     ``host_link`` is a link to the host's processor other than PCIe.
+    ``measured`` are rates and seconds of one's own machine (`trilemma measure`); ``measured_as`` names the card of the catalogue
+    that it is, whose fitted coefficients then hold.
     ``inline_ecc`` says that error correction takes its bits from the memory itself and ``nvml_total_bytes`` shows the rest.
     """
 
@@ -86,6 +88,8 @@ class Accelerator:
     unified_memory: bool = False
     aliases: tuple[str, ...] = ()
     facts: Mapping[str, Figure] = field(default_factory=dict)
+    measured: Mapping[str, Figure] = field(default_factory=dict)
+    measured_as: str = ""
     source: str = ""
     label_options_gb: tuple[float, ...] = ()
     label_figure: Figure | None = None
@@ -109,6 +113,11 @@ class Accelerator:
             return None
         found = units(fmt)
         return self.peak_flops.get(fmt) or (self.peak_flops.get(found.twin) if found is not None else None)
+
+    @property
+    def own_rates(self) -> dict[str, float]:
+        """What was measured on a card that nothing in the catalogue tells of; empty where fitted coefficients hold."""
+        return {} if self.measured_as else {name: figure.value for name, figure in self.measured.items()}
 
     @property
     def host_bytes_per_s(self) -> Figure | None:

@@ -19,6 +19,9 @@ MAX_FILE_BYTES = 64 * 1024
 #: Keys dotted this deep mean nothing here, and the TOML reader's time grows with the square of their depth.
 _DEEP_KEY = re.compile(r"""(?:(?:[\w-]{1,64}|"[^"\n]{0,64}"|'[^'\n]{0,64}')[ \t]*\.[ \t]*){24}""")
 
+#: What the id of a card of the catalogue looks like.
+_ID = re.compile(r"[a-z0-9][a-z0-9.-]{0,80}")
+
 #: Formats that may have a peak; vector rates (fp64, fp32) among them.
 PEAK_FORMATS = (
     "fp64", "fp64_matrix", "fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "mxfp6", "nvfp4", "mxfp4", "int8", "int4",
@@ -32,6 +35,11 @@ def read_accelerator(path: Path) -> Accelerator:
     missing one, or a value that no accelerator can have.
     """
     return parse_accelerator(read_text(path), name=path.stem, where=str(path))
+
+
+def catalogue_file(id: str) -> Path:  # noqa: A002
+    """Where the catalogue keeps the card of that id."""
+    return Path(__file__).parent.parent / "data" / "accelerators" / f"{id}.toml"
 
 
 def read_text(path: Path) -> str:
@@ -72,8 +80,15 @@ def parse_accelerator(text: str, *, name: str, where: str) -> Accelerator:
         facts["all_in_w"] = all_in
     generation = pcie.figure("generation", required=False)
     interval, price = _price(root.table("price", required=False))
+    same = root.text("measured_as", required=False)
+    if same and not (_ID.fullmatch(same) and catalogue_file(same).is_file()):
+        raise InputError(
+            f"{shorten(where)}: measured_as {shorten(same)} is no card of the catalogue; see trilemma hardware"
+        )
     accelerator = Accelerator(
-        id=name,
+        id=same or name,
+        measured=dict(root.figures("measured", FACT_RANGE, None)),
+        measured_as=same,
         name=root.text("name"),
         vendor=root.text("vendor"),
         architecture=root.text("architecture"),

@@ -40,7 +40,7 @@ SECTIONS: dict[str, set[str]] = {
         "name", "vendor", "architecture", "compute_capability", "label_gb", "label_options_gb", "aliases", "device_names",
         "hardware_formats", "fp8_flavour", "unified_memory", "gpu_cores", "launched", "notes",
         "memory", "peak_flops", "sparse_peak_flops", "link", "host_link", "pcie", "node", "power",
-        "price", "facts",
+        "price", "facts", "measured", "measured_as",
     },
     "memory": {
         "type", "inline_ecc", "label_gb", "nvml_total_mib", "runtime_total_bytes", "bandwidth_bytes_per_s",

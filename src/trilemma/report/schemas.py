@@ -19,6 +19,10 @@ from trilemma.machine.examination import Examination
 from trilemma.precision.gate import GateResult
 from trilemma.precision.lab.experiment import LabResult
 from trilemma.precision.watch.findings import Watched
+from trilemma.precision.documents import GateDocument, LabDocument, WatchDocument
+from trilemma.report.findings import FindingsDocument
+from trilemma.report.measured_card import MeasurementDocument
+from trilemma.report.pilot import PilotDocument
 from trilemma.report.training_plans import TrainingPlansDocument
 from trilemma.report.validation import ValidationDocument
 from trilemma.schemas import schema_of_type
@@ -40,6 +44,8 @@ DOCUMENTS: dict[str, Any] = {
     "lint": Linting,
     "findings": Diagnosis,
     "audit": Audit,
+    "measurement": MeasurementDocument,
+    "pilot": PilotDocument,
 }
 SCHEMAS = DATA / "schemas"
 

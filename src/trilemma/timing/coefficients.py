@@ -48,6 +48,8 @@ class Coefficients:
 
     def stream_share(self, bits: float) -> Any:
         """Share of bandwidth at which weights of ``bits`` per element are read."""
+        if bits > 16 and 32 in self.stream:
+            return self.stream[32]
         return self.stream[16 if bits > 8.5 else 8 if bits > 6.5 else 4]
 
 
@@ -114,7 +116,10 @@ def at_datasheet(coefficients: Coefficients) -> Coefficients:
 def coefficients_for(accelerator: Accelerator, engine: str = "") -> Coefficients:
     """The coefficients of ``accelerator``'s kind of card under the kernels of ``engine``; cards never measured share the row "any
     other card"."""
-    return _coefficients(accelerator.vendor, accelerator.compute_capability, engine)
+    from trilemma.timing.own_rates import as_measured
+
+    found = _coefficients(accelerator.vendor, accelerator.compute_capability, engine)
+    return as_measured(found, accelerator) if accelerator.measured else found
 
 
 @cache

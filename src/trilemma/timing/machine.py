@@ -68,6 +68,10 @@ class Machine:
         by the age of its ``version`` (None: the newest)."""
         plain, terms, precision = cls.of(cluster, engine), terms or shipped(), precision_of(work)
         factors = terms.factors(engine, cluster.accelerator, precision)
+        if (
+            cluster.accelerator.own_rates and engine not in terms.figures
+        ):  # kernels of this very machine, under no engine told
+            factors = dict.fromkeys(factors, 1.0)
         measured = terms.measured(engine, cluster.accelerator, precision)
         # a profile was made on the release that it speaks for
         era = Era() if terms.profile is not None else era_of(engine, version, cluster.accelerator)

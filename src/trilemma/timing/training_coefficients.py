@@ -18,6 +18,7 @@ from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
 from trilemma.hardware.hosts import node_of
 from trilemma.plans.training import TrainingPlan
+from trilemma.timing.own_rates import training_rates
 from trilemma.timing.roofline import peak_flops
 from trilemma.timing.training_collectives import Fabric
 from trilemma.timing.training_ladder import generation_of, rung
@@ -49,7 +50,7 @@ class TrainingSetting:
     """What chooses coefficients: card, fabric, framework, format of products, dense or mixture, era of the software.
 
     ``host_bytes_per_s`` is one card's part of what its node's memory moves; ``exchange`` and ``launches`` are factors on seconds
-    of tokens on their way to experts and of gaps between kernels.
+    of tokens on their way to experts and of gaps between kernels; ``fmt`` is the format of activations.
     """
 
     accelerator: Accelerator
@@ -64,6 +65,7 @@ class TrainingSetting:
     overlap_data: bool = True
     exchange: float = 1.0
     launches: float = 1.0
+    fmt: str = "bf16"
 
     @classmethod
     def of(
@@ -90,6 +92,7 @@ class TrainingSetting:
             overlap_data=chosen.overlap_data if plan.overlap_data is None else plan.overlap_data,
             exchange=float(dispatch()["exchange"][plan.dispatcher]) if plan.dispatcher else 1.0,
             launches=float(dispatch()["launches"]["cuda_graphs"]) if plan.cuda_graphs else 1.0,
+            fmt=plan.recipe.activations,
         )
 
 
@@ -191,6 +194,8 @@ def rates(setting: TrainingSetting) -> dict[str, float]:
         for one in names:
             value *= known[one] if one in known else rung(one, setting.accelerator, known)
         found[name] = value
+    if f"gpu.{setting.accelerator.id}" not in known and setting.matmul == "same":
+        found |= training_rates(setting.accelerator, setting.fmt)
     return found
 
 
