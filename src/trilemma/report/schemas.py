@@ -19,8 +19,6 @@ from trilemma.machine.examination import Examination
 from trilemma.precision.gate import GateResult
 from trilemma.precision.lab.experiment import LabResult
 from trilemma.precision.watch.findings import Watched
-from trilemma.precision.documents import GateDocument, LabDocument, WatchDocument
-from trilemma.report.findings import FindingsDocument
 from trilemma.report.measured_card import MeasurementDocument
 from trilemma.report.pilot import PilotDocument
 from trilemma.report.training_plans import TrainingPlansDocument
