@@ -99,6 +99,47 @@ def states(found: Any) -> dict[str, str]:
     return {short[item.item]: item.state for item in found.items}
 
 
+def test_a_saved_plan_beside_what_was_measured(
+    records: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The document of `fit --json` gives what the answer itself gives; its files are judged beside it."""
+    answer = tl.fit("qwen3-8b", "h100-sxm:8", train=4096, global_batch=128)
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(answer.to_dict()))
+    files = records(topo=topology("NV18"), nccl=nccl_tests(470), smi=smi(throttled=True))
+    found = tl.audit([plan, *files], loader=1000, tokens_per_s=80_000)
+    beside = tl.audit(files, answer=answer, loader=1000, tokens_per_s=80_000)
+    assert states(found) == states(beside)
+    assert states(found)["links"] == "pass"
+    assert states(found)["throttling"] == "fail"
+    assert main(["audit", str(plan), *map(str, files)]) == 1
+    serving = tmp_path / "serving.json"
+    serving.write_text(json.dumps(tl.fit("qwen3-8b", "h100-sxm").to_dict()))
+    assert states(tl.audit(serving))["tensor"] == "pass"
+    with pytest.raises(InputError, match="two plans"):
+        tl.audit([plan, serving])
+    pasted = tmp_path / "pasted.json"
+    pasted.write_text(json.dumps(tl.check(WELL, gpu="h100-sxm:8").to_dict()))
+    with pytest.raises(InputError, match="which a command described"):
+        tl.audit(pasted)
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("change", [
+    {"inputs": 7}, {"inputs": {}}, {"inputs": {"model": {"name": "qwen3-8b"}, "cluster": {"accelerator": {"id": 3}, "gpus": 1}}},
+    {"inputs": {"model": {"name": "qwen3-8b"}, "cluster": {"accelerator": {"id": "h100-sxm"}, "gpus": True}}},
+    {"inputs": {"model": {"name": "qwen3-8b"}, "cluster": {"accelerator": {"id": "h100-sxm"}, "gpus": 1}, "plan": []}},
+    {"schema": "trilemma/other@1"},
+])  # fmt: skip
+def test_saved_plans_that_are_none_are_refused_in_a_line(change: dict[str, Any], tmp_path: Path) -> None:
+    document = tl.fit("qwen3-8b", "h100-sxm").to_dict() | change
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(InputError) as refused:
+        tl.audit(path)
+    assert "\n" not in str(refused.value)
+
+
 def test_a_plan_that_is_well_in_everything(records: Any) -> None:
     """By hand: NVLink between all, 470 of 450 GB/s x 0.82 – 1.07, TP 2 of a domain of 8, (2-1)/(32+1) = 3 % and less of bubble,
     100 of 18.6 samples a second, BF16, asynchronous saving, no reason to slow down, 76,000 tokens/s where 75,800 are expected."""

@@ -17,7 +17,7 @@ from trilemma.diagnosis.findings import Case, Reading
 from trilemma.diagnosis.judging import judge_readings
 from trilemma.diagnosis.reading import read, read_bytes
 from trilemma.diagnosis.sources import files_of
-from trilemma.errors import InputError
+from trilemma.errors import InputError, shorten
 from trilemma.estimate.estimate import Estimate
 from trilemma.hardware.network import parse_network
 
@@ -37,8 +37,9 @@ def audit(
     storage: float | None = None,
     **options: Any,
 ) -> Audited:
-    """The checklist worked through with a plan (``command`` on ``gpu``, or an ``answer`` of `fit`, `train` or `check`) and
-    files of its run (logs, nccl-tests, outputs of a machine's tools, documents of ``precision gate``).
+    """The checklist worked through with a plan (``command`` on ``gpu``, an ``answer`` of `fit`, `train` or `check`, or a file
+    with what these printed as JSON) and files of its run (logs, nccl-tests, outputs of a machine's tools, documents of
+    ``precision gate``).
 
     ``tokens_per_s`` is measured over all GPUs, ``loader`` samples a second of the loader alone, ``storage`` bytes a second
     that one GPU has of the storage; ``options`` are those of `check`.
@@ -47,9 +48,9 @@ def audit(
     names = [paths] if isinstance(paths, str | Path) else list(paths)
     readings = [read(name) for name in files_of(names)] if names else []
     gates = [gate for one in readings if (gate := _gate(one)) is not None]
-    expectation = _expectation(command, gpu, answer, asked)
+    expectation = _expectation(command, gpu, answer or _saved(readings, command), asked)
     if not readings and expectation is None:
-        raise InputError("nothing to audit; name files of the run, or a command behind -- with `gpu`")
+        raise InputError("nothing to audit; name a saved plan, files of the run, or a command behind -- with `gpu`")
     plan = None if expectation is None else expectation.answer
     if tokens_per_s is not None:
         readings.append(_measured(tokens_per_s, plan))
@@ -80,6 +81,19 @@ def _expectation(command: str | Sequence[str], gpu: Any, answer: Estimate | None
     if not words:
         return None
     return expectation_of(checked(words, named_cards(gpu), asked), "the command given", tuple(words))
+
+
+def _saved(readings: Sequence[Reading], command: str | Sequence[str]) -> Estimate | None:
+    """The plan that a document among the files holds: what fit, check or plan printed with --json."""
+    from trilemma.ask.plan_documents import answer_of, is_plan, read_document
+
+    named = [one.file for one in readings if one.kind == "json" and is_plan(one.facts.get("keys", ()))]
+    if not named or command:
+        return None
+    if len(named) > 1:
+        raise InputError(f"{shorten(named[0])} and {shorten(named[1])} are two plans; give one")
+    found: Estimate = answer_of(read_document(named[0]), named[0])
+    return found
 
 
 def _of_all(expectation: Expectation) -> Any:

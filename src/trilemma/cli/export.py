@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trilemma.ask.plan_documents import chosen, read_document
 from trilemma.cli import export_serving, export_training
-from trilemma.cli.export_document import chosen, read_document
 from trilemma.errors import InputError, UnknownName, shorten
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from trilemma.cli.export_document import object_in
+from trilemma.ask.plan_documents import object_in
 from trilemma.errors import InputError, shorten
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from trilemma.cli.export_document import object_in
+from trilemma.ask.plan_documents import object_in
 from trilemma.errors import InputError, shorten
 
 _MOST_DOMAIN = 2**16
