@@ -12,6 +12,7 @@ from trilemma.capacity.offers import Limits, Offers
 from trilemma.capacity.ranking import ranked
 from trilemma.engines import canonical
 from trilemma.engines.cards import that_run_on
+from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
@@ -40,6 +41,10 @@ def recommend_serving(
     has some. Raises `InputError` where lengths are missing.
     """
     began = time.perf_counter()
+    if workload.isl is None or workload.osl is None:
+        raise InputError(
+            "a recommendation needs what is run: `serve` ISL/OSL, such as `serve` 4096/1024, or `train` SEQ"
+        )
     assumed: list[str] = []
     if workload.rate is None and workload.concurrency is None:
         workload = replace(workload, concurrency=1)

@@ -24,7 +24,7 @@ def refusal(parser: argparse.ArgumentParser, unknown: Sequence[str], words: Sequ
     known = [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
     remedy = _cards(unknown, name, known, words)
     if remedy is None:
-        said = (_of_training(name, known, parser), _of_engine(name, known, parser))
+        said = (_lengths(unknown, name, known), _of_training(name, known, parser), _of_engine(name, known, parser))
         remedy = "; ".join(text for text in said if text is not None)
     if not remedy:
         near = [one for one in known if one.startswith(name)] or nearest(name, known, most=2)
@@ -44,6 +44,16 @@ def _cards(unknown: Sequence[str], name: str, known: Sequence[str], words: Seque
     if count.isdigit():
         return f"did you mean --gpu {shorten(card)}:{count}?"
     return f"did you mean --gpu {shorten(count or card, most=40)}?"
+
+
+def _lengths(unknown: Sequence[str], name: str, known: Sequence[str]) -> str | None:
+    """``--isl 4096 --osl 1024``, as `fit` takes them, where both are one option."""
+    if "--serve" not in known or name not in ("--isl", "--osl"):
+        return None
+    spelled = [part for word in unknown for part in word.split("=", 1)]
+    given = {word: after for word, after in pairwise(spelled) if word in ("--isl", "--osl") and after.isdigit()}
+    lengths = f"{given.get('--isl', '1024')[:9]}/{given.get('--osl', '256')[:9]}"
+    return f"lengths of prompt and output are one option here, --serve {lengths}"
 
 
 def _of_engine(name: str, known: Sequence[str], parser: argparse.ArgumentParser) -> str | None:
