@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.timing.coefficients import Coefficients
@@ -25,29 +24,30 @@ def as_measured(coefficients: Coefficients, accelerator: Accelerator) -> Coeffic
     if not own:
         return coefficients
     bandwidth = accelerator.bandwidth_bytes_per_s.value
-    changed: dict[str, Any] = {"source": "measured on this machine", "card": accelerator.name}
     products = {
         name: own[key] / accelerator.peak_flops[name].value
         for name in accelerator.peak_flops
         if (key := f"products_{name}_flops_per_s") in own
     }
-    changed["matmul"] = {**coefficients.matmul, **products}
     streams = {bits: own.get(f"layer_{key}", own[key]) / bandwidth for bits, key in _STREAMS.items() if key in own}
-    changed["stream"] = {**coefficients.stream, **streams}
-    for name, key in (("cache_stream", "gather_bytes_per_s"),):
-        if key in own:
-            changed[name] = min(own[key] / bandwidth, 1.0)
+    numbers: dict[str, float] = {}
+    if "gather_bytes_per_s" in own:
+        numbers["cache_stream"] = min(own["gather_bytes_per_s"] / bandwidth, 1.0)
     for fmt in ("bf16", "fp32"):
         if (key := f"attention_{fmt}_flops_per_s") in own:
-            changed["prefill_attention"] = own[key] / peak_flops(accelerator, fmt)
+            numbers["prefill_attention"] = own[key] / peak_flops(accelerator, fmt)
             break
     layer_s, step_s = (own.get(f"host_decode_{part}_bf16_s") for part in ("layer", "step"))
     each = layer_s / _DECODE_KERNELS if layer_s is not None else own.get("launch_s")
     if each is not None:
-        changed |= {"kernel_s": each, "attention_kernel_s": each}
+        numbers |= {"kernel_s": each, "attention_kernel_s": each}
     if step_s is not None:
-        changed |= {"step_s": step_s, "request_s": step_s, "sequence_s": 0.0}
-    return replace(coefficients, **changed)
+        numbers |= {"step_s": step_s, "request_s": step_s, "sequence_s": 0.0}
+    shares = replace(
+        coefficients, source="measured on this machine", card=accelerator.name, matmul={**coefficients.matmul, **products},
+        stream={**coefficients.stream, **streams},
+    )  # fmt: skip
+    return shares.with_numbers(**numbers)
 
 
 _STREAMS = {32: "stream_fp32_bytes_per_s", 16: "stream_bf16_bytes_per_s"}
