@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from trilemma.errors import InputError
 from trilemma.quantities import parse_count
@@ -61,6 +61,12 @@ class Serving:
         return None
 
 
+#: How examples fill sequences: each is as long as a sequence; a sequence is the most that an example has, a batch as long as
+#: its longest; or several examples share a sequence, which attention keeps apart.
+Examples = Literal["full", "capped", "packed"]
+#: Tokens of a short example of fine-tuning: lengths that nobody stated lie between it and the sequence.
+SHORT_EXAMPLE = 512
+
 #: What is trained: every weight, low-rank adapters on frozen weights, the same on quantised weights, or DoRA.
 Method = Literal["full", "lora", "qlora", "dora"]
 
@@ -72,7 +78,8 @@ class TrainingWorkload:
     ``method`` says what is trained. Adapters have ``rank`` and stand on ``targets``: tensor roles or their first words
     ("attention", "ffn", "attention.q"); empty means every linear layer of the decoder. ``base_format`` is what frozen weights
     are stored in (None: the model's own format, NF4 with double quantisation for QLoRA). ``tokens`` is the length of the run.
-    ``filling`` is the share of a sequence that is not padding.
+    ``filling`` is the share of a sequence that is not padding. ``examples`` says how examples fill sequences; ``document`` is the
+    length of those that are packed (None: nobody stated it).
     """
 
     seq: int
@@ -83,8 +90,16 @@ class TrainingWorkload:
     base_format: str | None = None
     tokens: float | None = None
     filling: float = 1.0
+    examples: Examples = "full"
+    document: int | None = None
 
     def __post_init__(self) -> None:
+        if self.examples not in get_args(Examples):
+            raise InputError(f"`examples` {self.examples!r} is not known; use {', '.join(get_args(Examples))}")
+        if self.document is not None and not 0 < self.document <= self.seq:
+            raise InputError(
+                f"examples of {self.document} tokens in sequences of {self.seq} are out of range; give fewer"
+            )
         for name in ("seq", "global_batch"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= 2**40:
@@ -97,6 +112,22 @@ class TrainingWorkload:
             raise InputError(f"{self.tokens} tokens of training is out of range; give a number above 0")
         if not 0 < self.filling <= 1:
             raise InputError(f"a share {self.filling} of tokens that are not padding is out of range; give 0 to 1")
+
+    @property
+    def attended(self) -> int:
+        """Tokens over which attention reaches. Packed examples of a length that nobody stated are taken as of any length between
+        a short one and the sequence, each as likely (in logarithms): the middle."""
+        return self.document or (self._document_at(0.5) if self.examples == "packed" else self.seq)
+
+    def with_documents(self, quantile: float) -> TrainingWorkload:
+        """The same with packed examples of the length that ``quantile`` of all lengths stay below; itself where it is known."""
+        if self.examples != "packed" or self.document is not None:
+            return self
+        return replace(self, document=self._document_at(quantile))
+
+    def _document_at(self, quantile: float) -> int:
+        short = min(SHORT_EXAMPLE, self.seq)
+        return round(float(short * (self.seq / short) ** quantile))
 
     @property
     def trains_adapters(self) -> bool:

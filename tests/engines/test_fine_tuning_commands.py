@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -222,7 +223,8 @@ def test_written_deepspeed_and_accelerate_read_back_the_same_plan(tmp_path: Path
     found = read_training(
         "deepspeed", ["deepspeed", "--num_gpus", "8", "train.py", "--deepspeed", str(tmp_path / "ds.json"), *words]
     )
-    assert (found.plan, found.workload, found.unknown_flags) == (plan, workload, ())
+    capped = replace(workload, examples="capped")  # what a trainer takes is the longest example
+    assert (found.plan, found.workload, found.unknown_flags) == (plan, capped, ())
 
     plan = TrainingPlan(
         layout=Layout(dp=16), implementation="accelerate", recipe=recipe("fsdp"), sp=False, zero=3, shard_group=8,
@@ -233,4 +235,4 @@ def test_written_deepspeed_and_accelerate_read_back_the_same_plan(tmp_path: Path
     found = read_training(
         "accelerate", ["accelerate", "launch", "--config_file", str(tmp_path / "a.yaml"), "train.py", *words]
     )
-    assert (found.plan, found.workload, found.unknown_flags, found.gpus) == (plan, workload, (), 16)
+    assert (found.plan, found.workload, found.unknown_flags, found.gpus) == (plan, capped, (), 16)

@@ -156,7 +156,7 @@ PLANS = [
             layout=Layout(pp=16, dp=128, ep=64),
             recipe=recipe("fp8-block"),
             optimizer=optimizer("adamw-bf16-moments"),
-            offload=Offload(optimizer=0.5),
+            offload=Offload(optimizer=0.5, masters=0.5),
             expert_tp=1,
             sp=False,
         ),

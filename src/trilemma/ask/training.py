@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: Plans that a search may show, and cards that a comparison may set side by side.
 _MOST_SHOWN, MOST_CARDS = 100, 16
 #: What ``offload`` takes: where each part of the state goes.
-_OFFLOADS = ("none", "optimizer", "activations", "weights")
+_OFFLOADS = ("none", "optimizer", "masters", "activations", "weights")
 _UNITS = {"t": 1e12, "b": 1e9}
 
 

@@ -6,6 +6,7 @@ container image without a command of its own stands in the place of the program 
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -26,6 +27,10 @@ _OPERATORS = frozenset(("&&", "||", "|", ";", "&", "|&"))
 #: What is left of a line continuation pasted with quotes: of sh, PowerShell and cmd.
 _LINE_ENDS = frozenset(("", "\\", "`", "^"))
 _REDIRECTION = re.compile(r"[012&]?>{1,2}(&[012-])?|<{1,3}")
+_ARITHMETIC = re.compile(
+    r"\$\(\s?expr\s{1,4}(\d{1,9})\s{1,4}(\\?[*/%+-])\s{1,4}(\d{1,9})\s?\)|\$\(\(\s?(\d{1,9})\s?([*/%+-])\s?(\d{1,9})\s?\)\)"
+)
+_OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv, "%": operator.mod}
 _VARIABLE = re.compile(r"\$(?:\{(\w{1,64})(?::?-([^}]*))?\}|\((\w{1,64})\)|(\w{1,64}))")
 
 
@@ -104,7 +109,8 @@ def _take_environment(words: list[str], environment: tuple[str, ...]) -> tuple[l
     taken = list(environment)
     while at < len(words):
         if _ASSIGNMENT.fullmatch(words[at]):
-            taken.append(words[at])
+            # NPROC_PER_NODE=$count: what came before it is known to the shell then
+            taken += _substituted([words[at]], taken) or [words[at]]
         elif PurePosixPath(words[at]).name not in ("env", "sudo", "nohup", "exec", "export", "time", "command"):
             break
         at += 1
@@ -135,7 +141,19 @@ def _substituted(words: list[str], environment: Sequence[str]) -> list[str]:
         return match.group(2) if match.group(2) is not None else match.group()
 
     kept = [word for word in words if word not in ("$@", "$*", "${@}") and word.strip() not in _LINE_ENDS]
-    return [_VARIABLE.sub(value, word) if "$" in word and len(word) < 4096 else word for word in kept]
+    return [
+        _ARITHMETIC.sub(_computed, _VARIABLE.sub(value, word)) if "$" in word and len(word) < 4096 else word
+        for word in kept
+    ]
+
+
+def _computed(match: re.Match[str]) -> str:
+    """What ``$(expr A / B)`` or ``$((A * B))`` prints for whole numbers; itself where it divides by zero."""
+    left, sign, right = (match.group(at) or match.group(at + 3) for at in (1, 2, 3))
+    one, other = int(left), int(right)
+    if sign.removeprefix("\\") in "/%" and other == 0:
+        return match.group()
+    return str(_OPERATIONS[sign.removeprefix("\\")](one, other))
 
 
 def _shell(words: list[str], environment: tuple[str, ...], depth: int) -> tuple[str, list[str]] | None:

@@ -14,7 +14,8 @@ from trilemma.engines.traits import every
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """How one engine is started: consecutive words, the first compared by its file name.
+    """How one engine is started: consecutive words, the first compared by its file name, or by the end of its path where that
+    is named; ``*.yaml`` is any word of that ending.
 
     ``launched``: the words before it matter too (``torchrun --nproc_per_node 8``), as they do for training.
     """
@@ -27,7 +28,12 @@ class Program:
         here = words[at : at + len(self.words)]
         if len(here) < len(self.words):
             return False
-        return PurePosixPath(here[0]).name == self.words[0] and tuple(here[1:]) == self.words[1:]
+        path = PurePosixPath(here[0])
+        named = "/".join(path.parts[-2:]) if "/" in self.words[0] else path.name
+        return named == self.words[0] and all(
+            word.endswith(own[1:]) if own.startswith("*.") else word == own
+            for word, own in zip(here[1:], self.words[1:], strict=True)
+        )
 
 
 @cache

@@ -44,7 +44,9 @@ def share_of(caution: Caution, *, fits: bool) -> float:
     if caution.share is not None:
         return caution.share
     row = _rows().get(caution.code)
-    return 0.0 if row is None or (row.get("adds") and not fits) else float(row["share"])
+    if row is None or (row.get("adds") and not fits) or (row.get("lessens") and fits):
+        return 0.0
+    return float(row["share"])
 
 
 def of_model(model: Model) -> list[Caution]:

@@ -9,6 +9,7 @@ from trilemma.data.files import read_data
 from trilemma.errors import Caution, InputError
 from trilemma.estimate.doubt import doubted, of_model, of_trained_class
 from trilemma.estimate.estimate import Bottleneck, Estimate, Latency, MemoryEstimate, Resource, SpeedEstimate
+from trilemma.estimate.example_lengths import of_capped_lengths, with_documents
 from trilemma.estimate.training_verdict import host_need, training_verdict
 from trilemma.hardware.cluster import Cluster
 from trilemma.hardware.number_formats import training_lacks
@@ -26,7 +27,8 @@ from trilemma.timing.training_coefficients import (
     most_of_bf16,
     unknown_terms,
 )
-from trilemma.timing.training_intervals import step_spread, with_host
+from trilemma.timing.training_collectives import Fabric
+from trilemma.timing.training_intervals import step_spread, with_host, with_slow_wire
 from trilemma.timing.training_run import Failures, training_run
 from trilemma.timing.training_step import StepTime, training_step
 from trilemma.workloads import TrainingWorkload
@@ -51,10 +53,14 @@ def estimate_training(
     check_vendor(plan.implementation, cluster.accelerator)
     check_training_layout(model, cluster, plan, workload)
     memory = training_memory(model, cluster, plan, workload)
-    step = training_step(
-        model, cluster, plan, workload, framework=framework, era=era, convention=convention,
-        moved_bytes=memory.moved_bytes or None, loading_s=loading_s,
-    )  # fmt: skip
+
+    def timed(load: TrainingWorkload) -> StepTime:
+        return training_step(
+            model, cluster, plan, load, framework=framework, era=era, convention=convention,
+            moved_bytes=memory.moved_bytes or None, loading_s=loading_s,
+        )  # fmt: skip
+
+    step = timed(workload)
     capacity = cluster.accelerator.runtime_total()
     host = host_need(memory, cluster)
     lacks = training_lacks(plan.recipe.matmul, cluster.accelerator)
@@ -63,9 +69,11 @@ def estimate_training(
     chosen = framework or framework_of(plan)
     low, high = step_spread(chosen, cluster.accelerator, mixture=mixture)
     low, high = with_host(step, low, high)
+    low, high = with_slow_wire(step, Fabric.of(cluster), low, high)
+    low, high, packed = with_documents(question, lambda load: float(timed(load).step_s), low, high)
     setting = TrainingSetting.of(plan, cluster, mixture=mixture, framework=chosen, era=era)
-    # no step is faster than its products at their peak
-    low = max(low, min(float(step.hfu) / most_of_bf16(setting), 1.0))
+    if not packed:  # no step is faster than its products at their peak
+        low = max(low, min(float(step.hfu) / most_of_bf16(setting), 1.0))
     speed = _speed(step, low, high)
     hour = cluster.accelerator.usd_per_hour.scaled(cluster.gpus) if cluster.accelerator.usd_per_hour else None
     tdp = cluster.accelerator.tdp_w
@@ -76,6 +84,8 @@ def estimate_training(
         *cluster.cautions,
         *price_cautions((cluster.accelerator,)),
         *_cautions(question, setting),
+        *packed,
+        *(of_capped_lengths(question, cluster, capacity) if verdict.stage != "ok" else ()),
     )
     return Estimate(
         question=question,

@@ -171,10 +171,15 @@ class Cluster:
 
     @property
     def _edge(self) -> Figure:
-        from trilemma.hardware.fabrics import default_node_network
-
         if self.network_bytes_per_s is not None:
             return Figure(value=self.network_bytes_per_s / self.gpus_per_node, source="given")
+        return self.usual_network
+
+    @property
+    def usual_network(self) -> Figure:
+        """Network of one accelerator, one way, in bytes/s, as nodes with it usually have it, whatever this one has."""
+        from trilemma.hardware.fabrics import default_node_network
+
         return self.accelerator.node_bytes_per_s or default_node_network(
             self.accelerator.architecture, self.accelerator.node_shape
         )

@@ -22,7 +22,7 @@ from trilemma.memory.ledger import Budget, Ledger, Line
 from trilemma.memory.row_terms import row_terms
 from trilemma.memory.training_model import TrainingModel, prepare
 from trilemma.memory.training_moments import LINES, Moments, moments
-from trilemma.memory.uncounted import most_uncounted
+from trilemma.memory.uncounted import most_uncounted, uneven_routing
 from trilemma.models.architecture import Model
 from trilemma.plans.training import TrainingPlan
 from trilemma.quantities import Numbers
@@ -127,6 +127,8 @@ def training_memory(
             ranks = _ranks(found, prepared)
     shaped = {name: _unrows(value, shape) for name, value in lines.items()}
     ledger = Ledger(lines=tuple(_line(name, value, prepared) for name, value in shaped.items() if np.any(value)))
+    inside = sum(value for name, value in lines.items() if name not in _OUTSIDE or name == "fragmentation")
+    uncounted = most_uncounted(model, every_row, workload) + uneven_routing(model, every_row, workload, inside)
     found_memory = TrainingMemory(
         ledger=ledger,
         allocated_bytes=ledger.total("inside"),
@@ -138,7 +140,7 @@ def training_memory(
         moved_bytes={name: _unrows(value, shape) for name, value in moved.items()},
         host_bytes=_unrows(host, shape),
         resume_peak_bytes=_unrows(resume, shape),
-        uncounted_bytes=_unrows(most_uncounted(model, every_row, workload) + np.zeros(count), shape),
+        uncounted_bytes=_unrows(uncounted + np.zeros(count), shape),
         ranks=ranks,
         cautions=prepared.cautions,
     )

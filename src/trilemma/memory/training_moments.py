@@ -29,6 +29,7 @@ LINES = (
     "context", "offload_buffers", "fragmentation",
 )  # fmt: skip
 _ALLOCATED = tuple(name for name in LINES if name not in ("context", "fragmentation"))
+_STATE = ("master_weights", "optimizer")
 _STEP = ("activations", "logits", "workspace", "communication")
 
 
@@ -145,6 +146,8 @@ def _worst_moment(
     worst = totals.argmax(axis=0)
     chosen = {name: np.choose(worst, [one[name] for one in candidates]) for name in ("gradients", *_STEP)}
     offload = plan.offload
+    moved = {name: offload.optimizer * (name in prepared.facts["offload_moves"]) for name in _STATE}
+    moved["master_weights"] = max(moved["master_weights"], offload.masters)
     highest = {name: np.max(np.stack([one[name] for one in candidates]), axis=0) for name in chosen}
     apart = sum((highest[name] - chosen[name] for name in prepared.facts["apart"]), start=zeros)
     return (
@@ -152,10 +155,7 @@ def _worst_moment(
             **lines,
             **chosen,
             "weights": lines["weights"] * (1 - offload.weights),
-            **{
-                name: lines[name] * (1 - offload.optimizer * (name in prepared.facts["offload_moves"]))
-                for name in ("master_weights", "optimizer")
-            },
+            **{name: lines[name] * (1 - moved[name]) for name in _STATE},
         },
         apart,
     )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from trilemma.formats import catalogue
 from trilemma.memory.weights import shard_share
 from trilemma.models.architecture import Model, Shard, Tensor
+from trilemma.plans.recipes import frozen_as
 from trilemma.plans.training import TrainingPlan
 from trilemma.quantities import Numbers, ceil_div
 
@@ -40,7 +41,7 @@ class TensorCosts:
         if self.frozen_format is not None and not adapter:
             # Quantisers of frozen weights leave embedding and head as they are.
             stored = self.frozen_format == "stored" or not tensor.quantizable or tensor.part != "layers"
-            held = float(tensor.bytes) if stored else _bytes(tensor, self.frozen_format)
+            held = frozen_bytes(tensor) if stored else _bytes(tensor, self.frozen_format)
             return np.array([held, held, 0, 0, 0, 0, 0], dtype=float)
         weights = _bytes(tensor, recipe.weights)
         narrow = tensor.quantizable and not adapter
@@ -69,6 +70,15 @@ class TensorCosts:
             return 4.0 * (rows + columns) * tensor.elements / (rows * columns)
         chosen = optimizer.moments if matrix or optimizer.other_moments is None else optimizer.other_moments
         return float(sum(_bytes(tensor, recipe.weights if name == "weights" else name) for name in chosen))
+
+
+def frozen_bytes(tensor: Tensor) -> float:
+    """Bytes of ``tensor`` as it lies beside adapters: as the checkpoint holds it, or expanded (`frozen_as`).
+
+    A scalar. Source: data/training_recipes.toml, table ``frozen``.
+    """
+    name = frozen_as(tensor.format.name)
+    return float(tensor.bytes) if name == tensor.format.name else _bytes(tensor, name)
 
 
 def _bytes(tensor: Tensor, name: str) -> float:

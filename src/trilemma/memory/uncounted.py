@@ -1,4 +1,4 @@
-"""The most that parts of a model in no line of a training ledger may add: towers that read images."""
+"""The most that what is in no line of a training ledger may add: towers that read images, experts with more than their share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from trilemma.memory.activations import Shards
 from trilemma.memory.training_state import TensorCosts
-from trilemma.models.architecture import Model, Tensor
+from trilemma.memory.traits import coefficients
+from trilemma.models.architecture import ExpertFfn, Model, Tensor
 from trilemma.plans.training import TrainingPlan
 from trilemma.workloads import TrainingWorkload
 
@@ -41,6 +42,17 @@ def most_uncounted(model: Model, plan: TrainingPlan, workload: TrainingWorkload)
     layers, width = _shape(tensors)
     each = _KEPT_INPUT * layers + _KEPT if plan.recompute.mode == "full" else _KEPT * layers
     return state + _PATCHES * np.asarray(Shards.of(plan, workload).tokens) * width * each
+
+
+def uneven_routing(model: Model, plan: TrainingPlan, workload: TrainingWorkload, reserved: Any) -> Any:
+    """Bytes on one rank, scalar or array (plans,): the most that uneven routing of real text adds to ``reserved`` bytes of a
+    mixture whose experts are spread over ranks. 0 for full sequences, which stand for runs with even routing.
+
+    Source: table ``uneven_routing`` of data/coefficients/training_memory.toml.
+    """
+    if workload.examples == "full" or not any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers):
+        return 0.0
+    return coefficients()["uneven_routing"]["most"] * np.asarray(reserved) * (np.asarray(plan.layout.ep) > 1)
 
 
 def _shape(tensors: Sequence[Tensor]) -> tuple[float, int]:

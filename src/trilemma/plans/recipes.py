@@ -27,6 +27,12 @@ def optimizer(name: str) -> Optimizer:
     return Optimizer(name=name, **_fields(found[name]))
 
 
+def frozen_as(stored: str) -> str:
+    """The format in which frozen weights lie beside adapters where a checkpoint holds them as ``stored``: narrow floating formats
+    are expanded when they are loaded."""
+    return "bf16" if stored in _document()["frozen"]["expanded"] else stored
+
+
 @cache
 def _document() -> dict[str, Any]:
     return read_data("training_recipes.toml")

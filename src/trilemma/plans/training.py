@@ -116,14 +116,19 @@ class Recompute:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Offload:
-    """Shares, from 0 to 1, of saved activations, optimizer state (with master weights) and weights kept in host memory."""
+    """Shares, from 0 to 1, of saved activations, optimizer state and weights kept in host memory.
+
+    ``masters``: the share of FP32 weights that leaves with the state where the framework keeps them on the card otherwise
+    (Megatron-LM's precision-aware optimizer makes none itself: HybridDeviceOptimizer holds them beside the moments).
+    """
 
     activations: float = 0.0
     optimizer: float = 0.0
     weights: float = 0.0
+    masters: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("activations", "optimizer", "weights"):
+        for name in ("activations", "optimizer", "weights", "masters"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"`offload` {name} {getattr(self, name)} is out of range; give a share from 0 to 1")
 

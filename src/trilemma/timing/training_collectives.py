@@ -25,13 +25,14 @@ class Fabric:
     """What training groups talk over: one-way bytes/s of one accelerator inside a domain and beyond, and domain size.
 
     ``near_ranks`` share the near wire: the link domain (the 64 of an NVL72 rack that jobs get), or the node where PCIe is
-    all there is.
+    all there is. ``usual_far_bytes_per_s`` is what measured runs of such cards had beyond the domain (0: no less than this).
     """
 
     near_bytes_per_s: float
     far_bytes_per_s: float
     near_ranks: int
     linked: bool
+    usual_far_bytes_per_s: float = 0.0
 
     @classmethod
     def of(cls, cluster: Cluster) -> Fabric:
@@ -41,7 +42,11 @@ class Fabric:
         bridged = linked and near_ranks < min(cluster.gpus_per_node, cluster.gpus)
         far = cluster.inside_node.value if bridged else cluster.network.value
         near = link.bytes_per_s.value if link is not None and linked else cluster.inside_node.value
-        return cls(near_bytes_per_s=near, far_bytes_per_s=far, near_ranks=max(near_ranks, 1), linked=linked)
+        usual = 0.0 if bridged else cluster.usual_network.value
+        return cls(
+            near_bytes_per_s=near, far_bytes_per_s=far, near_ranks=max(near_ranks, 1), linked=linked,
+            usual_far_bytes_per_s=usual if far < usual else 0.0,
+        )  # fmt: skip
 
 
 def members_near(ranks: Numbers, stride: Numbers, near_ranks: int) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.timing.training_coefficients import FrameworkTiming, coefficients, document, host_update
+from trilemma.timing.training_coefficients import FrameworkTiming, document, host_update, slow_wire
+from trilemma.timing.training_collectives import Fabric
 from trilemma.timing.training_step import StepTime
 
 _KINDS = ("dense", "mixture")
@@ -22,18 +23,31 @@ def with_host(step: StepTime, low: float, high: float) -> tuple[float, float]:
     )
 
 
+def with_slow_wire(step: StepTime, fabric: Fabric, low: float, high: float) -> tuple[float, float]:
+    """Factors ``low`` and ``high`` (numbers) of a whole step with what is known of a network slower than those of measured runs
+    (data/coefficients/training_step.toml)."""
+    if not fabric.usual_far_bytes_per_s:
+        return low, high
+    share = float(step.communication_fraction)
+    row = slow_wire()
+    return (
+        low * (1 - share + share * row["share"] / row["high"]),
+        high * (1 - share + share * row["share"] / row["low"]),
+    )
+
+
 def step_spread(framework: FrameworkTiming, accelerator: Accelerator, *, mixture: bool) -> tuple[float, float]:
     """(low, high) factors by which measured steps differ from predicted ones in nine of ten runs.
 
-    Classes: dense or mixture, each where many runs of the framework and some of the card were fitted (residuals of runs held
-    out), where few of the framework were, and where framework or card was not (whole frameworks held out). The rows behind
-    them stand in the data file.
+    Classes: dense or mixture, each where many runs of the framework and some of the card with such models were fitted (residuals
+    of runs held out), where few of the framework were, and where framework or card was not (whole frameworks held out). The rows
+    behind them stand in the data file.
 
     Two numbers. Source: residuals of the measured training runs (docs/accuracy.md).
     """
     kind = _KINDS[mixture]
     runs = document()["runs"].get(f"{framework.name}.{kind}", 0.0)
-    if not runs or f"gpu.{accelerator.id}" not in coefficients():
+    if not runs or not document()["cards"].get(f"{accelerator.id}.{kind}"):
         name = "unmeasured"
     else:
         name = "measured" if runs >= SPARSE else "sparse"

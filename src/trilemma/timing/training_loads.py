@@ -196,20 +196,21 @@ def _attention(
     """Attention of one forward pass, its FLOPs over head width, and FLOPs of recurrent scans.
 
     Context parallelism shares the triangle evenly (head-tail order of blocks). Unfused attention computes and stores the
-    whole square of scores.
+    whole square of scores. Of packed examples each attends to itself alone.
     """
     fmt = catalogue.get("bf16")
-    sequences = _float(plan.micro_batch) / cp
+    reach = workload.attended
+    sequences = _float(plan.micro_batch) / cp * (workload.seq / reach)
     flops, narrow, scan, traffic = (0.0 * sequences * tp for _ in range(4))
     for mixer, count in work.mixers:
-        one = prefill_work(mixer, tokens=workload.seq, cached=0, tp=tp, kv_format=fmt).flops * sequences * count
+        one = prefill_work(mixer, tokens=reach, cached=0, tp=tp, kv_format=fmt).flops * sequences * count
         width = mixer.value_width
         if width is None:
             scan = scan + one
             continue
         if plan.attention == "eager":
             one = one * 2.0
-            scores = ceil_div(mixer.heads, tp) * float(workload.seq) ** 2 * sequences * count
+            scores = ceil_div(mixer.heads, tp) * float(reach) ** 2 * sequences * count
             traffic = traffic + scores * _SCORE_BYTES
         flops, narrow = flops + one, narrow + one / width
     return OperatorWork(flops=flops, bytes=traffic), narrow, scan

@@ -15,6 +15,7 @@ from trilemma.formats.formats import Format
 from trilemma.models.architecture import DenseFfn, ExpertFfn, Layer, Model, Tensor
 from trilemma.models.attention import Mixer
 from trilemma.plans.frameworks import runs_every_expert
+from trilemma.plans.recipes import frozen_as
 from trilemma.timing.operators import ByIdentity, ExpertProducts, Products, expert_products_of, products_of
 
 #: First words of the roles of matrices that low-precision training leaves in 16 bits beside embedding and output matrix.
@@ -182,8 +183,12 @@ def _newton_schulz(tensors: Iterable[Tensor]) -> float:
 
 
 def _bytes_each(tensors: list[Tensor]) -> float:
-    """Bytes of one weight as the checkpoint holds it, on average."""
-    return sum(tensor.bytes for tensor in tensors) / max(sum(tensor.elements for tensor in tensors), 1)
+    """Bytes of one frozen weight, on average: as the checkpoint holds it, or expanded."""
+    total = 0.0
+    for tensor in tensors:
+        name = frozen_as(tensor.format.name)
+        total += tensor.bytes if name == tensor.format.name else catalogue.get(name).storage_bytes(tensor.shape)
+    return total / max(sum(tensor.elements for tensor in tensors), 1)
 
 
 class _SixteenBits:

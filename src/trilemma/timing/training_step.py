@@ -224,7 +224,9 @@ def _summary(
 ) -> StepTime:
     step = sum(lines.values())
     per_gpu = loads.tokens / step
-    flops = model_flops_per_token(work, workload.seq, convention, trains_adapters=workload.trains_adapters, tied=tied)
+    flops = model_flops_per_token(
+        work, workload.attended, convention, trains_adapters=workload.trains_adapters, tied=tied
+    )
     peak = peak_flops(cluster.accelerator, "bf16")
     resources: dict[str, Any] = dict.fromkeys(("compute", "memory_bandwidth", "interconnect", "host"), 0.0 * step)
     for name, seconds in lines.items():

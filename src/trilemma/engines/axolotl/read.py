@@ -79,6 +79,7 @@ def run_of(values: Mapping[str, Any], *, name: str) -> TrainerRun:
         or values.get("gradient_checkpointing") == "offload",
         tp=_count(values, "tensor_parallel_size") or 1,
         cp=_count(values, "context_parallel_size") or _count(values, "sequence_parallel_degree") or 1,
+        examples="packed" if _on(values, "sample_packing") else "capped",
         steps=whole(steps, "max_steps") if isinstance(steps, int) and steps > 0 else None,
         unknown=unknown,
         cautions=[*unknown_caution(unknown, keys, where="Axolotl"), *(deepspeed.cautions if deepspeed else ())],

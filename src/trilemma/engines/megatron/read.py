@@ -234,7 +234,10 @@ def _offload(options: Options, model: Model | None) -> Offload:
         raise InputError(f"--cpu-offloading-num-layers {layers} is more than the {total} layers; use fewer")
     share = layers / total
     weights = options.on("cpu-offloading-weights")
-    return Offload(activations=share, optimizer=optimizer_share, weights=share if weights else 0.0)
+    # The distributed optimizer makes no FP32 weights of its own then: HybridDeviceOptimizer holds them with the moments
+    # (megatron/core/optimizer/distrib_optimizer.py and cpu_offloading/hybrid_optimizer.py at d98e8a64).
+    masters = optimizer_share if options.on("use-precision-aware-optimizer") else 0.0
+    return Offload(activations=share, optimizer=optimizer_share, weights=share if weights else 0.0, masters=masters)
 
 
 def _uncounted(options: Options) -> list[Caution]:

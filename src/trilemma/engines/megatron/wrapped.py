@@ -12,7 +12,7 @@ from trilemma.errors import Caution
 from trilemma.models.naming import without_url
 from trilemma.models.resolve import load_model
 from trilemma.plans.companions import Companion
-from trilemma.workloads import Method, TrainingWorkload
+from trilemma.workloads import Examples, Method, TrainingWorkload
 
 
 def megatron_command(
@@ -26,6 +26,7 @@ def megatron_command(
     rank: int = 0,
     targets: tuple[str, ...] = (),
     sequences: int = 1,
+    examples: Examples = "full",
     companions: Iterable[Companion] = (),
     unknown: tuple[str, ...] = (),
     cautions: Iterable[Caution] = (),
@@ -51,7 +52,7 @@ def megatron_command(
         plan=plan,
         workload=TrainingWorkload(
             seq=load.seq, global_batch=load.global_batch * sequences, tokens=load.tokens, method=method, rank=rank,
-            targets=targets,
+            targets=targets, examples=examples,
         ),
         unknown_flags=unknown,
         cautions=(*found.cautions, *cautions),

@@ -144,6 +144,8 @@ def _offload(plan: TrainingPlan, model: Model) -> list[str]:
     words = []
     if plan.offload.optimizer:
         words += ["--optimizer-cpu-offload", "--optimizer-offload-fraction", f"{plan.offload.optimizer:g}"]
+        if plan.offload.masters and plan.optimizer.name != "adamw-bf16-moments":
+            words.append("--use-precision-aware-optimizer")
     if plan.offload.activations:
         words += ["--cpu-offloading-num-layers", str(round(plan.offload.activations * len(model.layers)))]
     return words

@@ -24,7 +24,7 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     if kind not in kinds:
         raise InputError(f"openrlhf.cli.train_{shorten(kind)} is not read; use train_{', train_'.join(kinds)}")
     of = trainer("openrlhf")
-    own = framework_facts("openrlhf").get("ppo_defaults" if kind == "ppo_ray" else f"{kind}_defaults", {})
+    own = framework_facts("openrlhf").get("ppo_defaults" if kind in ("ppo", "ppo_ray") else f"{kind}_defaults", {})
     of = replace(of, defaults={**of.defaults, **own})
     values = Values(trainer=of, given=from_flags(of, launch.words)[0], dashes="--")
     run = trainer_run(values, framework="deepspeed", method=_method(values), sharding=_sharding(values))
@@ -34,6 +34,9 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     if kind == "ppo_ray":
         world = _ray(run, values)
         launch = _actor(launch, values)
+    elif kinds[kind].get("together"):
+        _beside(run, values, together=True)
+        run.cautions.append(UPDATE_ONLY)
     else:
         run.sequences = int(kinds[kind].get("sequences", 1))
         if kinds[kind].get("reference"):
@@ -66,8 +69,17 @@ def _actor(launch: LauncherCommand, values: Values) -> LauncherCommand:
 
 def _ray(run: TrainerRun, values: Values) -> int:
     """What shares the actor's cards, and how many these are; models and engines on cards of their own are named."""
-    world = (values.whole("nodes") or 1) * (values.whole("gpus_per_node") or 1)
     together = values.on("colocate")
+    apart = [*_beside(run, values, together=together), *_engines(run, values, together=together)]
+    if apart:
+        text = f"{', '.join(apart)} on cards of their own: the actor's are judged"
+        run.cautions.append(Caution(code="others-apart", message=text))
+    run.cautions.append(UPDATE_ONLY)
+    return (values.whole("nodes") or 1) * (values.whole("gpus_per_node") or 1)
+
+
+def _beside(run: TrainerRun, values: Values, *, together: bool) -> list[str]:
+    """Adds the models that share the actor's cards and returns the names of those that do not."""
     if run.seq is None or values.has("prompt"):
         run.seq = (values.whole("prompt") or 0) + (values.whole("completion") or 0) or run.seq
     apart: list[str] = []
@@ -89,12 +101,7 @@ def _ray(run: TrainerRun, values: Values) -> int:
             apart.append("critic")
     if values.on("ema"):
         frozen(run, "moving average of the weights")
-    apart += _engines(run, values, together=together)
-    if apart:
-        text = f"{', '.join(apart)} on cards of their own: the actor's are judged"
-        run.cautions.append(Caution(code="others-apart", message=text))
-    run.cautions.append(UPDATE_ONLY)
-    return world
+    return apart
 
 
 def _engines(run: TrainerRun, values: Values, *, together: bool) -> list[str]:

@@ -49,8 +49,21 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     return megatron_command(
         [*flags, "--seq-length", str(seq)], framework="swift-megatron", model=model, gpus=world, nodes=launch.nodes or 1,
         method=method, rank=values.whole("rank") or 8 if method != "full" else 0, sequences=sequences, companions=companions,
-        unknown=values.unknown, cautions=cautions,
+        unknown=values.unknown, cautions=cautions, examples="packed" if values.on("packing") else "capped",
+        targets=_targets(values, cautions) if method != "full" else (),
     )  # fmt: skip
+
+
+def _targets(values: Values, cautions: list[Caution]) -> tuple[str, ...]:
+    """Roles of the tensors that get adapters, by the names of Megatron-Core's modules."""
+    known = framework_facts("swift_megatron")["modules"]
+    asked = values.words("targets")
+    missing = [name for name in asked if name not in known]
+    if missing:
+        text = f"--target_modules {shorten(', '.join(missing))}: no known module of Megatron-Core; not counted"
+        cautions.append(Caution(code="not-counted", message=text))
+    found = dict.fromkeys(role for name in asked for role in known.get(name, ()))
+    return tuple(found) or tuple(known["all-linear"])
 
 
 def _beside(values: Values, kind: str, method: Method, cautions: list[Caution]) -> tuple[int, list[Companion]]:

@@ -26,7 +26,7 @@ from trilemma.plans.training import (
     TrainingPlan,
     TrainingRecipe,
 )
-from trilemma.workloads import Method, TrainingWorkload
+from trilemma.workloads import Examples, Method, TrainingWorkload
 
 #: What a name of a layer never holds and a pattern of names does; words of a pattern that may be names.
 _PATTERN = re.compile(r"[\\*+?()\[\]|^$]")
@@ -86,6 +86,7 @@ class TrainerRun:
     dispatcher: Dispatcher | None = None
     steps: int | None = None
     sequences: int = 1
+    examples: Examples = "capped"
     in_backward: bool = False
     companions: list[Companion] = field(default_factory=list)
     #: The model itself where the command describes it.
@@ -130,7 +131,7 @@ def assemble(
         plan=_plan(run, Layout(tp=run.tp, cp=run.cp, pp=run.pp, ep=run.ep, dp=dp), micro, cautions),
         workload=TrainingWorkload(
             seq=seq, global_batch=batch, method=run.method, rank=run.rank if run.method != "full" else 0,
-            targets=targets, base_format=run.base_format,
+            targets=targets, base_format=run.base_format, examples=run.examples,
             tokens=float(run.steps) * batch * seq if run.steps else None,
         ),
         gpus=world,

@@ -11,7 +11,7 @@ from trilemma.engines.training import framework_facts
 from trilemma.engines.transformers.run import Sharding, TrainerRun
 from trilemma.errors import InputError, shorten
 from trilemma.plans.training import Attention, Implementation, Loss
-from trilemma.workloads import Method
+from trilemma.workloads import Examples, Method
 
 _DTYPES = {
     "bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "half": "fp16", "float32": "fp32", "fp32": "fp32",
@@ -58,6 +58,7 @@ def trainer_run(
         tp=max(_first(values.whole("tp", low=0), 1) or 1, deepspeed.tp if deepspeed else 1),
         cp=max(_first(values.whole("cp", low=0), 1) or 1, deepspeed.sequence_parallel if deepspeed else 1),
         steps=steps(values),
+        examples=examples(values),
         unknown=(*values.unknown, *(deepspeed.unknown if deepspeed else ())),
         cautions=[*values.cautions(), *(deepspeed.cautions if deepspeed else ())],
     )
@@ -98,6 +99,13 @@ def targets(values: Values) -> tuple[str, ...]:
     """Names of layers with adapters; none stands for every linear layer."""
     named = values.words("targets")
     return () if any(word in ("all", "all-linear", "all_linear") for word in named) else named
+
+
+def examples(values: Values) -> Examples:
+    """How examples fill sequences: packed, as long as a block of text that was cut (``block_size``), else up to the sequence."""
+    if values.on("packing"):
+        return "packed"
+    return "full" if values.found("seq")[0].endswith("block_size") or values.on("blocks") else "capped"
 
 
 def compute(values: Values, deepspeed: DeepSpeedConfig | None, launched: str | None) -> str:

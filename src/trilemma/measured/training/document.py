@@ -32,8 +32,8 @@ _KINDS = ("dense", "mixture")
 _ANOMALOUS = "anomaly"
 _ABOUT = (
     "Values multiply datasheet rates (timing/training_coefficients.py); keyed ones are offsets shrunk to 1, priors in "
-    "training_time_priors.toml. `runs`: runs behind each framework and kind of model, by weight. Made by "
-    "`trilemma calibrate training`, not by hand."
+    "training_time_priors.toml. `runs` and `cards`: runs behind each framework and each card and kind of model, by weight. "
+    "Made by `trilemma calibrate training`, not by hand."
 )
 #: Runs whose batches had to be assumed say nothing of efficiency.
 _GUESSED = "batch"
@@ -57,7 +57,8 @@ def fit_table(path: str | Path, *, where: Sequence[str] = (), models_dir: str | 
     theta = design.fit()
     spreads = _spreads(design, samples, theta)
     digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
-    return _text(design, theta, spreads, framework_runs(samples), table=table.name, digest=digest, where=where)
+    told = {"runs": framework_runs(samples), "cards": card_runs(samples)}
+    return _text(design, theta, spreads, told, table=table.name, digest=digest, where=where)
 
 
 def read_samples(rows: Sequence[Row], models_dir: str | None = None) -> list[Sample]:
@@ -112,6 +113,15 @@ def framework_runs(samples: Sequence[Sample]) -> dict[str, float]:
     return found
 
 
+def card_runs(samples: Sequence[Sample]) -> dict[str, float]:
+    """How many runs, by weight, tell about each card and kind of model (``nvidia-h100-sxm5-80gb.mixture``)."""
+    found: dict[str, float] = {}
+    for sample in samples:
+        name = f"{sample.cluster.accelerator.id}.{_KINDS[training_work(sample.model, mtp=False).is_mixture]}"
+        found[name] = found.get(name, 0.0) + sample.weight
+    return found
+
+
 def _held_out(design: Design, theta: Array, groups: Any) -> Array:
     held = np.empty(design.measured.size)
     for group in np.unique(groups):
@@ -130,7 +140,7 @@ def _text(
     design: Design,
     theta: Array,
     spreads: Mapping[str, Mapping[str, Any]],
-    runs: Mapping[str, float],
+    told: Mapping[str, Mapping[str, float]],
     *,
     table: str,
     digest: str,
@@ -144,7 +154,7 @@ def _text(
             "as_of": datetime.date.today().isoformat(),
             "source": f"{design.measured.size} measured steps of {table} (sha256 {digest}…){shown}",
             "coefficients": {name: _rounded(np.exp(value), 5) for name, value in zip(design.names, theta, strict=True)},
-            "runs": {name: _rounded(count, 3) for name, count in sorted(runs.items())},
+            **{what: {name: _rounded(count, 3) for name, count in sorted(runs.items())} for what, runs in told.items()},
             "spread": {
                 name: {"step": [_rounded(bound, 3) for bound in spread["step"]], "rows": spread["rows"]}
                 for name, spread in spreads.items()
