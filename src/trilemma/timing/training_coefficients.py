@@ -20,6 +20,7 @@ from trilemma.hardware.hosts import node_of
 from trilemma.plans.training import TrainingPlan
 from trilemma.timing.own_rates import training_rates
 from trilemma.timing.roofline import peak_flops
+from trilemma.timing.slow_wires import over_slow_wire
 from trilemma.timing.training_collectives import Fabric
 from trilemma.timing.training_ladder import generation_of, rung
 from trilemma.versions import DEFAULT_FRAMEWORK
@@ -193,30 +194,10 @@ def rates(setting: TrainingSetting) -> dict[str, float]:
     for name, (value, names) in rate_terms(setting).items():
         for one in names:
             value *= known[one] if one in known else rung(one, setting.accelerator, known)
-        found[name] = _over_slow_wire(value, setting.fabric) if name.endswith("_far") else value
+        found[name] = over_slow_wire(value, setting.fabric) if name.endswith("_far") else value
     if f"gpu.{setting.accelerator.id}" not in known and setting.matmul == "same":
         found |= training_rates(setting.accelerator, setting.fmt)
     return found
-
-
-def slow_wire() -> Mapping[str, Any]:
-    """Share of a slow network's rate that collectives reach, as numbers with their source
-    (data/coefficients/training_step.toml, ``slow_network``)."""
-    row: Mapping[str, Any] = read_data("coefficients/training_step.toml")["slow_network"]
-    return row
-
-
-def _over_slow_wire(bytes_per_s: float, fabric: Fabric) -> float:
-    """``bytes_per_s`` of a far wire as coefficients have it, on a network slower than those that told them.
-
-    What keeps collectives from the rate of fast rails are seconds beside the wire (launches, small messages, the
-    framework's own work on each gather): these stay as they are, and a slower wire adds its own.
-    """
-    usual = fabric.usual_far_bytes_per_s
-    if not usual:
-        return bytes_per_s
-    beside = fabric.far_bytes_per_s / usual / bytes_per_s
-    return 1 / (beside + (1 / fabric.far_bytes_per_s - 1 / usual) / slow_wire()["share"])
 
 
 def unknown_terms(setting: TrainingSetting) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.timing.training_coefficients import FrameworkTiming, document, host_update, slow_wire
+from trilemma.timing.slow_wires import slow_wire
+from trilemma.timing.training_coefficients import FrameworkTiming, document, host_update
 from trilemma.timing.training_collectives import Fabric
 from trilemma.timing.training_step import StepTime
 
