@@ -27,4 +27,4 @@ def over_slow_wire(bytes_per_s: float, fabric: Fabric) -> float:
     if not usual:
         return bytes_per_s
     beside = fabric.far_bytes_per_s / usual / bytes_per_s
-    return 1 / (beside + (1 / fabric.far_bytes_per_s - 1 / usual) / slow_wire()["share"])
+    return 1 / (beside + (1 / fabric.far_bytes_per_s - 1 / usual) / float(slow_wire()["share"]))
