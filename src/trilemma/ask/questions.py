@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trilemma.ask.answers import Answer
     from trilemma.ask.compared import CardsCompared, TrainingCardsCompared, VersionsCompared
     from trilemma.ask.recommended import CardsRecommended
+    from trilemma.ask.replayed import PlansRanked
     from trilemma.ask.searched import ServingPlans, TrainingPlans
 
 #: The words that ask for training instead of serving.
@@ -49,16 +50,21 @@ def fit(model: Any, gpu: Any = None, *, plan: Any = None, workload: Any = None, 
     return one_plan(model, gpu, asked, plan=plan, workload=workload)
 
 
-def plan(model: Any, gpu: Any, *, workload: Any = None, **options: Any) -> ServingPlans | TrainingPlans:
+def plan(model: Any, gpu: Any, *, workload: Any = None, **options: Any) -> ServingPlans | TrainingPlans | PlansRanked:
     """The best plans of all layouts, precisions and loads, and why the others lose.
 
-    ``plan("llama-3.1-70b", "h200-sxm:8", isl=4096, osl=1024, ttft=1000).best``. With ``seq`` it is `train`.
+    ``plan("llama-3.1-70b", "h200-sxm:8", isl=4096, osl=1024, ttft=1000).best``. With ``seq`` it is `train`; with a
+    ``trace`` plans are ranked by what its users see.
     """
     if _trains(options):
         return train(model, gpu, workload=workload, **options)
     from trilemma.ask.serving import search
 
     asked = settled(PLAN, options)
+    if asked.trace is not None and workload is None:
+        from trilemma.ask.replayed import ranked_under_trace
+
+        return ranked_under_trace(model, named_cards(gpu), asked)
     return search(model, named_cards(gpu), asked, workload=workload)
 
 

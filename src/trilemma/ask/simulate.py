@@ -15,15 +15,17 @@ from trilemma.ask.nouns import cluster_of, engines_of, weights_of
 from trilemma.ask.options import settled
 from trilemma.ask.profiles import terms_of
 from trilemma.ask.screen import screen_width
+from trilemma.ask.simulated_beside import other_options
 from trilemma.ask.simulation_options import SIMULATE, SIMULATION
 from trilemma.columns import document_of
 from trilemma.errors import InputError, shorten
 from trilemma.quantities import GIB
 from trilemma.question import Question
+from trilemma.simulation.serving.compared import RequestTimes, other_run
 from trilemma.simulation.serving.deployment import SimulatedPlan, simulated_plan, slower
 from trilemma.simulation.serving.fleet import EngineFailure, ScalingRule
 from trilemma.simulation.serving.load_curve import load_curve
-from trilemma.simulation.serving.outcome import ServingSimulation
+from trilemma.simulation.serving.outcome import OtherRun, ServingSimulation
 from trilemma.simulation.serving.simulation import SimulationRules, metrics_of, run_once, told
 from trilemma.simulation.serving.stated import StatedTraffic, stated_traffic
 from trilemma.simulation.serving.traffic import ServedRequest
@@ -41,16 +43,37 @@ def simulate(model: Any, gpu: Any, **options: Any) -> Simulated:
     of requests with their times. Options of the plan are those of `fit`.
     """
     asked = settled(SIMULATE, options, SIMULATION)
-    question = _asked_question(model, gpu, asked)
     traffic = stated_traffic(
         trace=asked.trace, arrivals=asked.arrivals, isl=asked.isl, osl=asked.osl, lengths=asked.lengths,
         requests=asked.requests, seed=asked.seed, scale_rate=asked.scale_rate, begin_s=asked.begin, span_s=asked.span,
         turns=asked.turns, think=asked.think, sessions_in_order=asked.sessions_in_order,
     )  # fmt: skip
-    plan = simulated_plan(
-        question, typical_tokens=traffic.typical_tokens(), policy=asked.policy, cache_tokens=asked.cache_tokens
+    plan, rules = _plan(model, gpu, asked, traffic), _rules(asked)
+    times = RequestTimes()
+    with _written(asked.per_request) as each:
+        done = run_once(plan, traffic.again(), rules, _both(times, each) if asked.compare is not None else each)
+    goals = asked.ttft is not None or asked.tpot is not None
+    bounds = _bounds(plan, traffic, rules, asked.bounds, done.book.arrived)
+    inputs = _inputs(plan, traffic, rules)
+    curve = load_curve(plan, traffic, rules) if asked.load_curve else None
+    beside = None
+    if asked.compare is not None:
+        given = {name: value for name, value in options.items() if value is not None}
+        beside = _beside(asked.compare, {"model": model, "gpu": gpu} | given, traffic, times)
+    return Simulated.of(
+        told(plan, done, inputs=inputs, goals=goals, bounds=bounds, first=traffic.first(), curve=curve, compared=beside)
     )
-    rules = SimulationRules(
+
+
+def _plan(model: Any, gpu: Any, asked: SimpleNamespace, traffic: StatedTraffic) -> SimulatedPlan:
+    return simulated_plan(
+        _asked_question(model, gpu, asked), typical_tokens=traffic.typical_tokens(), policy=asked.policy,
+        cache_tokens=asked.cache_tokens,
+    )  # fmt: skip
+
+
+def _rules(asked: SimpleNamespace) -> SimulationRules:
+    return SimulationRules(
         router=asked.router,
         scaling=None if asked.autoscale is None else ScalingRule.parse(asked.autoscale),
         failures=() if asked.fail is None else tuple(map(EngineFailure.parse, asked.fail.split(","))),
@@ -58,13 +81,25 @@ def simulate(model: Any, gpu: Any, **options: Any) -> Simulated:
         ttft_s=_positive(asked.ttft, "ttft") / 1e3,
         tpot_s=_positive(asked.tpot, "tpot") / 1e3,
     )
-    with _written(asked.per_request) as each:
-        done = run_once(plan, traffic.again(), rules, each)
+
+
+def _beside(given: Any, first: Mapping[str, Any], traffic: StatedTraffic, times: RequestTimes) -> OtherRun:
+    """The same requests under other options."""
+    options = other_options(given, first)
+    model, gpu = options.pop("model"), options.pop("gpu")
+    asked = settled(SIMULATE, options, SIMULATION)
+    plan, rules = _plan(model, gpu, asked, traffic), _rules(asked)
     goals = asked.ttft is not None or asked.tpot is not None
-    bounds = _bounds(plan, traffic, rules, asked.bounds, done.book.arrived)
-    inputs = _inputs(plan, traffic, rules)
-    curve = load_curve(plan, traffic, rules) if asked.load_curve else None
-    return Simulated.of(told(plan, done, inputs=inputs, goals=goals, bounds=bounds, first=traffic.first(), curve=curve))
+    return other_run(plan, traffic, rules, inputs=_inputs(plan, traffic, rules), first=times, goals=goals)
+
+
+def _both(times: RequestTimes, each: Callable[[ServedRequest], None] | None) -> Callable[[ServedRequest], None]:
+    def told_of(request: ServedRequest) -> None:
+        times(request)
+        if each is not None:
+            each(request)
+
+    return told_of
 
 
 def question_of(model: Any, gpu: Any, **options: Any) -> Question[Any, Any]:

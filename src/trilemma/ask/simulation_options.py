@@ -58,6 +58,8 @@ SIMULATION: tuple[Option, ...] = (
            help="simulate the ends of the error bars too (default: up to 20,000 requests)"),
     Option(name="load_curve", of=_OF, read=truth, group="traffic", default=False,
            help="the same requests at nine rates up to saturation: latency against load, and its knee"),
+    Option(name="compare", of=_OF, read=as_given, metavar="NAME=VALUE…", group="scheduling",
+           help="the same requests under other options beside these: engine=sglang, or in quotes 'gpu=h200-sxm:2 tp=2'"),
     Option(name="per_request", of=_OF, read=as_given, metavar="FILE", group="traffic",
            help="write a line a request: JSON lines, or CSV by the file's name"),
 )  # fmt: skip

@@ -17,6 +17,7 @@ from trilemma.cli.arguments import (
 from trilemma.cli.charts import add_chart_argument, read_chart
 from trilemma.cli.output import tell
 from trilemma.cli.training_arguments import add_plan_arguments, add_training_arguments
+from trilemma.errors import InputError
 
 _SETTLED = "settled by you (default: all are searched)"
 
@@ -51,4 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     # The screen shows the front in brief: plans of it in full are for the document.
     front = {} if arguments.json else {"front": 0}
     options = given(arguments, PLAN) | front
+    if options.get("serve") is None and options.get("trace") is None:
+        raise InputError(
+            "`serve` is missing; give prompt and output tokens such as 4096/1024, or a `trace` of requests"
+        )
     return tell(plan(arguments.model, arguments.gpu, **options), arguments, chart=chart)

@@ -25,6 +25,7 @@ from trilemma.report.training_plans import TrainingPlansDocument
 from trilemma.report.validation import ValidationDocument
 from trilemma.schemas import schema_of_type
 from trilemma.simulation.cluster.outcome import ClusterSimulation
+from trilemma.simulation.serving.compared import PlanRanking
 from trilemma.simulation.serving.outcome import ServingSimulation
 
 #: Schema file → the type it is made from.
@@ -33,6 +34,7 @@ DOCUMENTS: dict[str, Any] = {
     "plans": TrainingPlansDocument,
     "validation": ValidationDocument,
     "simulation": ServingSimulation,
+    "replayed-plans": PlanRanking,
     "train-lab": LabResult,
     "gate": GateResult,
     "watch": Watched,

@@ -8,7 +8,14 @@ from typing import Any
 from trilemma.quantities import counted, show_count, show_usd
 from trilemma.report.tables import render_table
 from trilemma.report.wrapping import wrapped
-from trilemma.simulation.serving.outcome import LoadCurve, LoadPoint, Quantiles, ServingSimulation
+from trilemma.simulation.serving.outcome import (
+    LoadCurve,
+    LoadPoint,
+    OtherRun,
+    Quantiles,
+    ServingSimulation,
+    UserMetrics,
+)
 
 _ROWS = (
     ("first token", "ttft_ms"),
@@ -22,6 +29,8 @@ _COLUMNS = ("mean", "p50", "p90", "p95", "p99")
 def render_simulation(found: ServingSimulation, *, explain: bool, width: int) -> str:
     """What users saw, what the engines did, what was assumed."""
     parts = [_head(found), _table(found), _machine(found)]
+    if found.compared is not None:
+        parts.append(_beside(found, found.compared))
     if found.load_curve is not None:
         parts.append(_curve(found.load_curve))
     if found.tenants:
@@ -33,22 +42,36 @@ def render_simulation(found: ServingSimulation, *, explain: bool, width: int) ->
 
 
 def _head(found: ServingSimulation) -> str:
-    inputs = found.inputs
-    layout = " ".join(
-        f"{name.upper()}{size}" for name, size in inputs["layout"].items() if size > 1 and name != "replicas"
-    )
-    engines = f"{counted(found.engines, 'engine')} of " if found.engines > 1 else ""
-    where = f"{inputs['model']} on {inputs['gpus']} x {inputs['gpu']}"
-    how = " · ".join(part for part in (f"{inputs['engine']} {inputs['version']}", f"{engines}{layout}".strip()) if part)
     lost = "".join(
         f", {show_count(number)} {what}"
         for number, what in ((found.rejected, "refused"), (found.abandoned, "given up"))
         if number
     )
     return (
-        f"{where} · {how}\n{inputs['traffic']}\n{show_count(found.completed)} of"
+        f"{_where(found.inputs)}\n{found.inputs['traffic']}\n{show_count(found.completed)} of"
         f" {counted(found.requests, 'request')} answered in {found.seconds_simulated:,.1f} s{lost}"
     )
+
+
+def _where(inputs: Mapping[str, Any]) -> str:
+    """The model, its cards, its engine and how it lies on them."""
+    pools = inputs.get("pools", {"": inputs["layout"]})
+    laid_out = " + ".join(_pool(name, layout) for name, layout in pools.items())
+    where = f"{inputs['model']} on {inputs['gpus']} x {inputs['gpu']}"
+    return " · ".join(part for part in (where, f"{inputs['engine']} {inputs['version']}", laid_out) if part)
+
+
+def _pool(name: str, layout: Mapping[str, int]) -> str:
+    degrees = " ".join(f"{what.upper()}{size}" for what, size in layout.items() if size > 1 and what != "replicas")
+    engines = layout["replicas"] * layout["dp"]
+    many = (
+        f"{counted(engines, 'engine')} of "
+        if engines > 1 and degrees
+        else f"{counted(engines, 'engine')} "
+        if engines > 1
+        else ""
+    )
+    return f"{many}{degrees} {name}".strip()
 
 
 def _table(found: ServingSimulation) -> str:
@@ -78,6 +101,10 @@ def _machine(found: ServingSimulation) -> str:
         f" {cache.peak_share:.0%} held; {cache.token_hit_rate:.1%} of prompt tokens found;"
         f" {cache.unfilled_share:.1%} of what was held unfilled",
     ]
+    lines += [
+        f"{one.pool:<10} {one.mean_running:.1f} requests in the mean, cache at most {one.peak_share:.0%} held"
+        for one in found.pools
+    ]
     if found.goodput is not None:
         lines.append(
             f"goodput    {found.goodput.share:.1%} of requests within the targets, {found.goodput.requests_per_s:.3g} a second"
@@ -89,9 +116,45 @@ def _machine(found: ServingSimulation) -> str:
             f" {counted(len(scaled.changes), 'change')}"
         )
     if found.cost is not None:
-        lines.append(f"cost       ${show_usd(found.cost.usd_per_million_tokens)} per million output tokens")
+        request = found.cost
+        joules = f", {request.joules_per_request:,.0f} J" if request.joules_per_request is not None else ""
+        lines.append(
+            f"cost       ${show_usd(request.usd_per_million_tokens)} per million output tokens; a request"
+            f" ${show_usd(request.usd_per_request)}{joules}"
+        )
     lines.append(f"simulated  {show_count(found.events)} events in {found.wall_s:.2f} s")
     return "\n".join(lines)
+
+
+def _beside(found: ServingSimulation, other: OtherRun) -> str:
+    """Both runs figure by figure, and what the other makes of the first."""
+    rows = [
+        [f"{label}, {one.upper()}", _time(first), _time(second), f"{second / first - 1:+.0%}" if first else ""]
+        for label, name in _ROWS
+        for one in ("p50", "p99")
+        if (first := _of(found.metrics, name, one)) is not None
+        and (second := _of(other.metrics, name, one)) is not None
+    ]
+    rates = [("output tokens/s", found.output_tokens_per_s, other.output_tokens_per_s)]
+    if found.goodput is not None and other.goodput is not None:
+        rates.append(("within the targets, %", 100 * found.goodput.share, 100 * other.goodput.share))
+    if found.cost is not None and other.cost is not None:
+        rates.append(("$ per million tokens", found.cost.usd_per_million_tokens, other.cost.usd_per_million_tokens))
+        rates.append(("$ per 1,000 requests", 1e3 * found.cost.usd_per_request, 1e3 * other.cost.usd_per_request))
+    rows += [[label, f"{a:,.4g}", f"{b:,.4g}", f"{b / a - 1:+.0%}" if a else ""] for label, a, b in rates]
+    table = render_table(["the same requests", "first", "other", "change"], rows, align="lrrr")
+    paired = (
+        ""
+        if other.quicker_share is None
+        else f"\n{other.quicker_share:.1%} of the requests take less time in the other"
+    )
+    lost = f"\n{other.completed:,} of {other.requests:,} answered there" if other.completed < other.requests else ""
+    return f"other: {_where(other.inputs)}\n\n{table}{paired}{lost}"
+
+
+def _of(metrics: UserMetrics, name: str, statistic: str) -> float | None:
+    figures: Quantiles | None = getattr(metrics, name)
+    return None if figures is None else float(getattr(figures, statistic))
 
 
 def _curve(curve: LoadCurve) -> str:

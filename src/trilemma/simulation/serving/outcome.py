@@ -80,11 +80,13 @@ class TenantShare:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeteredCost:
-    """Dollars and joules of all cards over the time simulated."""
+    """Dollars and joules of all cards over the time simulated, and of each request that was answered in the mean."""
 
     usd: float
     usd_per_million_tokens: float
+    usd_per_request: float
     joules_per_token: float | None = None
+    joules_per_request: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,6 +108,35 @@ class LoadCurve:
     saturation_requests_per_s: float
     knee_requests_per_s: float
     points: tuple[LoadPoint, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OtherRun:
+    """The same requests served otherwise; ``quicker_share`` of those answered in both took less time here."""
+
+    inputs: Mapping[str, Any] = field(metadata=column(exact=True))
+    requests: int
+    completed: int
+    rejected: int
+    abandoned: int
+    metrics: UserMetrics
+    output_tokens_per_s: float
+    requests_per_s: float
+    preemptions: int
+    goodput: Goodput | None
+    cost: MeteredCost | None
+    quicker_share: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PoolUse:
+    """One of two pools: requests in it in the mean, and its cache at its fullest."""
+
+    pool: str
+    engines: int
+    mean_running: float
+    peak_share: float
+    preemptions: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,6 +169,8 @@ class ServingSimulation:
     cache: CacheUse
     allocation: tuple[AllocationWaste, ...]
     cost: MeteredCost | None
+    pools: tuple[PoolUse, ...] = ()
+    compared: OtherRun | None = None
     tenants: tuple[TenantShare, ...] = ()
     load_curve: LoadCurve | None = None
     cdf_ms: Mapping[str, Any] = field(default_factory=dict, metadata=column(exact=True))

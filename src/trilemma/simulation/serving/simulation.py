@@ -24,6 +24,8 @@ from trilemma.simulation.serving.outcome import (
     Goodput,
     LoadCurve,
     MeteredCost,
+    OtherRun,
+    PoolUse,
     Quantiles,
     ScaledEngines,
     ServingSimulation,
@@ -145,6 +147,7 @@ def told(
     bounds: Mapping[str, Any],
     first: Iterable[Arrival] = (),
     curve: LoadCurve | None = None,
+    compared: OtherRun | None = None,
 ) -> ServingSimulation:
     """The figures of a run of ``plan``."""
     book, engines = done.book, done.engines
@@ -172,9 +175,7 @@ def told(
         mean_running=sum(one.running_s for one in engines) / seconds,
         engines=len(engines),
         scaling=_scaled(plan, done.fleet, seconds) if done.fleet.scaling is not None else None,
-        goodput=Goodput(share=book.good / max(book.completed, 1), requests_per_s=book.good / seconds)
-        if goals
-        else None,
+        goodput=goodput_of(done) if goals else None,
         cache=CacheUse(
             block_hit_rate=hit / asked if asked else token_hits,
             token_hit_rate=token_hits,
@@ -184,7 +185,9 @@ def told(
             unfilled_share=plan_unfilled(engines),
         ),
         allocation=waste_of(first, context=plan.context),
-        cost=_cost(plan, book, seconds),
+        cost=cost_of(plan, done),
+        pools=_pools(done),
+        compared=compared,
         tenants=tuple(
             TenantShare(
                 tenant=name, requests=counts[0], output_tokens=counts[1], ttft_ms=Quantiles.of_seconds(ttft.summary())
@@ -235,16 +238,40 @@ def _scaled(plan: SimulatedPlan, fleet: EngineFleet, seconds: float) -> ScaledEn
     return ScaledEngines(most=fleet.most_up, mean=mean, changes=tuple(fleet.changes), gpu_share=mean / plan.engines)
 
 
-def _cost(plan: SimulatedPlan, book: RequestBook, seconds: float) -> MeteredCost | None:
-    cluster = plan.question.cluster
+def goodput_of(done: SimulatedRun) -> Goodput:
+    book = done.book
+    return Goodput(share=book.good / max(book.completed, 1), requests_per_s=book.good / max(book.ended_s, 1e-9))
+
+
+def cost_of(plan: SimulatedPlan, done: SimulatedRun) -> MeteredCost | None:
+    """What all cards of the plan cost until the last request has ended."""
+    cluster, book, seconds = plan.question.cluster, done.book, max(done.book.ended_s, 1e-9)
     price, watts = cluster.usd_per_hour, cluster.watts
     if price is None or not book.output_tokens:
         return None
-    usd = price.value * seconds / 3600
+    usd, joules = price.value * seconds / 3600, watts * seconds if watts else None
     return MeteredCost(
         usd=usd,
         usd_per_million_tokens=usd / book.output_tokens * 1e6,
-        joules_per_token=watts * seconds / book.output_tokens if watts else None,
+        usd_per_request=usd / book.completed,
+        joules_per_token=None if joules is None else joules / book.output_tokens,
+        joules_per_request=None if joules is None else joules / book.completed,
+    )
+
+
+def _pools(done: SimulatedRun) -> tuple[PoolUse, ...]:
+    """Both pools where there are two."""
+    seconds = max(done.book.ended_s, 1e-9)
+    return tuple(
+        PoolUse(
+            pool=name,
+            engines=len(engines),
+            mean_running=sum(one.running_s for one in engines) / seconds,
+            peak_share=max(one.pool.most_held / one.pool.total for one in engines),
+            preemptions=sum(one.preemptions for one in engines),
+        )
+        for name, engines in (("prefill", done.prefill), ("decode", done.engines))
+        if done.prefill
     )
 
 
