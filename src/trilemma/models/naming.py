@@ -18,7 +18,7 @@ _NOISE = frozenset(
     """
     instruct it chat hf base sft dpo preview finetuned edge trtllm meta lora qlora full tuned unsloth ct qat mtp release
     model instruction instructions pt mlx community dynamic ud abliterated compressed quantized vllm ollama v0.1 v1.0
-    modelopt dyn latest
+    modelopt dyn latest interactive
     """.split()  # noqa: SIM905 - a list of words reads better as text
 )
 _URL = re.compile(

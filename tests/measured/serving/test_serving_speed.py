@@ -75,7 +75,7 @@ def test_weights_are_stored_as_the_row_says():
         ({"gpus": "", "tp": ""}, "no layout"),
         ({"gpus": "16"}, "is not 16 GPUs"),
         ({"concurrency_or_batch": ""}, "no concurrency"),
-        ({"concurrency_or_batch": "scenario=Server"}, "rate"),
+        ({"concurrency_or_batch": "scenario=MultiStream"}, "rate"),
         ({"osl": ""}, "no output length"),
         ({"value": "-1"}, "outside"),
         ({"value": "nan"}, "finite"),

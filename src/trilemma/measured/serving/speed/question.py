@@ -14,9 +14,10 @@ from trilemma.engines.loading import as_published_for
 from trilemma.engines.traits import every
 from trilemma.errors import InputError, shorten
 from trilemma.hardware.accelerator import Accelerator
+from trilemma.hardware.memory import runtime_total
 from trilemma.measured.serving.speed.launch_scripts import as_launched, polls_every
 from trilemma.measured.serving.speed.pool_rows import PoolLayout, measured_per_gpu, of_pools, pools_of
-from trilemma.measured.serving.speed.row_loads import lengths_of, load_of, rate_of
+from trilemma.measured.serving.speed.row_loads import is_limited, lengths_of, load_of, rate_of
 from trilemma.measured.tables import Row, UnusableRow
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans import Layout
@@ -94,6 +95,10 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
     accelerator = _card(row, assumed)
     mixture = any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers)
     pools = None
+    if queued and not apart:
+        layout = _replicas(row, layout, model, accelerator, assumed)
+    if is_limited(row):
+        assumed.append("as if all requests were queued at once: the row names limits of latency without a rate")
     if apart:
         pools = pools_of(row, engine, accelerator, assumed)
         layout = Layout(tp=pools.gpus)
@@ -118,7 +123,7 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
         metric=metric,
         measured=measured,
         assumed=tuple(assumed),
-        trust=_trust(row.text("tier").upper(), metric),
+        trust=0.0 if is_limited(row) else _trust(row.text("tier").upper(), metric),
         rate=rate,
         polls_every=polls_every(row, engine=engine, accelerator=accelerator, in_flight=concurrency),
         launches=launches_of(engine, _build(row), accelerator),
@@ -188,6 +193,21 @@ def _layout(row: Row, assumed: list[str]) -> Layout:
         else:
             raise UnusableRow(f"tp {tp} x pp {pp} x dp {dp} is not {gpus} GPUs")
     return Layout(tp=tp, pp=pp, dp=dp, ep=min(ep, tp * dp))
+
+
+#: Weights of a replica take at most this share of its cards: less room would hold few requests.
+_WEIGHTS_SHARE = 0.7
+
+
+def _replicas(row: Row, layout: Layout, model: Model, accelerator: Accelerator, assumed: list[str]) -> Layout:
+    """A run without latency to mind and without a layout: replicas over the fewest cards that hold the weights."""
+    if any(row.text(column) for column in ("tp", "pp", "dp", "ep")) or int(layout.gpus) == 1:
+        return layout
+    n_bytes, gpus = float(sum(tensor.bytes for tensor in model.tensors)), int(layout.gpus)
+    room = runtime_total(accelerator).interval.value * _WEIGHTS_SHARE
+    ranks = next((n for n in range(1, gpus + 1) if gpus % n == 0 and n_bytes <= n * room), gpus)
+    assumed.append(f"{gpus // ranks} replicas of {ranks} GPUs: the fewest that hold the weights")
+    return Layout(tp=ranks, dp=gpus // ranks)
 
 
 #: Words of a precision column that name no scheme of the house, and the scheme that they mean.

@@ -10,6 +10,8 @@ from trilemma.measured.tables import Row, UnusableRow
 #: InferenceX draws lengths evenly from 80 to 100 % of the nominal ones (its RANDOM_RANGE_RATIO), 90 % in the mean.
 _DRAWN_SHARE = 0.9
 _QUEUED = ("max load", "scenario=offline")
+#: Runs at the highest rate that kept some limit of latency: at most what all requests queued at once reach.
+_LIMITED = ("scenario=server", "scenario=interactive")
 _AT_RATE = re.compile(r"rate\s*=\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(?:req(?:uest)?s?\s*/\s*s)?")
 
 
@@ -27,7 +29,7 @@ def rate_of(row: Row) -> float | None:
 def load_of(row: Row) -> tuple[float, bool]:
     """(requests in flight, whether every request is queued at once)."""
     text = row.text("concurrency_or_batch").lower()
-    if text.startswith(_QUEUED):
+    if text.startswith((*_QUEUED, *_LIMITED)):
         return float("inf"), True
     if not text:
         raise UnusableRow("states no concurrency")
@@ -37,6 +39,11 @@ def load_of(row: Row) -> tuple[float, bool]:
     if value is None:
         raise UnusableRow("states no concurrency")
     return value, False
+
+
+def is_limited(row: Row) -> bool:
+    """Whether the rate was raised until a limit of latency was met, which the row does not state."""
+    return row.text("concurrency_or_batch").lower().startswith(_LIMITED)
 
 
 def lengths_of(row: Row, metric: str) -> tuple[float, float]:
