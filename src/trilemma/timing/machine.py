@@ -117,14 +117,14 @@ class Machine:
         """Seconds in which one card at its peaks would multiply for a request of ``fresh`` prompt and ``osl`` output tokens.
 
         Two FLOPs for each active parameter and token, the head for output tokens alone, attention to past tokens left out; each
-        format at the peak of its own units. Numbers or arrays (plans,).
+        format at the peak of its own units. The last token is put out and passed through nothing. Numbers or arrays (plans,).
 
         Source: the convention of PaLM (Chowdhery et al. 2022, appendix B), attention left out.
         """
         away = () if work.host is None else (work.host.work,)
         body = sum(self._multiplied_s(one.dense, one.experts) for one in (work, *away))
         head = sum(self._multiplied_s(one.head, ()) for one in (work, *away))
-        return body * (np.asarray(fresh) + osl) + head * np.asarray(osl)
+        return body * (np.asarray(fresh) + osl - 1) + head * np.asarray(osl)
 
     def _multiplied_s(self, dense: tuple[Products, ...], experts: tuple[ExpertProducts, ...]) -> float:
         total = sum(2.0 * one.elements / self.roof_flops(one.computed_in, one.bits) for one in dense)
