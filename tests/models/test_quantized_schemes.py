@@ -43,11 +43,10 @@ def test_a_quantised_checkpoint_taken_as_16_bit_has_every_parameter_in_two_bytes
     assert weight_bytes(model) == pytest.approx(2 * 671_026_419_200, rel=1e-4)
 
 
-def test_schemes_of_mixtures_limit_themselves_to_experts():
-    for scheme in ("mxfp4", "nvfp4"):
-        model = requantize(load_model("qwen3-235b-a22b"), scheme)
-        small = {tensor.role.partition(".")[0] for tensor in model.tensors if tensor.format.bits == 4}
-        assert small == {"experts"}
+def test_mxfp4_limits_itself_to_experts():
+    model = requantize(load_model("qwen3-235b-a22b"), "mxfp4")
+    small = {tensor.role.partition(".")[0] for tensor in model.tensors if tensor.format.bits == 4}
+    assert small == {"experts"}
 
 
 def test_requantising_twice_forgets_the_first():
@@ -73,3 +72,26 @@ def test_an_unknown_scheme_offers_near_names():
 def test_every_scheme_says_where_it_comes_from():
     for scheme in schemes():
         assert not scheme.quantises or scheme.source
+
+
+@pytest.mark.parametrize(
+    ("model", "narrow"),
+    [
+        # hf_quant_config.json of nvidia/Qwen3-235B-A22B-NVFP4 excludes lm_head and routers alone; vllm/model_executor/models/llama4.py
+        # permutes queries and keys that lie packed in FP4
+        ("qwen3-235b-a22b", True),
+        ("llama-4-scout", True),
+        # nvidia/Qwen3.5-122B-A10B-NVFP4 excludes self_attn and shared experts, nvidia/GLM-5.1-NVFP4 self_attn
+        ("qwen3.5-122b-a10b", False),
+        ("glm-5.1", False),
+    ],
+)
+def test_nvfp4_mixtures_keep_attention_beside_states_or_latents_alone(model: str, narrow: bool) -> None:
+    stored = requantize(load_model(model), "nvfp4")
+    roles = {
+        one.role.partition(".")[0]: one.format.name
+        for one in stored.tensors
+        if one.part == "layers" and len(one.shape) > 1
+    }
+    kept = {roles[role] for role in ("attention", "mla", "shared") if role in roles}
+    assert kept == ({"nvfp4"} if narrow else {"bf16"})

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from test_serving_properties import stored
 from timing_cases import FP8, cluster
 
+import trilemma as tl
 from trilemma.hardware.catalogue import find
 from trilemma.plans import Layout
 from trilemma.timing import Machine, ServingSpeed, model_work, serving_speed
@@ -76,3 +77,12 @@ def test_long_outputs_are_as_fitted():
 def test_a_rate_beyond_prefill_is_not_carried(rate):
     speed, _ = _speed(1, concurrency=512, rate=rate)
     assert float(speed.output_tokens_per_s) <= min(rate, 1 / float(speed.prefill.total_s)) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("prefix_hit", [0.0, 0.5])
+def test_the_last_token_is_put_out_and_passed_through_nothing(prefix_hit):
+    """Two tokens after 64 or 128 of prompt: 65 or 129 pass through the layers, and no card multiplies faster than its peak."""
+    said = tl.fit(
+        "llama-2-13b", "rtx-5090", engine="tensorrt-llm", isl=128, osl=2, concurrency=64, prefix_hit=prefix_hit
+    )
+    assert 0.9 < said.speed.mfu.value <= said.speed.mfu.high <= 1.0

@@ -26,7 +26,8 @@ class Scheme:
     """How a family of checkpoints stores linear layers.
 
     ``kept`` are roles (or first words of roles) left in the model's own format beside embeddings, head, norms, routers
-    and vision; ``kept_with_experts`` holds for mixtures of experts only; ``only`` limits the scheme to roles where the
+    and vision; ``kept_with_experts`` holds for mixtures of experts only, ``kept_beside_states_or_latents`` for
+    those of them with recurrent states or latent attention; ``only`` limits the scheme to roles where the
     model has them. ``source`` says who stores it so, ``order`` its place in the data file: where a name holds words of two,
     the earlier wins. Dense models with recurrent layers store ``mixer_roles`` as ``mixer_format``, and their head too where
     ``head_in_hybrids``. A ``mix`` (GGUF) decides tensor by tensor, embeddings and head as well; ``format`` is its main type.
@@ -38,6 +39,7 @@ class Scheme:
     activation_bits: int | None = None
     kept: tuple[str, ...] = ()
     kept_with_experts: tuple[str, ...] = ()
+    kept_beside_states_or_latents: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     mtp: bool = False
     quantises: bool = True
@@ -49,23 +51,24 @@ class Scheme:
     head_in_hybrids: bool = False
     mix: gguf_mixes.GgufMix | None = None
 
-    def format_in(self, tensor: Tensor, *, has_experts: bool, dense_hybrid: bool) -> Format | None:
+    def format_in(self, tensor: Tensor, *, has_experts: bool, dense_hybrid: bool, plain: bool) -> Format | None:
         """What the scheme stores ``tensor`` as; None where it leaves it alone."""
         if dense_hybrid and self.mixer_format is not None:
             if tensor.quantizable and tensor.part == "layers" and tensor.role.partition(".")[0] in self.mixer_roles:
                 return self.mixer_format
             if tensor.role == "head" and self.head_in_hybrids:
                 return self.format
-        return self.format if self.covers(tensor, has_experts=has_experts) else None
+        return self.format if self.covers(tensor, has_experts=has_experts, plain=plain) else None
 
-    def covers(self, tensor: Tensor, *, has_experts: bool) -> bool:
-        """Whether the scheme stores ``tensor`` in its format, in a model with or without experts."""
+    def covers(self, tensor: Tensor, *, has_experts: bool, plain: bool) -> bool:
+        """Whether the scheme stores ``tensor`` in its format, with or without experts, where attention is ``plain`` or not."""
         if not tensor.quantizable or is_kept(tensor.role) or tensor.part in ("vision", "embedding", "head"):
             return False
         if tensor.part == "mtp" and not self.mtp:
             return False
         first = tensor.role.partition(".")[0]
         kept = self.kept + (self.kept_with_experts if has_experts else ())
+        kept += self.kept_beside_states_or_latents if has_experts and not plain else ()
         if first in kept or tensor.role in kept:
             return False
         return not (has_experts and self.only) or first in self.only
@@ -122,6 +125,7 @@ def requantize(model: Model, scheme: str) -> Model:
     dtype = model.dtype if chosen.quantises else chosen.format
     has_experts = any(tensor.experts for tensor in model.tensors)
     dense_hybrid = not has_experts and any(mixer.keeps_state for mixer in model.mixers)
+    plain = not any(mixer.keeps_state or mixer.is_latent or mixer.is_compressed for mixer in model.mixers)
     before = model.quantization
     model = replace(model, assumptions=_settled(model))
     of_mix = chosen.mix.formats(model) if chosen.mix is not None else None
@@ -129,7 +133,7 @@ def requantize(model: Model, scheme: str) -> Model:
     def format_in(tensor: Tensor) -> Format | None:
         if of_mix is not None:
             return of_mix(tensor)
-        return chosen.format_in(tensor, has_experts=has_experts, dense_hybrid=dense_hybrid)
+        return chosen.format_in(tensor, has_experts=has_experts, dense_hybrid=dense_hybrid, plain=plain)
 
     tensors = tuple(_stored(tensor, model, dtype, format_in(tensor)) for tensor in model.tensors)
     if not chosen.quantises:
@@ -213,6 +217,7 @@ def _schemes() -> tuple[Scheme, ...]:
             activation_bits=row.get("activation_bits"),
             kept=tuple(row.get("kept", ())),
             kept_with_experts=tuple(row.get("kept_with_experts", ())),
+            kept_beside_states_or_latents=tuple(row.get("kept_beside_states_or_latents", ())),
             only=tuple(row.get("only", ())),
             mtp=row.get("mtp", False),
             names=tuple(row["names"]),
