@@ -77,9 +77,9 @@ def test_every_scheme_says_where_it_comes_from():
 @pytest.mark.parametrize(
     ("model", "narrow"),
     [
-        # hf_quant_config.json of nvidia/Qwen3-235B-A22B-NVFP4 excludes lm_head and routers alone; vllm/model_executor/models/llama4.py
-        # permutes queries and keys that lie packed in FP4
+        # hf_quant_config.json of nvidia/Qwen3-235B-A22B-NVFP4 excludes lm_head and routers alone
         ("qwen3-235b-a22b", True),
+        # vllm/model_executor/models/llama4.py permutes queries and keys that lie packed in FP4
         ("llama-4-scout", True),
         # nvidia/Qwen3.5-122B-A10B-NVFP4 excludes self_attn and shared experts, nvidia/GLM-5.1-NVFP4 self_attn
         ("qwen3.5-122b-a10b", False),
