@@ -15,6 +15,8 @@ from trilemma.simulation.cluster.jobs import ClusterJob, GangShape
 from trilemma.simulation.cluster.nodes import ClusterNode
 from trilemma.simulation.cluster.outcome import PolicyOutcome
 from trilemma.simulation.cluster.placement import TightestPlacement, placement_of
+from trilemma.simulation.cluster.policies.fair_share import FairShareLine
+from trilemma.simulation.cluster.policies.kueue import CohortLine
 from trilemma.simulation.cluster.policies.lines import OpenLine, shapes_of
 from trilemma.simulation.cluster.policies.strict import BackfillLine, StrictLine
 from trilemma.simulation.cluster.quotas import QueueQuota, QuotaTree
@@ -58,6 +60,8 @@ POLICIES: Mapping[str, _Known] = {
     "best-fit": _Known(OpenLine, "best-fit"),
     "packing": _Known(OpenLine, "packing"),
     "fgd": _Known(OpenLine, "fgd"),
+    "kueue": _Known(CohortLine, "least-free"),
+    "kai": _Known(FairShareLine, "tightest"),
 }
 
 

@@ -57,7 +57,7 @@ class OpenLine:
         self.waiting = 0
         self.stuck = 0
         self.groups: dict[tuple[str, int, int], WaitingGroup] = {}
-        self._ready: list[tuple[tuple[int, int, int], WaitingGroup]] = []
+        self._ready: list[tuple[tuple[int, int, int], int, WaitingGroup]] = []
 
     def arrive(self, run: JobRun) -> None:
         job = run.job
@@ -68,37 +68,46 @@ class OpenLine:
         group.push(run)
         self.waiting += 1
         if not group.why and group.head is run:
-            heapq.heappush(self._ready, (run.order, group))
+            self.may_go(group)
+
+    def may_go(self, group: WaitingGroup) -> None:
+        """The head of ``group`` is to be tried in its turn."""
+        heapq.heappush(self._ready, (group.head.order, id(group), group))
 
     def left(self, run: JobRun) -> None:
         """Nothing to do: what became free is known of the nodes."""
 
     def schedule(self) -> None:
         if self.desk.state.freed:
-            self._try_again()
+            self.try_again()
         moved = False
         while self._ready:
-            order, group = heapq.heappop(self._ready)
+            order, _, group = heapq.heappop(self._ready)
             if not group.runs or group.why or group.head.order != order:
                 continue
-            run = group.head
-            group.why = self.attempt(run)
             moved = True
-            if not group.why:
-                self.waiting -= 1
-                if group.runs[0][1] is run:
-                    group.pop()
-                else:
-                    group.runs.remove((run.order, run))
-                    heapq.heapify(group.runs)
-                if group.runs:
-                    heapq.heappush(self._ready, (group.head.order, group))
+            if self.tried(group) and group.runs:
+                self.may_go(group)
             if self.desk.state.freed:
-                self._try_again()
+                self.try_again()
         if moved:
             self.stuck = self.stuck_units()
 
-    def _try_again(self) -> None:
+    def tried(self, group: WaitingGroup) -> bool:
+        """Whether the head of ``group`` was started."""
+        run = group.head
+        group.why = self.attempt(run)
+        if group.why:
+            return False
+        self.waiting -= 1
+        if group.head is run:
+            group.pop()
+        else:  # one of the same group was thrown out for it and stands before it
+            group.runs.remove((run.order, run))
+            heapq.heapify(group.runs)
+        return True
+
+    def try_again(self) -> None:
         """What was turned down and may go now that nodes gave something back."""
         state = self.desk.state
         freed = state.freed
@@ -110,21 +119,25 @@ class OpenLine:
                 gone.append(key)
             elif group.why and not (group.why == "place" and _too_large(group.head.job.shape, most)):
                 run = group.head
-                if allows(run.quota, run.units) or self.yields:
+                if self.yields or self.allowed(run):
                     group.why = ""
-                    heapq.heappush(self._ready, (run.order, group))
+                    self.may_go(group)
         for key in gone:
             del self.groups[key]
 
     def attempt(self, run: JobRun) -> str:
         """Start ``run`` if it goes; else why not: "quota" or "place"."""
-        if not allows(run.quota, run.units):
-            return "quota" if not self._makes_room(run) else ""
+        if not self.allowed(run):
+            return "quota" if not self.makes_room(run) else ""
         found = self.fitting(run)
         if found is None:
-            return "place" if not self._makes_room(run) else ""
+            return "place" if not self.makes_room(run) else ""
         self.desk.start(run, found.place, found.shape)
         return ""
+
+    def allowed(self, run: JobRun) -> bool:
+        """Whether the quota of its queue has room for ``run``."""
+        return allows(run.quota, run.units)
 
     def fitting(self, run: JobRun) -> Fitting | None:
         """Where ``run`` goes now; smaller, or with its cards apart, where it may and the whole does not go."""
@@ -141,7 +154,7 @@ class OpenLine:
         ]
         return sorted(lower, key=lambda one: (one.job.priority, -one.started))
 
-    def _makes_room(self, run: JobRun) -> bool:
+    def makes_room(self, run: JobRun) -> bool:
         if not self.yields:
             return False
         leaving = self.fewest_leaving(run, self.victims(run))
@@ -159,27 +172,41 @@ class OpenLine:
 
         Tried on the state of the cluster and put back: nobody leaves for a job that then does not fit.
         """
-        state, freed = self.desk.state, set(self.desk.state.freed)
+        freed = set(self.desk.state.freed)
         out: list[JobRun] = []
-        for one in victims:
-            self._lift(one)
-            out.append(one)
-        if not self._goes(run):
+        for one in victims if self._goes_without(run, victims) else ():
+            if self.may_leave(run, one):
+                self._lift(one)
+                out.append(one)
+                if self._goes(run):
+                    break
+        else:
             self._put_back(out)
-            state.freed = freed
+            self.desk.state.freed = freed
             return []
-        for one in reversed(list(out)):
+        for one in list(reversed(out[:-1])):
             self._drop(one)
             if self._goes(run):
                 out.remove(one)
             else:
                 self._lift(one)
         self._put_back(out)
-        state.freed = freed
+        self.desk.state.freed = freed
         return out
 
+    def may_leave(self, run: JobRun, one: JobRun) -> bool:  # noqa: ARG002 - of queues that borrow
+        """Whether ``one`` still may make room for ``run``, others having left."""
+        return True
+
+    def _goes_without(self, run: JobRun, victims: Sequence[JobRun]) -> bool:
+        for one in victims:
+            self._lift(one)
+        goes = self._goes(run)
+        self._put_back(victims)
+        return goes
+
     def _goes(self, run: JobRun) -> bool:
-        return allows(run.quota, run.units) and self.fitting(run) is not None
+        return self.allowed(run) and self.fitting(run) is not None
 
     def _lift(self, one: JobRun) -> None:
         self.desk.state.give_back(one.placed)

@@ -11,7 +11,6 @@ import numpy as np
 from trilemma.simulation.cluster.event_loop import ClusterRun
 from trilemma.simulation.cluster.placement import TightestPlacement
 from trilemma.simulation.cluster.policies.lines import OpenLine
-from trilemma.simulation.cluster.quotas import allows
 from trilemma.simulation.cluster.runs import JobRun
 
 #: Jobs behind the head that backfill looks at (Slurm's bf_max_job_test: slurm.conf, SchedulerParameters, default 500).
@@ -130,7 +129,7 @@ class BackfillLine(StrictLine):
         """Start ``run`` where that does not delay the head; whether it did. Forms that go nowhere are ``turned_down``, and
         those that went only to the head's nodes by -form - 1: for jobs that end too late."""
         late = self.desk.now + run.job.restart_ticks * bool(run.restart_cause) + run.job.expected_ticks > held.at
-        if (late and -run.form - 1 in turned_down) or not allows(run.quota, run.units):
+        if (late and -run.form - 1 in turned_down) or not self.allowed(run):
             return False
         found = self.fitting(run)
         if found is None:
