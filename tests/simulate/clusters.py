@@ -12,6 +12,7 @@ from trilemma.simulation.cluster.nodes import ClusterNode, uniform_nodes
 from trilemma.simulation.cluster.outcome import PolicyOutcome
 from trilemma.simulation.cluster.quotas import QueueQuota
 from trilemma.simulation.cluster.simulation import ClusterQuestion, PolicyChoice, run_policy
+from trilemma.simulation.cluster.virtual_cells import CellQuota
 
 
 def job(
@@ -30,11 +31,14 @@ def job(
 
 def simulated(
     nodes: int | Sequence[ClusterNode], jobs: Sequence[ClusterJob], policy: str = "first-fit", *, gpus: int = 8,
-    queues: Sequence[QueueQuota] = (), yields: bool = False, rules: RunRules | None = None, placement: str = "", seed: int = 0,
+    queues: Sequence[QueueQuota] = (), cells: Sequence[CellQuota] = (),
+    yields: bool = False, rules: RunRules | None = None, placement: str = "", seed: int = 0,
 ) -> tuple[ClusterRun, PolicyOutcome]:  # fmt: skip
     machines = uniform_nodes(nodes, gpus) if isinstance(nodes, int) else list(nodes)
     rules = replace(rules or RunRules(), keeps_stretches=True)
-    question = ClusterQuestion(nodes=tuple(machines), jobs=tuple(jobs), queues=tuple(queues), rules=rules)
+    question = ClusterQuestion(
+        nodes=tuple(machines), jobs=tuple(jobs), queues=tuple(queues), cells=tuple(cells), rules=rules
+    )
     return run_policy(question, PolicyChoice(name=policy, placement=placement, yields=yields, seed=seed))
 
 

@@ -22,8 +22,10 @@ from trilemma.simulation.cluster.figures import space_time
 from trilemma.simulation.cluster.jobs import TICKS, ClusterJob, ticks
 from trilemma.simulation.cluster.nodes import LEVELS, ClusterNode, uniform_nodes
 from trilemma.simulation.cluster.outcome import ClusterSimulation
+from trilemma.simulation.cluster.quotas import QueueQuota
 from trilemma.simulation.cluster.simulation import ClusterQuestion, PolicyChoice, compare_policies, run_policy
 from trilemma.simulation.cluster.tables import JobDefaults, read_jobs, read_nodes, read_queues
+from trilemma.simulation.cluster.virtual_cells import CellQuota, read_cells
 
 _UNIFORM = re.compile(r"(\d{1,6})x(\d{1,4})(?::(\d{1,4}))?(?::(\d{1,4}))?")
 _DRAWN = re.compile(r"([a-z][a-z-]*):(\d{1,8})")
@@ -57,9 +59,10 @@ def simulate_cluster(nodes: Any, jobs: Any, **options: Any) -> ClusterSimulated:
 
 
 def _question(asked: SimpleNamespace) -> ClusterQuestion:
-    nodes = _nodes(asked.nodes)
+    nodes, cells, queues = _nodes(asked.nodes)
     node_gpus = max(one.gpus for one in nodes)
-    queues = () if asked.queues is None else tuple(read_queues(Path(str(asked.queues)), node_gpus))
+    if asked.queues is not None:
+        queues = tuple(read_queues(Path(str(asked.queues)), node_gpus))
     jobs = _jobs(asked, nodes)
     until = None if asked.until is None else ticks(_positive(asked.until, "until") * 3600)
     rules = RunRules(
@@ -67,17 +70,21 @@ def _question(asked: SimpleNamespace) -> ClusterQuestion:
         keeps_stretches=len(jobs) <= _PICTURED,
     )  # fmt: skip
     source = Path(str(asked.jobs)).name
-    return ClusterQuestion(nodes=tuple(nodes), jobs=tuple(jobs), queues=queues, rules=rules, source=source)
+    return ClusterQuestion(nodes=tuple(nodes), jobs=tuple(jobs), queues=queues, cells=cells, rules=rules, source=source)
 
 
-def _nodes(given: Any) -> list[ClusterNode]:
-    found = _UNIFORM.fullmatch(str(given))
+def _nodes(given: Any) -> tuple[list[ClusterNode], tuple[CellQuota, ...], tuple[QueueQuota, ...]]:
+    """The nodes, and the cells and queues that come with them."""
+    found, path = _UNIFORM.fullmatch(str(given)), Path(str(given))
+    if found is None and path.suffix in (".yaml", ".yml"):
+        owned = read_cells(path)
+        return list(owned.nodes), owned.cells, owned.queues
     if found is None:
-        return read_nodes(Path(str(given)))
+        return read_nodes(path), (), ()
     many, gpus, per_rack, per_block = (int(one or 0) for one in found.groups())
     if not many:
         raise InputError(f"`nodes` {given}: no node; give one or more, such as 64x8")
-    return uniform_nodes(many, gpus, per_rack=per_rack, per_block=per_block)
+    return uniform_nodes(many, gpus, per_rack=per_rack, per_block=per_block), (), ()
 
 
 def _jobs(asked: SimpleNamespace, nodes: Sequence[ClusterNode]) -> list[ClusterJob]:

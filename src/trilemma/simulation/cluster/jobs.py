@@ -66,7 +66,7 @@ class ClusterJob:
 
     ``limit_ticks`` is what the scheduler is told it will take. Losing it costs what was done since the last checkpoint
     (``checkpoint_ticks`` apart; None: all) and ``restart_ticks``. ``model`` names what it trains and ``mfu`` how well it uses its
-    cards; ``line`` is where its file states it.
+    cards; ``lazy`` jobs are downgraded rather than thrown out where cells allow it; ``line`` is where its file states it.
     """
 
     name: str
@@ -82,6 +82,7 @@ class ClusterJob:
     user: str = ""
     model: str = ""
     mfu: float | None = None
+    lazy: bool = False
     line: int = 0
 
     def __post_init__(self) -> None:

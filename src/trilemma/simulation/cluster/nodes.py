@@ -19,6 +19,7 @@ class ClusterNode:
     """One machine: ``gpus`` cards of one ``model``; CPU and memory bound jobs that state theirs.
 
     ``sockets`` share the cards evenly; where pods are ``one_socket`` (kubelet's single-numa-node) each pod's cards come from one.
+    ``buddies`` cards stand nearest to each other (0: all alike).
     """
 
     name: str
@@ -28,6 +29,7 @@ class ClusterNode:
     memory_mib: int = 0
     sockets: int = 1
     one_socket: bool = False
+    buddies: int = 0
     nvlink: str = ""
     leaf: str = ""
     rack: str = ""

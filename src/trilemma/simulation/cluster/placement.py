@@ -17,7 +17,7 @@ _HIGHEST = 100
 
 
 class ChosenPlace(NamedTuple):
-    """Nodes with the pods that each takes, and the cards of the only pod where the rule chooses them."""
+    """Nodes with the pods that each takes, and the cards of all pods in turn where the rule chooses them."""
 
     nodes: Chosen
     cards: tuple[int, ...] | None = None

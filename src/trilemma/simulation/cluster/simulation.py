@@ -15,12 +15,14 @@ from trilemma.simulation.cluster.jobs import ClusterJob, GangShape
 from trilemma.simulation.cluster.nodes import ClusterNode
 from trilemma.simulation.cluster.outcome import PolicyOutcome
 from trilemma.simulation.cluster.placement import TightestPlacement, placement_of
+from trilemma.simulation.cluster.policies.cells import CellLine
 from trilemma.simulation.cluster.policies.fair_share import FairShareLine
 from trilemma.simulation.cluster.policies.kueue import CohortLine
 from trilemma.simulation.cluster.policies.lines import OpenLine, shapes_of
 from trilemma.simulation.cluster.policies.strict import BackfillLine, StrictLine
 from trilemma.simulation.cluster.quotas import QueueQuota, QuotaTree
 from trilemma.simulation.cluster.state import ClusterState
+from trilemma.simulation.cluster.virtual_cells import CellQuota
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +42,7 @@ class ClusterQuestion:
     nodes: tuple[ClusterNode, ...]
     jobs: tuple[ClusterJob, ...]
     queues: tuple[QueueQuota, ...] = ()
+    cells: tuple[CellQuota, ...] = ()
     rules: RunRules = field(default_factory=RunRules)
     source: str = "the jobs"
 
@@ -62,6 +65,7 @@ POLICIES: Mapping[str, _Known] = {
     "fgd": _Known(OpenLine, "fgd"),
     "kueue": _Known(CohortLine, "least-free"),
     "kai": _Known(FairShareLine, "tightest"),
+    "hived": _Known(CellLine, "tightest"),
 }
 
 
@@ -73,20 +77,28 @@ def run_policy(question: ClusterQuestion, choice: PolicyChoice) -> tuple[Cluster
         raise InputError("the nodes have neither GPUs nor CPUs; give at least one")
     quotas = QuotaTree(question.queues, state.capacity_units)
     refuse_impossible(question, state, quotas)
-    run = ClusterRun(state, question.jobs, quotas, question.rules, made(choice, question.jobs))
+    run = ClusterRun(state, question.jobs, quotas, question.rules, made(choice, question))
     run.go()
     return run, outcome_of(run, choice.name, time.perf_counter() - began)
 
 
-def made(choice: PolicyChoice, jobs: Sequence[ClusterJob]) -> Callable[[ClusterRun], QueuePolicy]:
+def made(choice: PolicyChoice, question: ClusterQuestion) -> Callable[[ClusterRun], QueuePolicy]:
     """The policy of a choice, for a run."""
     if choice.name not in POLICIES:
         raise InputError(f"`policy` {shorten(choice.name)!r} is not known; use {', '.join(POLICIES)}")
     known = POLICIES[choice.name]
     rule: type[TightestPlacement] = placement_of(choice.placement or known.placement)
 
+    if choice.name == CellLine.name and not question.cells:
+        raise InputError(
+            "`policy` hived needs cells: give `nodes` as a HiveD configuration (physicalCluster, virtualClusters)"
+        )
+
     def policy(run: ClusterRun) -> QueuePolicy:
-        return known.order(run, rule(run.state, [one.shape for one in jobs], choice.seed), yields=choice.yields)
+        places = rule(run.state, [one.shape for one in question.jobs], choice.seed)
+        if choice.name == CellLine.name:
+            return CellLine(run, places, question.cells)
+        return known.order(run, places, yields=choice.yields)
 
     return policy
 

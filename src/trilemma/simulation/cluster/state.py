@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,11 +89,11 @@ class ClusterState:
     def take(
         self, shape: GangShape, chosen: Iterable[tuple[int, int]], cards: Sequence[int] | None = None
     ) -> tuple[PlacedPod, ...]:
-        """Put ``chosen`` (node, pods) of ``shape`` there; ``cards`` where the caller chose them, of one pod."""
-        placed = []
+        """Put ``chosen`` (node, pods) of ``shape`` there; ``cards`` of all pods in turn where the caller chose them."""
+        placed, rest = [], iter(cards or ())
         for node, pods in chosen:
             for _ in range(pods):
-                held = tuple(cards) if cards is not None else self._cards(node, shape)
+                held = self._cards(node, shape) if cards is None else tuple(islice(rest, shape.gpus))
                 one = PlacedPod(node, held, shape.gpu_milli, shape.cpu_milli, shape.memory_mib)
                 self._move(one, -1)
                 placed.append(one)

@@ -106,6 +106,7 @@ def _job(row: TableRow, shape: GangShape, work: int | None, defaults: JobDefault
         user=row.word("user"),
         model=row.word("model"),
         mfu=row.number("mfu"),
+        lazy=row.truth("lazy"),
         line=row.line,
     )
 
@@ -114,7 +115,7 @@ def read_nodes(path: Path) -> list[ClusterNode]:
     """The nodes of a table."""
     nodes = []
     for row in _rows(path, "nodes", ("name",), ("gpus", "cpu_milli")):
-        domains = {level: row.word(level) for level in ("nvlink", "leaf", "rack", "block")}
+        domains: Any = {level: row.word(level) for level in ("nvlink", "leaf", "rack", "block")}
         try:
             nodes.append(
                 ClusterNode(
