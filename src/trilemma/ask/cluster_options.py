@@ -8,9 +8,9 @@ from trilemma.ask.reading import as_given, number, text, truth, whole_number, wh
 CLUSTER = "simulate_cluster"
 _OF = (CLUSTER,)
 CLUSTER_OPTIONS: tuple[Option, ...] = (
-    Option(name="nodes", of=_OF, read=as_given, metavar="FILE|NxG", required_of=_OF, group="cluster",
-           help="nodes: a table (name, gpus, model, cpu_milli, memory_mib, sockets, nvlink, leaf, rack, block), or N nodes of G"
-           " GPUs as 64x8, 64x8:8 with 8 nodes a rack"),
+    Option(name="nodes", of=_OF, read=as_given, metavar="FILE|NxG", group="cluster",
+           help="nodes: a table (name, gpus, model, cpu_milli, memory_mib, sockets, nvlink, leaf, rack, block), a HiveD"
+           " configuration, or N nodes of G GPUs as 64x8, 64x8:8 with 8 nodes a rack"),
     Option(name="queues", of=_OF, read=as_given, metavar="FILE", group="cluster",
            help="queues: a table (queue, parent, nominal, borrowing, lending, weight, reclaim, within)"),
     Option(name="failures", of=_OF, read=text, metavar="MTBF:REPAIR", group="cluster",
@@ -19,7 +19,7 @@ CLUSTER_OPTIONS: tuple[Option, ...] = (
            help="work takes X times as long where a job spans more than a node: node, nvlink, leaf, rack, block or cluster"),
     Option(name="jobs", of=_OF, read=as_given, metavar="FILE|KIND:N", required_of=_OF, group="jobs",
            help="jobs: a table (Philly, Helios, Acme, openb, sacct -P, or job, submit_s, duration_s, gpus, queue, priority, ...),"
-           " or N jobs drawn like philly or kalos"),
+           " N jobs drawn like philly or kalos, or a scenario of Kueue's performance tests"),
     Option(name="load", of=_OF, read=number, metavar="X", group="jobs", default=0.8,
            help="drawn jobs ask for X of the cluster over their time (default 0.8)"),
     Option(name="demand", of=_OF, read=number, metavar="X", group="jobs",
@@ -36,7 +36,9 @@ CLUSTER_OPTIONS: tuple[Option, ...] = (
            help="a job that no node holds may be spread card by card"),
     Option(name="seed", of=_OF, read=whole_or_none, metavar="S", group="jobs", default=0, help="of what is drawn (default 0)"),
     Option(name="policy", of=_OF, read=text, metavar="NAME", group="scheduling", default="backfill",
-           help="fifo, backfill (default), first-fit, random, best-fit, packing or fgd"),
+           help="fifo, backfill (default), first-fit, random, best-fit, packing, fgd, kueue, kai or hived"),
+    Option(name="control_plane", of=_OF, read=text, metavar="WRITES:BURST", group="scheduling",
+           help="kueue as fast as its client: WRITES a second, BURST at once (its default is 50:100)"),
     Option(name="placement", of=_OF, read=text, metavar="RULE", group="scheduling",
            help="where jobs go, in place of the policy's rule: tightest, least-free, random, best-fit, packing or fgd"),
     Option(name="preempt", of=_OF, read=truth, group="scheduling", default=False,

@@ -20,8 +20,10 @@ from trilemma.simulation.cluster.drawn_jobs import demanding, draw_jobs, faster
 from trilemma.simulation.cluster.event_loop import ClusterRun, NodeFailures, RunRules
 from trilemma.simulation.cluster.figures import space_time
 from trilemma.simulation.cluster.jobs import TICKS, ClusterJob, ticks
+from trilemma.simulation.cluster.kueue_scenarios import read_scenario
 from trilemma.simulation.cluster.nodes import LEVELS, ClusterNode, uniform_nodes
 from trilemma.simulation.cluster.outcome import ClusterSimulation
+from trilemma.simulation.cluster.policies.paced_kueue import ControlPlane
 from trilemma.simulation.cluster.quotas import QueueQuota
 from trilemma.simulation.cluster.simulation import ClusterQuestion, PolicyChoice, compare_policies, run_policy
 from trilemma.simulation.cluster.tables import JobDefaults, read_jobs, read_nodes, read_queues
@@ -33,7 +35,7 @@ _DRAWN = re.compile(r"([a-z][a-z-]*):(\d{1,8})")
 _PICTURED = 200_000
 
 
-def simulate_cluster(nodes: Any, jobs: Any, **options: Any) -> ClusterSimulated:
+def simulate_cluster(nodes: Any = None, jobs: Any = None, **options: Any) -> ClusterSimulated:
     """A cluster over time: waits by gang size and queue, GPU-hours by state, what other policies or more nodes would give.
 
     ``simulate_cluster("64x8", "philly:5000", policy="backfill")``; ``nodes``, ``jobs`` and ``queues`` are tables, or short words.
@@ -41,7 +43,11 @@ def simulate_cluster(nodes: Any, jobs: Any, **options: Any) -> ClusterSimulated:
     asked = settled(CLUSTER, {"nodes": nodes, "jobs": jobs, **options}, CLUSTER_OPTIONS)
     question = _question(asked)
     choice = PolicyChoice(
-        name=str(asked.policy).lower(), placement=asked.placement or "", yields=asked.preempt, seed=asked.seed or 0
+        name=str(asked.policy).lower(),
+        placement=asked.placement or "",
+        yields=asked.preempt,
+        seed=asked.seed or 0,
+        plane=_plane(asked.control_plane),
     )
     run, outcome = run_policy(question, choice)
     compared = compare_policies(_others(question, choice, asked.compare), processes=asked.processes)
@@ -59,11 +65,21 @@ def simulate_cluster(nodes: Any, jobs: Any, **options: Any) -> ClusterSimulated:
 
 
 def _question(asked: SimpleNamespace) -> ClusterQuestion:
-    nodes, cells, queues = _nodes(asked.nodes)
+    if asked.jobs is None:
+        raise InputError("`jobs` is missing; give a table, philly:N or kalos:N")
+    cells: tuple[CellQuota, ...] = ()
+    scenario = read_scenario(Path(str(asked.jobs))) if str(asked.jobs).endswith((".yaml", ".yml")) else None
+    if scenario is None and asked.nodes is None:
+        raise InputError("`nodes` is missing; give a table, or nodes and GPUs as 64x8")
+    if scenario is not None:
+        nodes, queues = list(scenario.nodes), scenario.queues
+    if asked.nodes is not None:
+        nodes, cells, stated = _nodes(asked.nodes)
+        queues = queues if scenario is not None else stated
     node_gpus = max(one.gpus for one in nodes)
     if asked.queues is not None:
         queues = tuple(read_queues(Path(str(asked.queues)), node_gpus))
-    jobs = _jobs(asked, nodes)
+    jobs = _jobs(asked, nodes) if scenario is None else list(scenario.jobs)
     until = None if asked.until is None else ticks(_positive(asked.until, "until") * 3600)
     rules = RunRules(
         until_ticks=until, failures=_failures(asked.failures, asked.seed or 0), slowdown=_slowdown(asked.slowdown),
@@ -107,6 +123,18 @@ def _jobs(asked: SimpleNamespace, nodes: Sequence[ClusterNode]) -> list[ClusterJ
         capacity = sum(one.cpu_milli if of_cpus else one.gpu_milli for one in nodes)
         jobs = demanding(jobs, capacity, asked.demand, asked.seed or 0, of_cpus=of_cpus)
     return jobs
+
+
+def _plane(words: str | None) -> ControlPlane | None:
+    if words is None:
+        return None
+    try:
+        writes, burst = (float(one) for one in words.split(":"))
+    except ValueError:
+        raise InputError(f"`control_plane` {shorten(words)!r} is not WRITES:BURST, such as 50:100") from None
+    if not (0 < writes <= 1e6 and 0 <= burst <= 1e6):
+        raise InputError(f"`control_plane` {shorten(words)!r} is out of range; give such as 50:100")
+    return ControlPlane(writes_per_s=writes, burst=int(burst))
 
 
 def _failures(words: str | None, seed: int) -> NodeFailures | None:
@@ -157,7 +185,7 @@ def _others(
 def _inputs(asked: SimpleNamespace, question: ClusterQuestion) -> dict[str, Any]:
     gpus = sum(one.gpus for one in question.nodes)
     return {
-        "nodes": Path(str(asked.nodes)).name,
+        "nodes": question.source if asked.nodes is None else Path(str(asked.nodes)).name,
         "jobs": question.source,
         "queues": len(question.queues),
         "gpus": gpus,

@@ -83,6 +83,7 @@ _WORDS = {
     "too_little_free": "idle: less free than jobs wait for",
     "preemption": "lost to preemptions",
     "failure": "lost to failures",
+    "starting": "held, not begun",
     "down": "nodes down",
 }
 

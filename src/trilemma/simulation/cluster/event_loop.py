@@ -139,8 +139,8 @@ class ClusterRun:
         self._waking += 1
         heapq.heappush(self._heap, (at, _WAKE, 0, 0))
 
-    def start(self, run: JobRun, place: ChosenPlace, shape: GangShape) -> None:
-        """Begin ``run`` as ``shape`` where ``place`` says."""
+    def start(self, run: JobRun, place: ChosenPlace, shape: GangShape, delay: int = 0) -> None:
+        """Begin ``run`` as ``shape`` where ``place`` says; its pods come ``delay`` ticks after what they hold is held."""
         placed = self.state.take(shape, place.nodes, place.cards)
         run.shape, run.units = shape, shape.units(self.state.of_cpus)
         run.span = self.state.span(placed)
@@ -148,7 +148,7 @@ class ClusterRun:
         whole = run.job.shape.total_gpus
         if whole and shape.fewest_pods and shape.total_gpus < whole:
             pace *= whole / shape.total_gpus
-        run.begin(self.now, placed, pace)
+        run.begin(self.now, placed, pace, delay)
         if run.quota is not None:
             run.quota.add(run.units)
         self.running[run.at] = run

@@ -72,8 +72,9 @@ def _waits(started: Sequence[JobRun]) -> dict[str, Any]:
         wait = wait_of(one)
         groups["all"].append(wait)
         sizes[one.job.shape.total_gpus].append(wait)
-        if one.job.queue:
-            groups[one.job.queue].append(wait)
+        for group in (one.job.queue, one.job.kind):
+            if group:
+                groups[group].append(wait)
     shown: dict[str, list[int]] = {"all": groups.pop("all", [])}
     whole = {f"{size:g}": waits for size, waits in sorted(sizes.items()) if size >= 1}
     less = [wait for size, waits in sizes.items() if 0 < size < 1 for wait in waits]

@@ -65,8 +65,9 @@ class ClusterJob:
     """One job: its work is ``work_ticks`` of all its pods beside each other (None: it stays for ever).
 
     ``limit_ticks`` is what the scheduler is told it will take. Losing it costs what was done since the last checkpoint
-    (``checkpoint_ticks`` apart; None: all) and ``restart_ticks``. ``model`` names what it trains and ``mfu`` how well it uses its
-    cards; ``lazy`` jobs are downgraded rather than thrown out where cells allow it; ``line`` is where its file states it.
+    (``checkpoint_ticks`` apart; None: all) and ``restart_ticks``. ``kind`` is a class told apart in waits, ``model`` what it
+    trains and ``mfu`` how well it uses its cards; ``lazy`` jobs are downgraded rather than thrown out where cells allow it;
+    ``line`` is where its file states it.
     """
 
     name: str
@@ -80,6 +81,7 @@ class ClusterJob:
     restart_ticks: int = 0
     limit_ticks: int | None = None
     user: str = ""
+    kind: str = ""
     model: str = ""
     mfu: float | None = None
     lazy: bool = False

@@ -14,8 +14,8 @@ class JobRun:
     ``form`` numbers the shapes of a workload."""
 
     __slots__ = (
-        "at", "downgraded", "ends", "epoch", "finished", "first_start", "form", "job", "kept", "lost", "order", "overhead",
-        "pace", "placed", "preemptions", "quota", "restart_cause", "shape", "span", "started", "stretches", "units",
+        "admitted", "at", "downgraded", "ends", "epoch", "finished", "first_start", "form", "job", "kept", "lost", "order",
+        "overhead", "pace", "placed", "preemptions", "quota", "restart_cause", "shape", "span", "started", "stretches", "units",
         "worst_loss",
     )  # fmt: skip
 
@@ -35,6 +35,7 @@ class JobRun:
         self.pace = 1.0
         self.epoch = 0
         self.first_start: int | None = None
+        self.admitted: int | None = None
         self.finished: int | None = None
         self.preemptions = 0
         self.restart_cause = ""
@@ -55,13 +56,15 @@ class JobRun:
         left = job.expected_ticks if job.limit_ticks is not None else job.expected_ticks - self.kept
         return self.started + self.overhead + left * self.pace
 
-    def begin(self, now: int, placed: tuple[PlacedPod, ...], pace: float) -> None:
-        """Run on ``placed`` from ``now``, ``pace`` times as long as beside each other."""
+    def begin(self, now: int, placed: tuple[PlacedPod, ...], pace: float, delay: int = 0) -> None:
+        """Run on ``placed`` from ``now``, ``pace`` times as long as beside each other; work begins ``delay`` ticks later."""
         self.placed, self.started, self.pace = placed, now, pace
         self.epoch += 1
-        self.overhead = self.job.restart_ticks if self.restart_cause else 0
+        self.overhead = delay + (self.job.restart_ticks if self.restart_cause else 0)
+        self.restart_cause = self.restart_cause or ("starting" if delay else "")
+        self.admitted = now + delay
         if self.first_start is None:
-            self.first_start = now
+            self.first_start = now + delay
         work = self.job.work_ticks
         left = math.inf if work is None else max(work - self.kept, 0)
         self.ends = now + self.overhead + (left if left == math.inf else round(left * pace))

@@ -19,6 +19,7 @@ from trilemma.simulation.cluster.policies.cells import CellLine
 from trilemma.simulation.cluster.policies.fair_share import FairShareLine
 from trilemma.simulation.cluster.policies.kueue import CohortLine
 from trilemma.simulation.cluster.policies.lines import OpenLine, shapes_of
+from trilemma.simulation.cluster.policies.paced_kueue import ControlPlane, PacedCohortLine
 from trilemma.simulation.cluster.policies.strict import BackfillLine, StrictLine
 from trilemma.simulation.cluster.quotas import QueueQuota, QuotaTree
 from trilemma.simulation.cluster.state import ClusterState
@@ -32,6 +33,7 @@ class PolicyChoice:
     name: str
     placement: str = ""
     yields: bool = False
+    plane: ControlPlane | None = None
     seed: int = 0
 
 
@@ -98,6 +100,8 @@ def made(choice: PolicyChoice, question: ClusterQuestion) -> Callable[[ClusterRu
         places = rule(run.state, [one.shape for one in question.jobs], choice.seed)
         if choice.name == CellLine.name:
             return CellLine(run, places, question.cells)
+        if choice.plane is not None and known.order is CohortLine:
+            return PacedCohortLine(run, places, choice.plane, yields=choice.yields)
         return known.order(run, places, yields=choice.yields)
 
     return policy

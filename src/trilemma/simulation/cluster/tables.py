@@ -104,6 +104,7 @@ def _job(row: TableRow, shape: GangShape, work: int | None, defaults: JobDefault
         restart_ticks=ticks(defaults.restart_s if restart is None else restart),
         limit_ticks=None if limit is None else ticks(limit),
         user=row.word("user"),
+        kind=row.word("kind"),
         model=row.word("model"),
         mfu=row.number("mfu"),
         lazy=row.truth("lazy"),

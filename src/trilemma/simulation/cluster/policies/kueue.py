@@ -22,6 +22,7 @@ class CohortLine(OpenLine):
     def __init__(self, desk: ClusterRun, placement: TightestPlacement, *, yields: bool = False) -> None:
         super().__init__(desk, placement, yields=True)
         self._everyone_yields = yields
+        self._within_nominal = False
 
     def may_go(self, group: WaitingGroup) -> None:
         """Heads are looked for among all groups in each turn."""
@@ -56,7 +57,7 @@ class CohortLine(OpenLine):
             return super().victims(run) if self._everyone_yields else ()
         rules = own.quota
         found = []
-        reclaims = rules.reclaim != "never" and not _borrows(run)
+        reclaims = rules.reclaim != "never" and own.used < own.subtree
         root = _root(own)
         for one in self.desk.running.values():
             if not one.job.preemptible or one.quota is None:
@@ -68,6 +69,20 @@ class CohortLine(OpenLine):
             elif reclaims and one.quota.borrows and (rules.reclaim == "any" or lower) and _root(one.quota) is root:
                 found.append(one)
         return sorted(found, key=lambda one: (one.quota is own, one.job.priority, -one.started))
+
+    def fewest_leaving(self, run: JobRun, victims: Sequence[JobRun]) -> list[JobRun]:
+        """What others borrow is taken back only for a queue that ends within its nominal quota; else its own jobs leave."""
+        mine = [one for one in victims if one.quota is run.quota]
+        if len(mine) < len(victims):
+            self._within_nominal = True
+            found = super().fewest_leaving(run, victims)
+            self._within_nominal = False
+            if found:
+                return found
+        return super().fewest_leaving(run, mine) if mine else []
+
+    def goes(self, run: JobRun) -> bool:
+        return not (self._within_nominal and _borrows(run)) and super().goes(run)
 
     def may_leave(self, run: JobRun, one: JobRun) -> bool:
         return one.quota is run.quota or (one.quota is not None and one.quota.borrows > 0)

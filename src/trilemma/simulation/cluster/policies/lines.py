@@ -178,7 +178,7 @@ class OpenLine:
             if self.may_leave(run, one):
                 self._lift(one)
                 out.append(one)
-                if self._goes(run):
+                if self.goes(run):
                     break
         else:
             self._put_back(out)
@@ -186,7 +186,7 @@ class OpenLine:
             return []
         for one in list(reversed(out[:-1])):
             self._drop(one)
-            if self._goes(run):
+            if self.goes(run):
                 out.remove(one)
             else:
                 self._lift(one)
@@ -201,11 +201,12 @@ class OpenLine:
     def _goes_without(self, run: JobRun, victims: Sequence[JobRun]) -> bool:
         for one in victims:
             self._lift(one)
-        goes = self._goes(run)
+        goes = self.goes(run)
         self._put_back(victims)
         return goes
 
-    def _goes(self, run: JobRun) -> bool:
+    def goes(self, run: JobRun) -> bool:
+        """Whether ``run`` could start as things stand."""
         return self.allowed(run) and self.fitting(run) is not None
 
     def _lift(self, one: JobRun) -> None:
