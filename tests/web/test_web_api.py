@@ -17,10 +17,10 @@ from trilemma.ask.options import OPTIONS
 from trilemma.ask.purchase_options import PURCHASE
 from trilemma.ask.training_options import TRAINING
 from trilemma.errors import InputError
+from trilemma.fence import fenced
 from trilemma.web import app as app_module
 from trilemma.web.app import application
 from trilemma.web.asking import Answers, answered, known_options
-from trilemma.web.fence import fenced
 
 _FIT = {"model": "llama-3.1-8b", "gpu": "l40s", "isl": "1024", "osl": "128", "concurrency": "8"}
 

@@ -53,21 +53,29 @@ def with_pasted(answer: Answer, command: str | Sequence[str]) -> Answer:
 
 def checked(words: Sequence[str], gpu: Any, options: SimpleNamespace) -> Answer:
     """Will the command start, and if not, at which stage does it die and what would make it?"""
-    from trilemma.diagnosis.start_log import start_in
     from trilemma.engines.extract import extract
+
+    engine, own_words = extract(words, pool=options.pool)
+    return checked_engine(engine, own_words, gpu, options, pasted=words)
+
+
+def checked_engine(
+    engine: str, own_words: list[str], gpu: Any, options: SimpleNamespace, *, pasted: Sequence[str] = ()
+) -> Answer:
+    """`checked` for an engine and its own words, as `extract` tells them; ``pasted`` is what they stood in."""
+    from trilemma.diagnosis.start_log import start_in
     from trilemma.engines.loading import while_loading
     from trilemma.engines.training import trainable
     from trilemma.estimate.checking import check_command
     from trilemma.estimate.doubt import with_cautions
     from trilemma.search.answer import with_remedies
 
-    engine, own_words = extract(words, pool=options.pool)
     if engine in trainable():
         from trilemma.ask.checking_training import checked_training
 
         return checked_training(engine, own_words, gpu, options)
     command = engines.get(engine).read(own_words)
-    beside = prediction_beside(words)
+    beside = prediction_beside(pasted)
     command = with_acceptance(options.draft, on_cards(gpu, command))
     cluster, named, cautions = cluster_of_command(gpu, command)
     try:

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "calibrate": ("trilemma.cli.calibrate", "fit coefficients to measured tables"),
     "settle": ("trilemma.cli.settle", "a benchmark of an exported plan against its prediction; updates the profile"),
     "completion": ("trilemma.cli.completion", "a script with which bash, zsh or fish complete commands and options"),
+    "admission": ("trilemma.cli.admission", "a Kubernetes webhook that denies engines which cannot start"),
     "web": ("trilemma.cli.web", "the same questions in a browser"),
     "hardware": ("trilemma.cli.hardware", "the accelerator catalogue, with sources"),
     "models": ("trilemma.cli.models", "what a model is made of: parameters, layers, cache"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from trilemma.commands.kserve import as_container
 from trilemma.commands.shell_words import split_commands
 
 _RUNTIMES = frozenset(("docker", "podman", "nerdctl", "nvidia-docker", "finch"))
@@ -141,6 +142,8 @@ def runs_in(documents: Sequence[Any]) -> Iterator[ContainerRun]:
 
 
 def _container(node: Mapping[Any, Any], key: str) -> ContainerRun | None:
+    if "modelFormat" in node:
+        node = as_container(node)
     image = node.get("image")
     if not isinstance(image, str):
         image = ""

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from trilemma.commands import containers, launchers
 from trilemma.commands.shell_arrays import expand_arrays
@@ -238,11 +239,7 @@ def _of_file(
         found_here = _script(text, environment, depth)
         return None if found_here is None else (found_here[0], named_files.beside(found_here[1], folder))
     documents = load_all(text, name=path)
-    runs = [(run, in_image(run, environment, depth)) for run in containers.runs_in(documents)]
-    runs = [(run, None if one is None else (one[0], _with_dollars(one[1]))) for run, one in runs]
-    found = [(run, one) for run, one in runs if one is not None and (run.command or run.entrypoint)]
-    # A template may name the image alone beside the container that has the command.
-    found = found or [(run, one) for run, one in runs if one is not None]
+    found = in_manifest(documents, environment, depth)
     if not found:
         raise InputError(f"{shorten(path)} names no container that runs an engine; give one with args or command")
     chosen = found if pool is None else [(run, one) for run, one in found if run.is_of(pool)]
@@ -252,6 +249,16 @@ def _of_file(
         raise InputError(f"{shorten(path)} starts {many} ({names}); name one with --pool, or keep one in the file")
     engine, own = chosen[0][1]
     return engine, named_files.mounted(own, documents, folder)
+
+
+def in_manifest(
+    documents: Sequence[Any], environment: tuple[str, ...] = (), depth: int = 0
+) -> list[tuple[containers.ContainerRun, tuple[str, list[str]]]]:
+    """Every container of parsed documents that runs an engine, with the engine and its words."""
+    runs = [(run, in_image(run, environment, depth)) for run in containers.runs_in(documents)]
+    found = [(run, (one[0], _with_dollars(one[1]))) for run, one in runs if one is not None]
+    # A template may name the image alone beside the container that has the command.
+    return [(run, one) for run, one in found if run.command or run.entrypoint] or found
 
 
 def _with_dollars(words: Sequence[str]) -> list[str]:

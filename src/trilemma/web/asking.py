@@ -13,7 +13,7 @@ from trilemma.ask.options import CHECK, COMPARE, FIT, OPTIONS, PLAN, RECOMMEND, 
 from trilemma.ask.purchase_options import PURCHASE
 from trilemma.ask.training_options import TRAINING
 from trilemma.errors import InputError, shorten
-from trilemma.web.fence import fenced
+from trilemma.fence import fenced
 
 #: Options that name files or folders of the machine, and those whose value may.
 _OF_FILES = frozenset({"models", "log", "profile", "host", "price", "front"})

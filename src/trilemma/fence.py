@@ -1,8 +1,8 @@
-"""While a browser's question is answered no file of the machine is read and no network is reached.
+"""While the question of somebody far away is answered no file of the machine is read and no network is reached.
 
 The questions of the command line take paths and hub ids; over the network these would read whatever the server may read. So
 the interpreter itself is asked (PEP 578, audit events): inside `fenced` an ``open`` outside the package and Python's own
-folders, a listing of such a folder, a connection or a new process fails as if it were not there.
+folders (and those named), a listing of such a folder, a connection or a new process fails as if it were not there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-_inside: ContextVar[bool] = ContextVar("fenced", default=False)
+_inside: ContextVar[tuple[str, ...]] = ContextVar("fenced", default=())
 #: Events whose first argument is a path.
 _PATHS = frozenset({"open", "os.listdir", "os.scandir", "glob.glob", "pathlib.Path.glob"})
 #: Events that reach beyond the process.
@@ -39,11 +39,12 @@ def _install() -> None:
 
 
 @contextmanager
-def fenced() -> Iterator[None]:
-    """No file, network or process beyond what the package itself needs, for what runs inside."""
-    _roots()
+def fenced(*folders: str | Path) -> Iterator[None]:
+    """No file outside ``folders``, network or process beyond what the package itself needs, for what runs inside."""
+    named = tuple(os.path.realpath(one).rstrip(os.sep) + os.sep for one in folders)
+    roots = (*_roots(), *named)
     _install()
-    token = _inside.set(True)
+    token = _inside.set(roots)
     try:
         yield
     finally:
@@ -60,17 +61,18 @@ def _roots() -> tuple[str, ...]:
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if not _inside.get():
+    roots = _inside.get()
+    if not roots:
         return
     if event in _BEYOND:
-        raise PermissionError(f"{event}: nothing beyond this server is asked for a browser")
+        raise PermissionError(f"{event}: nothing beyond this server is asked for others")
     if event not in _PATHS or not arguments:
         return
     path = arguments[0]
     if isinstance(path, int) or path is None:  # a file that is open already
         return
-    text = os.path.abspath(os.fsdecode(path))
+    text = os.path.realpath(os.fsdecode(path))
     writes = event == "open" and len(arguments) > 2 and isinstance(arguments[2], int) and bool(arguments[2] & _WRITING)
-    if text == os.devnull or (f"{text}{os.sep}".startswith(_roots()) and not writes):
+    if text == os.devnull or (f"{text}{os.sep}".startswith(roots) and not writes):
         return
-    raise FileNotFoundError(2, "no file of this machine is read for a browser", text)
+    raise FileNotFoundError(2, "no file of this machine is read for others", text)
