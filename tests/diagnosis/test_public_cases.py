@@ -5,6 +5,7 @@ Each case names its thread; figures are those stated there, lines are of the sha
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -256,6 +257,139 @@ def test_thr_14_a_loader_that_starves_the_card(tmp_path: Path) -> None:
     assert root.id == "training.data-bound"
     assert root.observed == f"{0.217 * 3:.1%}"
     assert "loader workers" in (root.fix or "")
+
+
+GPT_13B = (
+    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 40 --hidden-size 5120 --num-attention-heads 40 --seq-length 2048 "
+    "--max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 8 --bf16 --vocab-size 50304 "
+    "--use-distributed-optimizer --tensor-model-parallel-size 2"
+)
+FP8 = " --transformer-impl transformer_engine --fp8-format hybrid"
+
+
+def test_thr_05_fp8_is_not_twice_as_fast(tmp_path: Path) -> None:
+    """NVIDIA/Megatron-LM issue 396: 0.34 became 0.24 s a step for 13B on eight H100: products double, the rest stays."""
+    step = " iteration {0} | elapsed time per iteration (ms): {1} | lm loss: 7.6"
+    logs = {"bf16.log": (GPT_13B, 340.0), "fp8.log": (GPT_13B + FP8, 240.0)}
+    for name, (command, took) in logs.items():
+        lines = [f"+ {command}", *(step.format(at, took) for at in range(10))]
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    found = diagnose([tmp_path / name for name in logs], gpu="h100-sxm:8")
+    told = next(one for one in found.findings if one.id == "speed.low-precision-gain")
+    assert told.observed == "1.42 times as fast"
+    assert (told.role, told.severity) == ("context", "context")
+    assert "the rest stays" in told.claim
+    one = next(
+        one for one in judged(tmp_path, *(step.format(at, 240.0) for at in range(10)), command=GPT_13B + FP8, gpu="h100-sxm:8")
+        .findings if one.id == "speed.low-precision-gain"
+    )  # fmt: skip
+    assert "and not twice" in one.claim
+
+
+def trace(tmp_path: Path, *kernels: tuple[str, float]) -> Diagnosed:
+    events = [{"ph": "X", "cat": "kernel", "name": name, "ts": 100.0 * at, "dur": took, "pid": 0, "tid": 7,
+               "args": {"device": 0, "stream": 7, "correlation": at}} for at, (name, took) in enumerate(kernels)]  # fmt: skip
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    return diagnose(path)
+
+
+def test_thr_06_casts_of_a_small_product(tmp_path: Path) -> None:
+    """NVIDIA/TransformerEngine issue 445: a linear layer of 1024 x 1024 is eleven times slower in FP8: casts decide."""
+    cast = "void transformer_engine::cast_transpose_kernel<8, 16, float, __nv_bfloat16, __nv_fp8_e4m3>(x)"
+    product = "sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x128x128"
+    root = first(trace(tmp_path, (cast, 6.0), (cast, 6.0), (product, 4.0), (cast, 5.0)))
+    assert root.id == "speed.casts-above-products"
+    assert "does not pay for these shapes" in root.claim
+    assert trace(tmp_path, (cast, 6.0), (product, 400.0)).healthy
+
+
+def test_thr_08_experts_too_narrow_for_mxfp8(tmp_path: Path) -> None:
+    """pytorch/torchtitan issue 2086: 17.71 ms with MXFP8 against 16.88 in BF16 for experts of 1,408: quantising dominates."""
+    quantise = "void to_mx_kernel_dim0_dim1<c10::BFloat16, c10::Float8_e4m3fn>(x)"
+    root = first(trace(tmp_path, (quantise, 9300.0), ("cutlass3x_sm100_grouped_mm_mxf8", 8410.0)))
+    assert root.id == "speed.casts-above-products"
+    assert "fused" in (root.fix or "")
+
+
+MIXTRAL = (
+    "torchrun --nnodes 2 --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 "
+    "--seq-length 4096 --max-position-embeddings 32768 --micro-batch-size 1 --global-batch-size 256 --bf16 --swiglu "
+    "--group-query-attention --num-query-groups 8 --ffn-hidden-size 14336 --vocab-size 32000 --num-experts 8 "
+    "--moe-router-topk 2 --tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --use-distributed-optimizer"
+)
+
+
+def test_thr_03_experts_one_after_the_other(tmp_path: Path) -> None:
+    """NVIDIA/Megatron-LM issue 756: Mixtral 8x7B on 16 H100 at 130 TFLOP/s; grouped products, alltoall, EP 8 give 230."""
+    line = " iteration {0} | elapsed time per iteration (ms): 40000.0 | throughput per GPU (TFLOP/s/GPU): 130.0 | lm loss: 7.6"
+    found = judged(tmp_path, *(line.format(at) for at in range(10)), command=MIXTRAL, gpu="h100-sxm:16")
+    root = first(found)
+    assert (root.id, root.observed) == ("speed.experts-one-by-one", "130 TFLOP/s a GPU")
+    assert "230" in (root.predicted_effect or "")
+    few = MIXTRAL.replace(
+        "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 4", "--tensor-model-parallel-size 2"
+    )
+    well = few + " --moe-grouped-gemm --expert-model-parallel-size 8 --moe-token-dispatcher-type alltoall"
+    found = judged(tmp_path, *(line.format(at) for at in range(10)), command=well, gpu="h100-sxm:16")
+    assert not [one.id for one in found.findings if one.id.startswith(("speed.experts", "speed.tokens"))]
+
+
+def test_moe_01_experts_unevenly_loaded(tmp_path: Path) -> None:
+    """ROCm/ATOM pull request 1210: rebalancing gives 16.7 %; the mean over the greatest load bounds it."""
+    line = "INFO EPLB step: 100 for model x: avg_tokens=857.00, max_tokens=1000, balancedness={0}"
+    root = first(judged(tmp_path, line.format("0.8570"), line.format("0.8571")))
+    assert root.id == "speed.expert-imbalance"
+    assert root.predicted_effect == "the time of experts falls by up to 1.17 times"
+    assert judged(tmp_path, line.format("0.9500")).healthy
+
+
+def test_fit_12_a_cache_that_tensor_parallelism_cannot_split(tmp_path: Path) -> None:
+    """vllm-project/vllm issue 51454: one latent head on eight B200; replicas of attention hold 7.7 times as many requests."""
+    command = (
+        "vllm serve deepseek-ai/DeepSeek-V3 --tensor-parallel-size 8 --enable-expert-parallel --max-model-len 131072"
+    )
+    start = "INFO [gpu_worker.py:298] Available KV cache memory: 80.00 GiB"
+    found = judged(tmp_path, start, "INFO [kv_cache_utils.py:1091] GPU KV cache size: 2,410,816 tokens", command=command,
+                   gpu="b200:8")  # fmt: skip
+    root = next(one for one in found.findings if one.role == "root")
+    assert root.id == "serving.copied-cache"
+    assert 5.0 < float((root.predicted_effect or "0").split()[0]) < 8.0
+
+
+def test_num_07_experts_that_are_not_padded(tmp_path: Path) -> None:
+    """flashinfer-ai/flashinfer issue 2569: MXFP4 experts, tensor parallel 2, driver 570 on B200: NaN now and then."""
+    machine = tmp_path / "smi.csv"
+    log = tmp_path / "run.log"
+    log.write_text("INFO [gpu_worker.py:298] Available KV cache memory: 80.00 GiB\n")
+    for driver, tp, told in (("570.86.15", 2, True), ("580.65.06", 2, False), ("570.86.15", 1, False)):
+        machine.write_text(f"name, driver_version, memory.total [MiB]\nNVIDIA B200, {driver}, 183359 MiB\n")
+        command = f"vllm serve openai/gpt-oss-120b --tensor-parallel-size {tp}"
+        found = diagnose([log, machine], command, f"b200:{tp}")
+        assert ("version.experts-not-padded" in {one.id for one in found.findings}) is told, (driver, tp)
+
+
+def test_mem_02_what_does_not_shrink_with_more_gpus(tmp_path: Path) -> None:
+    """deepspeedai/DeepSpeed issue 4093: GPT-J-6B with ZeRO-3 takes 13 GB on two GPUs and on four, the state alone 0.77."""
+    config = tmp_path / "ds.json"
+    config.write_text(
+        '{"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}, '
+        '"fp16": {"enabled": true}, "train_micro_batch_size_per_gpu": 4}'
+    )
+    command = (
+        "deepspeed --num_gpus 2 train.py --model_name_or_path EleutherAI/gpt-j-6b --per_device_train_batch_size 4 --fp16 "
+        f"--max_seq_length 2048 --deepspeed {config}"
+    )
+    found = judged(
+        tmp_path,
+        "{'loss': 2.31}",
+        "epoch=0/micro_step=8/global_step=8, RunningAvgSamplesPerSec=3.1, "
+        "CurrSamplesPerSec=3.1, MemAllocated=0.8GB, MaxMemAllocated=13.0GB",
+        command=command,
+        gpu="a100-sxm4-40gb:2",
+    )
+    told = next(one for one in found.findings if one.id == "training.memory-beside-estimate")
+    assert "do not shrink with more GPUs" in told.claim
 
 
 def test_net_01_tcp_in_place_of_rdma(tmp_path: Path) -> None:

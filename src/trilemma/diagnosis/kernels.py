@@ -28,6 +28,9 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("attention", re.compile(
         r"(?i)flash|fmha|attention|attn|paged|mla_|unified_attn|_fwd_kernel_stage|decode_softmax|reduce_segments|"
         r"store_?(?:kv_?)?cache|reshape_and_cache")),
+    ("quantise", re.compile(
+        r"(?i)^(?!.*(?:gemm|gemv|matmul|_mm_|fused_?moe|attn|attention|dequant|norm|sage)).*(?:quantiz|quantis|_quant\b|_quant_|group_quant|cast_transpose"
+        r"|cast_?to_?(?:fp8|mx)|mxfp8_cast|to_mx|fp8_cast|cvt_fp16_to_fp|nvfp4_cast|scaled_cast)")),
     ("moe", re.compile(r"(?i)matmul_ogs|fused_?moe|moe_|_moe|finalize_matmul|routing|expert|topk_forward|sum_bitmatrix")),
     ("gemm", re.compile(r"(?i)gemm|gemv|cijk_|cublas|nvjet|matmul|_mm_|::mm|xmma|cutlass|wmma|grouped_mm")),
     ("convolution", re.compile(r"(?i)conv(?:olve|olution|2d|1d)|cudnn::(?:cnn|engines)|winograd|implicit_con|miopen\w*conv")),

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any
 
-from trilemma.data.files import read_data
 from trilemma.diagnosis.findings import Finding, Severity
 from trilemma.errors import nearest
+from trilemma.linting.facts import facts as lint_facts
 from trilemma.linting.said import at
 from trilemma.linting.script import Script
 
@@ -61,7 +61,7 @@ def _catches_missing(handler: ast.ExceptHandler) -> bool:
 
 @cache
 def _rows() -> tuple[Mapping[str, Any], ...]:
-    return tuple(read_data("lint/apis.toml")["row"])
+    return tuple(lint_facts("lint/apis.toml")["row"])
 
 
 def _of_row(script: Script, node: ast.AST, name: str) -> Finding | None:
@@ -95,13 +95,13 @@ def _told(script: Script, node: ast.AST, row: Mapping[str, Any], what: str) -> F
 @cache
 def libraries() -> Mapping[str, Any]:
     """Library → its version, modules (name → names) and calls (name → keywords)."""
-    found: Mapping[str, Any] = read_data("lint/names.json")["libraries"]
+    found: Mapping[str, Any] = lint_facts("lint/names.json")["libraries"]
     return found
 
 
 @cache
 def _names_of(library: str, module: str) -> frozenset[str]:
-    added = read_data("lint/apis.toml")["added"].get(module, ())
+    added = lint_facts("lint/apis.toml")["added"].get(module, ())
     return frozenset((*libraries()[library]["modules"][module].split(), *added))
 
 
@@ -191,7 +191,7 @@ def _method_of_import(script: Script, func: ast.expr) -> str | None:
 
 def _unknown_keyword(script: Script, call: ast.Call, name: str, given: ast.keyword) -> Iterator[Finding]:
     library = name.partition(".")[0]
-    engine = read_data("lint/apis.toml")["flag_calls"].get(name)
+    engine = lint_facts("lint/apis.toml")["flag_calls"].get(name)
     if engine is not None:
         yield from _unknown_flag(script, call, name, given, engine)
         return

@@ -9,12 +9,12 @@ from trilemma import engines
 from trilemma.commands.bare_json import quoted
 from trilemma.commands.containers import ContainerRun
 from trilemma.commands.shell_words import split_commands
-from trilemma.data.files import read_data
 from trilemma.diagnosis.findings import Finding, Severity
 from trilemma.engines.extract import extract, in_image
 from trilemma.engines.training import read_training, trainable
 from trilemma.errors import Caution, InputError, with_flags
 from trilemma.formats import catalogue as formats
+from trilemma.linting.facts import facts as lint_facts
 from trilemma.linting.said import said
 from trilemma.models.resolve import load_model, resolve_name
 
@@ -133,7 +133,7 @@ def _redundant(engine: str, own: list[str]) -> tuple[Caution, ...]:
 
 
 def _of_shell(file: str, lines: list[str]) -> Iterator[Finding]:
-    rows = [(re.compile(row["pattern"]), row) for row in read_data("lint/apis.toml")["shell"]]
+    rows = [(re.compile(row["pattern"]), row) for row in lint_facts("lint/apis.toml")["shell"]]
     for number, line in enumerate(lines, start=1):
         if line.lstrip().startswith("#"):
             continue

@@ -7,9 +7,9 @@ from typing import Any
 
 from trilemma import engines
 from trilemma.commands.flags import FlagTable, edits
-from trilemma.data.files import read_data
 from trilemma.diagnosis.findings import Finding
 from trilemma.errors import nearest
+from trilemma.linting.facts import facts as lint_facts
 from trilemma.linting.said import said
 
 #: Of the keys of an engine's file of flags at least this share are flags of the engine, and so many at least.
@@ -21,7 +21,7 @@ def findings(file: str, document: Any, text: str, *, form: str) -> Iterator[Find
     if not isinstance(document, Mapping):
         return
     keys = [str(key) for key in document]
-    for row in read_data("lint/configs.toml")["config"]:
+    for row in lint_facts("lint/configs.toml")["config"]:
         if form in row["forms"] and _is_of(document, row):
             yield from _of_keys(file, document, text, row)
             yield from _of_batch(file, document, text, row)
@@ -35,13 +35,13 @@ def _is_of(document: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
     """A key that no other kind has, or one that others have too among keys of which most are of this kind."""
     if any(mark in document for mark in row["marks"]):
         return True
-    known = read_data(row["file"])[row["table"]]
+    known = lint_facts(row["file"])[row["table"]]
     shared = any(mark in document for mark in row.get("shared_marks", ()))
     return shared and sum(str(key) in known for key in document) >= _SHARE * len(document)
 
 
 def _of_keys(file: str, document: Mapping[str, Any], text: str, row: Mapping[str, Any]) -> Iterator[Finding]:
-    facts = read_data(row["file"])
+    facts = lint_facts(row["file"])
     for key in map(str, document):
         yield from _of_key(file, key, key, text, row, facts[row["table"]])
     for section, table in row["sections"].items():
@@ -53,7 +53,7 @@ def _of_keys(file: str, document: Mapping[str, Any], text: str, row: Mapping[str
 def _of_key(file: str, path: str, key: str, text: str, row: Mapping[str, Any], known: list[str]) -> Iterator[Finding]:
     name, line = row["name"], _line_of(text, key)
     gone = next(
-        (one for one in read_data("lint/configs.toml")["key"] if one["config"] == name and one["key"] == path), None
+        (one for one in lint_facts("lint/configs.toml")["key"] if one["config"] == name and one["key"] == path), None
     )
     if gone is not None:
         state = "is gone by" if gone["state"] == "removed" else "is deprecated since"

@@ -38,6 +38,7 @@ class _Gatherer:
         return Part(kind=KIND, weight=len(self._found), facts=facts, events=tuple(self._found.values()))
 
 
+@cache
 def _table() -> Mapping[str, Any]:
     found: Mapping[str, Any] = read_data("diagnosis/known_bad.toml")
     return found

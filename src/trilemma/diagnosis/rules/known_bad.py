@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from trilemma.data.files import read_data
@@ -21,7 +22,7 @@ def _judge(case: Case) -> Iterator[Finding]:
     installed = _installed(case)
     told = {**{name: (version, proof) for name, (version, proof) in installed.items()}, **_driver(case)}
     capabilities = _capabilities(case)
-    for row in read_data("diagnosis/known_bad.toml")["row"]:
+    for row in _rows():
         proofs = _matching(row["when"], told, capabilities)
         if proofs:
             yield Finding(
@@ -35,6 +36,11 @@ def _judge(case: Case) -> Iterator[Finding]:
                 observed=", ".join(proof.value for proof in proofs),
                 fix=f"{row['fix']} ({row['source']})",
             )
+
+
+@cache
+def _rows() -> tuple[Mapping[str, Any], ...]:
+    return tuple(read_data("diagnosis/known_bad.toml")["row"])
 
 
 def _matching(
@@ -83,11 +89,17 @@ def _installed(case: Case) -> dict[str, tuple[str, Evidence]]:
 
 
 def _driver(case: Case) -> dict[str, tuple[str, Evidence]]:
+    found = driver_of(case)
+    return {} if found is None else {"driver": found}
+
+
+def driver_of(case: Case) -> tuple[str, Evidence] | None:
+    """Version of the driver that a file states, and where."""
     for reading in case.readings:
         told: Any = reading.facts.get("driver_version")
         if isinstance(told, str) and re.match(r"\d{3}\.\d", told):
-            return {"driver": (told, Evidence(file=reading.file, value=f"driver {told}"))}
-    return {}
+            return told, Evidence(file=reading.file, value=f"driver {told}")
+    return None
 
 
 def _capabilities(case: Case) -> dict[float, Evidence]:
