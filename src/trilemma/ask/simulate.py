@@ -21,15 +21,17 @@ from trilemma.columns import document_of
 from trilemma.errors import InputError, shorten
 from trilemma.quantities import GIB
 from trilemma.question import Question
+from trilemma.simulation.serving.calibrated import CalibratedSteps, calibrated
 from trilemma.simulation.serving.compared import RequestTimes, other_run
 from trilemma.simulation.serving.deployment import SimulatedPlan, simulated_plan, slower
 from trilemma.simulation.serving.fleet import EngineFailure, ScalingRule
 from trilemma.simulation.serving.load_curve import load_curve
+from trilemma.simulation.serving.measured_requests import read_measured
 from trilemma.simulation.serving.outcome import OtherRun, ServingSimulation
 from trilemma.simulation.serving.simulation import SimulationRules, metrics_of, run_once, told
 from trilemma.simulation.serving.stated import StatedTraffic, stated_traffic
 from trilemma.simulation.serving.traffic import ServedRequest
-from trilemma.timing.intervals import pools_spread, speed_spread
+from trilemma.timing.intervals import own_spread, pools_spread, speed_spread
 from trilemma.workloads import Serving
 
 #: Requests up to which the ends of the error bars are simulated too without being asked for.
@@ -48,13 +50,14 @@ def simulate(model: Any, gpu: Any, **options: Any) -> Simulated:
         requests=asked.requests, seed=asked.seed, scale_rate=asked.scale_rate, begin_s=asked.begin, span_s=asked.span,
         turns=asked.turns, think=asked.think, sessions_in_order=asked.sessions_in_order,
     )  # fmt: skip
-    plan, rules = _plan(model, gpu, asked, traffic), _rules(asked)
+    plan, told_of = _calibrated(_plan(model, gpu, asked, traffic), asked)
+    rules = _rules(asked)
     times = RequestTimes()
     with _written(asked.per_request) as each:
         done = run_once(plan, traffic.again(), rules, _both(times, each) if asked.compare is not None else each)
     goals = asked.ttft is not None or asked.tpot is not None
-    bounds = _bounds(plan, traffic, rules, asked.bounds, done.book.arrived)
-    inputs = _inputs(plan, traffic, rules)
+    bounds = _bounds(plan, traffic, rules, asked.bounds, done.book.arrived, told_of)
+    inputs = _inputs(plan, traffic, rules) | ({} if told_of is None else {"calibrated": told_of.words})
     curve = load_curve(plan, traffic, rules) if asked.load_curve else None
     beside = None
     if asked.compare is not None:
@@ -70,6 +73,14 @@ def _plan(model: Any, gpu: Any, asked: SimpleNamespace, traffic: StatedTraffic) 
         _asked_question(model, gpu, asked), typical_tokens=traffic.typical_tokens(), policy=asked.policy,
         cache_tokens=asked.cache_tokens,
     )  # fmt: skip
+
+
+def _calibrated(plan: SimulatedPlan, asked: SimpleNamespace) -> tuple[SimulatedPlan, CalibratedSteps | None]:
+    """``plan`` as requests that it answered say, where they are stated."""
+    if asked.measured is None:
+        return plan, None
+    found = calibrated(plan, read_measured(Path(str(asked.measured))))
+    return found.plan, found
 
 
 def _rules(asked: SimpleNamespace) -> SimulationRules:
@@ -121,13 +132,17 @@ def _asked_question(model: Any, gpu: Any, asked: SimpleNamespace) -> Question[An
 
 
 def _bounds(
-    plan: SimulatedPlan, traffic: StatedTraffic, rules: SimulationRules, asked: bool | None, many: int
-) -> Mapping[str, Any]:
+    plan: SimulatedPlan, traffic: StatedTraffic, rules: SimulationRules, asked: bool | None, many: int,
+    told_of: CalibratedSteps | None,
+) -> Mapping[str, Any]:  # fmt: skip
     """The metrics with every time at either end of its error bar: the same traffic, two more runs."""
     if asked is False or (asked is None and many > _BOUNDED):
         return {}
-    spread = speed_spread if plan.prefill is None else pools_spread
-    low, high = spread(plan.timed.machine, plan.timed.model)["tpot"]
+    if told_of is not None:
+        low, high = own_spread(plan.timed.machine, plan.timed.model, least=told_of.off)
+    else:
+        spread = speed_spread if plan.prefill is None else pools_spread
+        low, high = spread(plan.timed.machine, plan.timed.model)["tpot"]
     ends = {
         name: document_of(metrics_of(run_once(slower(plan, factor), traffic.again(), rules)))
         for name, factor in (("low", low), ("high", high))

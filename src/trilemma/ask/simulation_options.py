@@ -54,6 +54,8 @@ SIMULATION: tuple[Option, ...] = (
            help="an engine that is lost at FROM s for DOWN s; its requests start anew elsewhere"),
     Option(name="cache_tokens", of=_OF, read=whole_number, metavar="TOKENS", group="scheduling",
            help="tokens of the KV cache as the engine prints them, in place of those predicted"),
+    Option(name="measured", of=_OF, read=as_given, metavar="FILE", group="scheduling",
+           help="requests that this deployment answered (arrival, input, output, first_token_s, finish_s): steps as they say"),
     Option(name="bounds", of=_OF, group="scheduling", maybe=True,
            help="simulate the ends of the error bars too (default: up to 20,000 requests)"),
     Option(name="load_curve", of=_OF, read=truth, group="traffic", default=False,

@@ -13,6 +13,9 @@ from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.serving_terms import served_as
 
+#: Runs of one deployment differ by so much among themselves (logarithm).
+_LEAST_OWN = 0.02
+
 
 def speed_spread(machine: Machine, model: Model) -> Mapping[str, tuple[float, float]]:
     """(low, high) factors by which measured "ttft", "tpot" and "output" differ from predicted ones in nine of ten rows.
@@ -70,6 +73,20 @@ def profile_spread(
     found = {**spread, **own.bounds}
     low, high = found["tpot"]
     return found | {"output": (1 / high, 1 / low)}
+
+
+def own_spread(machine: Machine, model: Model, *, least: float) -> tuple[float, float]:
+    """Factors of a time per token where runs of this very deployment were measured: what other loads of a deployment are off by
+    once some were fitted, and no less than ``least``, which requests left out were off by (a share).
+
+    Factors without a unit, numbers. Source: residuals of loads left out, by class (`trilemma.timing.distance`).
+    """
+    family = "mixture" if any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers) else "dense"
+    spread = (
+        None if machine.terms is None else machine.terms.spread("tpot", family=family, distance=next(iter(DISTANCES)))
+    )
+    half = max(_LEAST_OWN if spread is None else spread.half, abs(math.log1p(least)), _LEAST_OWN)
+    return math.exp(-half), math.exp(half)
 
 
 def pools_spread(machine: Machine, model: Model) -> Mapping[str, tuple[float, float]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -35,6 +35,7 @@ class StepTimes:
 
     def __init__(self, timed: TimedPlan, *, most_sequences: int, most_tokens: int, most_context: int) -> None:
         self._timed, self._factor = timed, 1.0
+        self._of_sequences: Callable[[float], float] | None = None
         self._most_sequences = most_sequences
         self._stages = int(np.max(timed.layout.pp))
         guess = timed.speculation
@@ -101,6 +102,17 @@ class StepTimes:
         other._decode = [[one * factor for one in row] for row in self._decode]
         return other
 
+    def calibrated(self, factor: Callable[[float], float]) -> StepTimes:
+        """The same steps, each ``factor`` of its rows times as long: reads of the cache as the sequences that make them."""
+        other = copy.copy(self)
+        other._rows = [one * factor(rows) for rows, one in enumerate(self._rows)]
+        other._tail = [one * factor(rows) for rows, one in enumerate(self._tail)]
+        other._reads = [one * factor(1.0) for one in self._reads]
+        other._attention = self._attention.scaled(factor(float(len(self._rows))))
+        other._decode = [[one * factor(at) for one in row] for at, row in enumerate(self._decode)]
+        other._of_sequences = factor
+        return other
+
     @property
     def _interference(self) -> float:
         return float(np.asarray(self._timed.machine.coefficients.interference))
@@ -118,7 +130,10 @@ class StepTimes:
         seconds: Any = step.total_s
         if timed.speculation is not None:
             seconds = (seconds + timed.speculation.drafting_s(step, timed.work.layers)) * self._per_token
-        self._decode += np.broadcast_to(seconds * self._factor, (last - first, len(self._lengths))).tolist()
+        more = np.broadcast_to(seconds * self._factor, (last - first, len(self._lengths)))
+        if self._of_sequences is not None:
+            more = more * np.array([self._of_sequences(at) for at in range(first, last)])[:, None]
+        self._decode += more.tolist()
 
     def _read_times(self) -> list[float]:
         """Seconds of attention of one sequence that decodes, by its length."""

@@ -77,8 +77,8 @@ def _arrivals(path: Path) -> Iterator[Arrival]:
         for line, row in rows:
             if columns is None:
                 columns = TraceColumns.of(row, path)
-                first = _seconds(row.get(columns.arrival), columns, path, line)
-            arrival = _arrival(row, columns, path, line, first)
+                first = seconds_of(row.get(columns.arrival), columns, path, line)
+            arrival = arrival_of(row, columns, path, line, first)
             if arrival.arrival_s < before:
                 raise InputError(
                     f"{path.name} line {line}: it arrives {before - arrival.arrival_s:.6g} s before the line above; sort"
@@ -90,7 +90,8 @@ def _arrivals(path: Path) -> Iterator[Arrival]:
             raise InputError(f"{path.name} holds no request; give a CSV with a header or JSON lines")
 
 
-def _arrival(row: Mapping[str, Any], columns: TraceColumns, path: Path, line: int, first: float) -> Arrival:
+def arrival_of(row: Mapping[str, Any], columns: TraceColumns, path: Path, line: int, first: float) -> Arrival:
+    """The request of a line; ``first`` is when the file begins."""
     stretches: tuple[Any, ...] = ()
     if columns.stretches is not None and (named := row.get(columns.stretches)):
         if (
@@ -102,7 +103,7 @@ def _arrival(row: Mapping[str, Any], columns: TraceColumns, path: Path, line: in
         stretches = tuple(named)
     isl = _tokens(row.get(columns.input), columns.input, path, line)
     return Arrival(
-        arrival_s=_seconds(row.get(columns.arrival), columns, path, line) - first,
+        arrival_s=seconds_of(row.get(columns.arrival), columns, path, line) - first,
         isl=isl,
         osl=_tokens(row.get(columns.output), columns.output, path, line),
         stretches=stretches,
@@ -118,7 +119,7 @@ def _word(row: Mapping[str, Any], column: str | None) -> str | None:
     return None if value in (None, "") else str(value)[:200]
 
 
-def _seconds(value: Any, columns: TraceColumns, path: Path, line: int) -> float:
+def seconds_of(value: Any, columns: TraceColumns, path: Path, line: int) -> float:
     """A time in seconds: a number in the file's unit, or a date with a time of day."""
     try:
         seconds = float(value) * columns.unit_s
