@@ -19,6 +19,10 @@ SUB_COMMANDS: dict[str, tuple[str, str]] = {
         "trilemma.cli.measure_pilot",
         "a real training step and generation loop of a model with random weights, beside what is predicted (extra: torch)",
     ),
+    "serve": (
+        "trilemma.cli.measure_serve",
+        "an OpenAI-compatible server under load: first tokens, tokens, failures, rows for validate, calibrate and settle",
+    ),
 }
 
 

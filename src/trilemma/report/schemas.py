@@ -16,6 +16,7 @@ from trilemma.estimate.estimate import Estimate
 from trilemma.linting.files import Linting
 from trilemma.machine.answer import WhatRuns
 from trilemma.machine.examination import Examination
+from trilemma.measuring.serving.outcome import ServedLoad
 from trilemma.precision.gate import GateResult
 from trilemma.precision.lab.experiment import LabResult
 from trilemma.precision.watch.findings import Watched
@@ -46,6 +47,7 @@ DOCUMENTS: dict[str, Any] = {
     "audit": Audit,
     "measurement": MeasurementDocument,
     "pilot": PilotDocument,
+    "load": ServedLoad,
 }
 SCHEMAS = DATA / "schemas"
 
