@@ -48,10 +48,10 @@ def test_lines_of_trainings_sum_to_the_byte() -> None:
 
 
 def test_no_yes_beside_more_than_the_card_has() -> None:
-    """Lines that sum to 22.11 of 22.07 GiB: peaks and graphs may never meet, and yet it is no yes."""
+    """Lines that sum to more than the 22.07 GiB of the card: peaks and graphs may never meet, and yet it is no yes."""
     found = tl.fit(
         "deepseek-r1-distill-qwen-14b", "a10:8", isl=32000, osl=1024, concurrency=4, engine="sglang", tp=2, pp=4,
-        memory_fraction=0.95,
+        memory_fraction=0.965,
     )  # fmt: skip
     assert found.memory.total.value > found.memory.capacity_bytes
     assert not found.fits

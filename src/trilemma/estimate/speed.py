@@ -70,9 +70,9 @@ def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
     if rate is not None:
         able = asked(work, machine, layout, concurrency=MOST_REQUESTS, rate=None).output_tokens_per_s
     lines = operators(speed, asked(work, machine.at_datasheet(), layout), machine)
+    in_flight = float(np.asarray(concurrency or ASSUMED_CONCURRENCY))
     spread = profile_spread(
-        _spread(machine, model, work), machine, work, layout, isl=isl, osl=osl,
-        concurrency=float(np.asarray(concurrency or ASSUMED_CONCURRENCY)),
+        _spread(machine, model, work, in_flight), machine, work, layout, isl=isl, osl=osl, concurrency=in_flight
     )  # fmt: skip
     spread = with_host(spread, speed, start=start, cluster=cluster)
     figures = speed_figures(speed, spread, lines, able_per_s=able, arriving_per_s=(rate or np.inf) * osl)
@@ -90,9 +90,9 @@ def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
     )
 
 
-def _spread(machine: Machine, model: Model, work: ModelWork) -> SpreadFactors:
+def _spread(machine: Machine, model: Model, work: ModelWork, in_flight: float) -> SpreadFactors:
     """The bounds of the cards' class, of several kinds of cards the widest of each."""
-    found = [speed_spread(one, model) for one in (machine, *(other for _, other in work.beside))]
+    found = [speed_spread(one, model, in_flight=in_flight) for one in (machine, *(other for _, other in work.beside))]
     return {name: (min(one[name][0] for one in found), max(one[name][1] for one in found)) for name in found[0]}
 
 

@@ -83,7 +83,8 @@ class SearchQuestion:
             version=self.engine.version,
             terms=self.terms,
         )
-        spread = pools_spread(machine, model) if apart else speed_spread(machine, model)
+        in_flight = float(self.workload.concurrency or 0)
+        spread = pools_spread(machine, model) if apart else speed_spread(machine, model, in_flight=in_flight)
         return replace(self, margin=margin_of(spread, self.confidence))
 
     @property

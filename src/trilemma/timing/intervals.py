@@ -17,13 +17,13 @@ from trilemma.timing.serving_terms import served_as
 _LEAST_OWN = 0.02
 
 
-def speed_spread(machine: Machine, model: Model) -> Mapping[str, tuple[float, float]]:
+def speed_spread(machine: Machine, model: Model, *, in_flight: float = 0.0) -> Mapping[str, tuple[float, float]]:
     """(low, high) factors by which measured "ttft", "tpot" and "output" differ from predicted ones in nine of ten rows.
 
     Classes are how far a question lies from the runs that were fitted (`trilemma.timing.distance`) and what a plan is (dense or a
     mixture), never a model; nobody's runs but those of the tables were fitted, so bounds are no narrower than what other
-    publishers' figures were off by. A kind of card that nobody measured has the widest bounds. The sources of the rows stand in
-    the data files.
+    publishers' figures were off by at as many requests ``in_flight`` (0: few). A kind of card that nobody measured has the widest
+    bounds. The sources of the rows stand in the data files.
 
     Factors without a unit; numbers, since a class holds for a whole table of plans.
     """
@@ -33,7 +33,7 @@ def speed_spread(machine: Machine, model: Model) -> Mapping[str, tuple[float, fl
     row = spec_sheet()["spread"]["unmeasured" if unknown else "mixture" if mixture else "dense"]
     found = {figure: (row[figure][0], row[figure][1]) for figure in ("ttft", "tpot")}
     if distance and not unknown:
-        found |= _fitted(machine, "mixture" if mixture else "dense", distance)
+        found |= _fitted(machine, "mixture" if mixture else "dense", distance, in_flight)
     found = {name: (low * machine.era.low, high * machine.era.high) for name, (low, high) in found.items()}
     low, high = found["tpot"]
     return {"output": (1 / high, 1 / low)} | found
@@ -104,7 +104,7 @@ def pools_spread(machine: Machine, model: Model) -> Mapping[str, tuple[float, fl
     return {"output": (1 / high, 1 / low)} | found
 
 
-def _fitted(machine: Machine, family: str, distance: str) -> dict[str, tuple[float, float]]:
+def _fitted(machine: Machine, family: str, distance: str, in_flight: float) -> dict[str, tuple[float, float]]:
     found: dict[str, tuple[float, float]] = {}
     terms = machine.terms
     assert terms is not None
@@ -114,6 +114,6 @@ def _fitted(machine: Machine, family: str, distance: str) -> dict[str, tuple[flo
         name = of_phase if of_phase in told and figure not in told else figure
         spread = terms.spread(name, family=family, distance=distance)
         if spread is not None:
-            half = max(spread.half, terms.elsewhere.get(name, 0.0))
+            half = max(spread.half, terms.at_least(name, in_flight))
             found[figure] = (math.exp(-half), math.exp(half))
     return found

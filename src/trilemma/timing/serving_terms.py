@@ -120,6 +120,18 @@ class OwnSpread:
         return served == self.served and all(inside)
 
 
+#: Requests in flight beyond which publishers' figures are off by more: waiting, caches at their end and schedulers decide there.
+_MANY = 256
+
+
+_TIME_OF_PHASE = {"prefill": "ttft", "decode": "tpot"}
+
+
+def published_as(figure: str, in_flight: float) -> str:
+    """The name of a figure's kind of load among ``elsewhere``."""
+    return f"{figure} of many" if in_flight > _MANY else figure
+
+
 def served_as(work: ModelWork, layout: Layout) -> str:
     """What a model and its layout are to the cards: two models of the same sizes are one."""
     degrees = " ".join(f"{name.upper()}{int(np.max(getattr(layout, name)))}" for name in ("tp", "pp", "dp", "ep"))
@@ -180,6 +192,16 @@ class ServingTerms:
     def distance(self, engine: str, accelerator: Accelerator, precision: str, model: Model) -> str:
         """The class of ``model`` on a deployment, of `trilemma.timing.distance.DISTANCES`."""
         return self.seen.distance(engine=engine, card=accelerator.id, precision=precision, shape=shape_of(model))
+
+    def told_as(self, engine: str, figure: str) -> str:
+        """The figure by whose class one is bounded: of a rate of one phase the time of that phase, where runs of the engine told
+        such times. Bounds are symmetric, so a rate's are its time's."""
+        time = _TIME_OF_PHASE.get(figure, figure)
+        return time if time in self.figures.get(engine, frozenset()) else figure
+
+    def at_least(self, figure: str, in_flight: float) -> float:
+        """The half-width (logarithm) that publishers' figures at such a load ask for; 0 where none were read."""
+        return self.elsewhere.get(published_as(figure, in_flight), self.elsewhere.get(figure, 0.0))
 
     def spread(self, figure: str, *, family: str, distance: str) -> Spread | None:
         """That of the class; one that has none takes the next farther away."""

@@ -112,9 +112,12 @@ def _bounds(
         first = questions[int(bench.at[0])]
         assert isinstance(first, SpeedQuestion)
         for at, figure in zip(bench.at, bench.quantity, strict=True):
-            spread = terms.spread(str(figure), family=family_of(first.model), distance=far[at])
+            name = terms.told_as(bench.engine, str(figure))
+            spread = terms.spread(name, family=family_of(first.model), distance=far[at])
             if spread is not None:
-                half = spread.half if same_origin[at] else max(spread.half, terms.elsewhere.get(str(figure), 0.0))
+                one = questions[at]
+                in_flight = one.concurrency if isinstance(one, SpeedQuestion) and one.rate is None else np.inf
+                half = spread.half if same_origin[at] else max(spread.half, terms.at_least(name, in_flight))
                 found[at] = np.exp(-half), np.exp(half)
     return found
 

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from trilemma.errors import InputError, with_flags
 from trilemma.measured.serving.speed.benches import benches_of
 from trilemma.measured.serving.speed.distance import distances, runs_of
+from trilemma.measured.serving.speed.elsewhere import Published, published, widths_of
 from trilemma.measured.serving.speed.figures import SpeedFigures, predict
 from trilemma.measured.serving.speed.fit import fit
 from trilemma.measured.serving.speed.question import SpeedQuestion, read_speed_question
-from trilemma.measured.serving.speed.spread import Residual, half_width, spreads_of
+from trilemma.measured.serving.speed.spread import Residual, spreads_of
 from trilemma.measured.tables import Row, UnusableRow
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.quantities import Array
@@ -26,8 +27,6 @@ from trilemma.timing.serving_terms import ServingTerms, priors
 
 #: Parts of the loads of a run that are left out in turn.
 _LOAD_FOLDS = 5
-#: Share of the figures of other publishers that bounds are to hold.
-_ELSEWHERE = 0.8
 
 
 def family_of(model: Model) -> str:
@@ -120,7 +119,15 @@ def fit_rows(
     terms = fit_table(benches, questions, source=source, start=start)
     used = {at for bench in benches for at in bench.at.tolist()}
     terms = replace(terms, origins=frozenset(rows[at].text("origin") for at in used))
-    return replace(terms, elsewhere=elsewhere_of(others, terms, models_dir=models_dir))
+    return replace(terms, elsewhere=widths_of(elsewhere_rows(others, terms, models_dir=models_dir)))
+
+
+def elsewhere_rows(rows: Sequence[Row], terms: ServingTerms, *, models_dir: str | None) -> list[Published]:
+    """The figures of ``rows`` by other publishers than those of the runs that were fitted."""
+    questions = read_questions(rows, models_dir)
+    benches = benches_of(questions)
+    predicted = predictions(benches, terms, len(rows))
+    return published(rows, questions, benches, predicted, distances(benches, questions, terms.seen), terms)
 
 
 def read_questions(rows: Sequence[Row], models_dir: str | None) -> list[SpeedQuestion | str]:
@@ -132,21 +139,6 @@ def read_questions(rows: Sequence[Row], models_dir: str | None) -> list[SpeedQue
         except (UnusableRow, InputError) as error:
             questions.append(with_flags(error))
     return questions
-
-
-def elsewhere_of(rows: Sequence[Row], terms: ServingTerms, *, models_dir: str | None) -> dict[str, float]:
-    """Logarithms within which four of five figures of publishers lie whose runs were not fitted, each publisher weighing the
-    same: they are few, and what their rows leave unsaid is in their errors too."""
-    questions = read_questions(rows, models_dir)
-    benches = benches_of(questions)
-    predicted = predictions(benches, terms, len(rows))
-    by_origin: dict[str, dict[str, list[float]]] = {}
-    for bench in benches:
-        for at, figure, measured in zip(bench.at, bench.quantity, bench.measured, strict=True):
-            origin = rows[at].text("origin")
-            if origin not in terms.origins and np.isfinite(predicted[at]):
-                by_origin.setdefault(str(figure), {}).setdefault(origin, []).append(float(measured / predicted[at]))
-    return {figure: half_width(list(found.values()), inside=_ELSEWHERE) for figure, found in by_origin.items()}
 
 
 def fit_table(
