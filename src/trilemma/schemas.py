@@ -68,7 +68,8 @@ def _of_dataclass(kind: Any) -> dict[str, Any]:
         elif told["whole"] or end:
             properties[key] = {"type": "integer" if told["whole"] else "number"}
         else:
-            properties[key] = schema_of_type(dict if many and told["explained"] else one)
+            whole = told["explained"] or (told["exact"] and get_origin(one) is Mapping)
+            properties[key] = schema_of_type(dict if many and whole else one)
         is_left_out = many and not told["keep"] and told["key"] != "items"
         required += [] if optional or is_left_out or told["explained"] else [key]
     return {"type": "object", "properties": properties, "required": required}

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from reviews import UID, body, container, deployment, inference_service, leader_workers, review
 
 from trilemma.admission.judging import Policy
-from trilemma.admission.review import MOST_BYTES, answer_document, cards_named, read_review
+from trilemma.admission.review import MOST_BYTES, answer_document, read_review
 from trilemma.admission.server import reviewed
 from trilemma.cli.main import main
+from trilemma.commands.pod_labels import cards_named
 from trilemma.errors import InputError
 
 SMALL = ["--model", "meta-llama/Llama-3.1-8B-Instruct", "--max-model-len", "8192"]

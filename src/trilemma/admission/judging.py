@@ -6,10 +6,11 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
-from trilemma.admission.review import Decision, Review, cards_named
+from trilemma.admission.review import Decision, Review
 from trilemma.ask.answers import Answer
 from trilemma.ask.checking import checked_engine
 from trilemma.ask.options import CHECK, settled
+from trilemma.commands.pod_labels import cards_named
 from trilemma.engines.extract import in_manifest
 from trilemma.errors import InputError, shorten, with_flags
 from trilemma.fence import fenced

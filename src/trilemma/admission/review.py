@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trilemma.data.files import read_data
 from trilemma.errors import InputError
 
 #: Objects reach the API server with at most 3 MiB (k8s.io/apiserver MaxRequestBodyBytes); a review holds two and a frame.
@@ -71,31 +70,6 @@ def answer_document(uid: str, decision: Decision) -> dict[str, Any]:
         # the API server cuts a warning after 256 characters and all of them after 4,096
         response["warnings"] = [one if len(one) <= 256 else one[:255] + "…" for one in decision.cautions[:8]]
     return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
-
-
-def cards_named(manifest: Any) -> tuple[str, ...]:
-    """The cards that pods of ``manifest`` ask for by label: of ``nodeSelector``, or any of those a node affinity takes."""
-    labels = frozenset(read_data("admission.toml")["labels"])
-    found: dict[str, None] = {}
-    for node in _mappings(manifest):
-        for key, value in node.items():
-            if key in labels and isinstance(value, str):
-                found[value] = None
-        label, values = node.get("key"), node.get("values")
-        if isinstance(label, str) and label in labels and node.get("operator") == "In" and isinstance(values, list):
-            found |= dict.fromkeys(str(one)[:200] for one in values[:20])
-    return tuple(found)
-
-
-def _mappings(node: Any) -> Iterator[Mapping[str, Any]]:
-    pending = [node]
-    while pending:
-        one = pending.pop()
-        if isinstance(one, Mapping):
-            yield one
-            pending += one.values()
-        elif isinstance(one, list):
-            pending += one
 
 
 def _target(request: Mapping[str, Any]) -> str:

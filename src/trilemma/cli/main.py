@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "audit": ("trilemma.cli.audit", "the efficiency checklist over a plan and what is known of its run"),
     "diagnose": ("trilemma.cli.diagnose", "logs, traces, dumps, telemetry: what is wrong, why, what mends it"),
     "upgrade": ("trilemma.cli.upgrade", "what another version of the engine changes for a command"),
+    "diff": ("trilemma.cli.diff", "what a change of a command or manifest changes, for the review of it"),
     "validate": ("trilemma.cli.validate", "predicted against measured, error by class"),
     "precision": ("trilemma.cli.precision", "low precision in training and in weights: what fails, why, what mends it"),
     "measure": ("trilemma.cli.measure", "measure on this machine and print it beside what is predicted"),

@@ -12,6 +12,7 @@ from typing import Any
 from trilemma.auditing.checklist import Audit
 from trilemma.data.digest import DATA
 from trilemma.diagnosis.judging import Diagnosis
+from trilemma.estimate.differences import ChangesJudged
 from trilemma.estimate.estimate import Estimate
 from trilemma.linting.files import Linting
 from trilemma.machine.answer import WhatRuns
@@ -45,6 +46,7 @@ DOCUMENTS: dict[str, Any] = {
     "lint": Linting,
     "findings": Diagnosis,
     "audit": Audit,
+    "diff": ChangesJudged,
     "measurement": MeasurementDocument,
     "pilot": PilotDocument,
     "load": ServedLoad,
