@@ -11,7 +11,7 @@ from trilemma.engines.generating import generates_nothing
 from trilemma.errors import InputError
 from trilemma.estimate.estimate import Estimate, Verdict
 from trilemma.estimate.number_formats import refused_formats
-from trilemma.estimate.pool_start import start_pool, with_context
+from trilemma.estimate.pool_start import start_pool, with_context, with_slots
 from trilemma.estimate.pooling import pooling_speed
 from trilemma.estimate.reasons import reason
 from trilemma.estimate.sections import assembled, cache_of, memory_of, printed_lines
@@ -30,7 +30,9 @@ def estimate(question: ServingQuestion) -> Estimate:
     some idle).
     """
     plan = question.plan
-    plan = replace(plan, pools=tuple(with_context(pool, question.workload) for pool in plan.pools))
+    plan = replace(
+        plan, pools=tuple(with_slots(with_context(pool, question.workload), question) for pool in plan.pools)
+    )
     question = replace(question, plan=plan)
     if len(plan.pools) > 1:
         from trilemma.estimate.disaggregated import estimate_pools  # one pool needs none of it

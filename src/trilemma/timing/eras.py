@@ -43,7 +43,9 @@ def era_of(engine: str, version: str | None, accelerator: Accelerator) -> Era:
             return Era(factors=factors, low=row["low"] / time, high=row["high"] / time, name=name)
     for row in document["launches"]:
         if _is_of(row, engine, accelerator) and (version is None or not _is_before(version, row["since"], engine)):
-            return Era(factors=dict.fromkeys(LAUNCHES, float(row["factor"])), low=row["low"], high=row["high"])
+            factors = dict.fromkeys(LAUNCHES, float(row["factor"]))
+            factors |= {name: float(row[name]) for name in _SHARES if name in row}
+            return Era(factors=factors, low=row["low"], high=row["high"])
     for row in document["collectives"]:
         if _is_of(row, engine, accelerator) and version is not None and _is_before(version, row["before"], engine):
             return Era(pcie_share=float(row["pcie_share"]))
