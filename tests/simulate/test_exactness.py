@@ -167,3 +167,21 @@ def test_thousands_that_never_fit_are_refused_one_after_the_other() -> None:
     arrivals = [Arrival(0.0, 5000, 10)] * 3000 + [Arrival(0.1, 10, 10)]
     _, book, _ = served(arrivals, blocks=100, most_tokens=10**6)
     assert (book.completed, book.rejected) == (1, 3000)
+
+
+def test_a_scheduler_that_works_ahead_sees_a_request_a_step_late() -> None:
+    """vLLM from 0.14 on (async scheduling, v1/engine/core.py step_with_batch_queue): while a step runs the next is scheduled, so
+    what comes meanwhile is in the one after that."""
+    first, second = Arrival(0.0, 10, 50), Arrival(2.5, 10, 5)
+    times = LinearTimes(step_s=1.0)
+    at_once, ahead = (served([first, second], times=times, lag_steps=lag)[0] for lag in (0.0, 1.0))
+    # the step under way at 2.5 s ends at 3 s, its prompt is in the next: first token at 4 s; a step later where one is ahead
+    assert next(one.first_s for one in at_once if one.index == 1) == pytest.approx(4.0)
+    assert next(one.first_s for one in ahead if one.index == 1) == pytest.approx(5.0)
+    # an idle engine takes it at once, and no request is left behind
+    alone = served([Arrival(2.5, 10, 5), Arrival(100.0, 10, 5)], times=times, lag_steps=1.0)[0]
+    assert [one.first_s - one.arrival.arrival_s for one in alone] == [pytest.approx(1.0)] * 2
+    many = [Arrival(0.3 * at, 10, 3 + at % 5) for at in range(200)]
+    _, book, (engine,) = served(many, times=times, lag_steps=0.7, most_running=3)
+    assert book.completed == 200
+    assert engine.pool.held == 0

@@ -22,6 +22,8 @@ from trilemma.simulation.serving.step_times import StepTimes
 
 #: Tokens of a step where neither the engine nor its options say how many.
 _TOKENS_A_STEP = 8192
+#: Steps that a request waits in the mean where it comes while one is under way.
+_HALF = 0.5
 #: Share by which the need of a request may depart from so much a token and still count as that.
 _LINEAR = 0.01
 
@@ -31,8 +33,9 @@ class SimulatedPlan:
     """``engines`` alike, each with ``blocks`` of ``block_size`` tokens, ``most_running`` requests and ``tokens`` in a step.
 
     ``context`` is the longest request, ``longest_prompt`` the longest that a step takes where prompts are not cut. ``handling_s``
-    pass before a request reaches the scheduler, ``each_s`` of them one after another. Where prompts are prefilled in a pool of
-    their own, ``prefill`` is that pool, and ``transfer`` the way of the cache from there to here.
+    pass before a request reaches the scheduler, ``each_s`` of them one after another; a scheduler that works ahead of busy cards
+    sees it ``lag_steps`` steps later. Where prompts are prefilled in a pool of their own, ``prefill`` is that pool, and
+    ``transfer`` the way of the cache from there to here.
     """
 
     question: ServingQuestion = field(repr=False)
@@ -49,6 +52,7 @@ class SimulatedPlan:
     longest_prompt: int
     handling_s: float
     each_s: float
+    lag_steps: float
     cautions: tuple[Caution, ...]
     prefill: SimulatedPlan | None = field(default=None, repr=False)
     transfer: TransferTimes | None = field(default=None, repr=False)
@@ -118,6 +122,7 @@ def _one_pool(
         longest_prompt=context if rules.chunked else min(context, tokens),
         handling_s=float(np.asarray(coefficients.request_s)),
         each_s=float(np.asarray(coefficients.queued_request_s)),
+        lag_steps=max(float(np.asarray(coefficients.steps_waited)) - _HALF, 0.0),
         cautions=(*timed.cautions, *start.cautions, *source_cautions(timed.machine)),
     )
 

@@ -26,13 +26,13 @@ class EngineReplica:
     """One engine (or one of its attention replicas) with its queue, its cache and its clock.
 
     ``ends_s`` is when what is under way ends; None where the engine is idle. ``done`` is told of each request that ends
-    (``finish_s`` is below 0 where its client gave up after ``timeout_s``).
+    (``finish_s`` is below 0 where its client gave up after ``timeout_s``). A busy engine sees a request ``lag_steps`` steps late.
     """
 
     def __init__(
         self, policy: SchedulingPolicy, times: StepTimes, cache: RequestCache, *, most_running: int,
         done: Callable[[ServedRequest, float], None], refused: Callable[[Arrival], None], gauges: Gauges,
-        timeout_s: float = float("inf"),
+        timeout_s: float = float("inf"), lag_steps: float = 0.0,
     ) -> None:  # fmt: skip
         self.policy, self.times, self.gauges, self.most_running = policy, times, gauges, most_running
         self.cache, self.pool, self.block_size = cache, cache.pool, cache.block_size
@@ -44,7 +44,7 @@ class EngineReplica:
         self.tick = self.decoding = self.context_sum = 0
         self.preemptions = self.steps = 0
         self.running_s = 0.0
-        self.timeout_s = timeout_s
+        self.timeout_s, self.lag_steps = timeout_s, lag_steps
         self._done, self._refused = done, refused
         self._starts = [0] * cache.block_size  # sequences that need a block at ticks of each remainder
         self._ends: list[tuple[int, int, ServedRequest]] = []
@@ -66,9 +66,13 @@ class EngineReplica:
         if self.ends_s is None:
             self.now_s = self.ends_s = max(now_s, self.now_s)
             return True
+        if self.lag_steps and self.decoding:
+            request.seen_s = now_s + self.lag_steps * self.times.decode_s(
+                self.decoding, self.context_sum / self.decoding
+            )
         if self._leap < 2 or len(self.waiting) > 1 or len(self.running) >= self.most_running:
             return False
-        steps = self._steps_until(now_s)
+        steps = self._steps_until(max(now_s, request.seen_s))
         if steps >= self._leap:
             return False
         self._leap = steps
@@ -87,9 +91,7 @@ class EngineReplica:
 
     def _start(self) -> None:
         self._chunks, self._leap = self.policy.compose(self), 0
-        while (
-            self.waiting and not self._chunks and not self.running
-        ):  # it does not enter though nobody is there: it never will
+        while self.waiting and not self._chunks and not self.running:  # what does not enter an empty engine never will
             self._refused(self.waiting.popleft().arrival)
             self._chunks = self.policy.compose(self)
         if self._chunks:
@@ -116,6 +118,8 @@ class EngineReplica:
                 middle = (low + high) // 2
                 low, high = (middle, high) if self.blocks_due(middle) <= self.pool.free else (low, middle)
             steps = low
+        if self.waiting and self.waiting[0].seen_s > self.now_s:
+            steps = min(steps, self._steps_until(self.waiting[0].seen_s))
         if self._deadlines and self._deadlines[0][0] < self.now_s + self.times.run_s(
             self.decoding, self.context_sum, steps
         ):
@@ -235,7 +239,7 @@ class EngineReplica:
         while self.waiting:
             request = self.waiting[0]
             if self.now_s < request.arrival.arrival_s + self.timeout_s:
-                return request
+                return request if request.seen_s <= self.now_s or not self.running else None
             self._done(self.waiting.popleft(), self.now_s)
         return None
 

@@ -134,7 +134,7 @@ def _engine(
     cache = RequestCache(BlockPool(plan.blocks), block_size=plan.block_size, finds_prefixes=plan.rules.prefix_cache)
     return EngineReplica(
         plan.rules.made(plan.tokens), plan.times, cache, most_running=plan.most_running, done=done, refused=refused,
-        gauges=gauges, timeout_s=rules.timeout_s,
+        gauges=gauges, timeout_s=rules.timeout_s, lag_steps=plan.lag_steps,
     )  # fmt: skip
 
 

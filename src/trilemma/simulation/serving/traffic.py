@@ -29,12 +29,13 @@ class ServedRequest:
 
     While it decodes, ``made`` stands as of the tick ``joined`` at which it had ``length`` tokens, and ``last_tick`` is its
     last. ``shared`` stretches of its prompt are held by name, ``blocks`` are its own beside them, ``key`` names what it leaves
-    behind. The cache of ``received`` prompt tokens came from another engine.
+    behind. The cache of ``received`` prompt tokens came from another engine; the scheduler sees
+    it from ``seen_s`` on.
     """
 
     __slots__ = (
         "arrival", "blocks", "computed", "deadline_s", "finish_s", "first_s", "index", "isl", "joined", "key", "last_s",
-        "last_tick", "length", "made", "osl", "preempted", "ready_s", "received", "shared", "shared_blocks", "target",
+        "last_tick", "length", "made", "osl", "preempted", "ready_s", "received", "seen_s", "shared", "shared_blocks", "target",
     )  # fmt: skip
 
     def __init__(self, index: int, arrival: Arrival, ready_s: float) -> None:
@@ -44,7 +45,7 @@ class ServedRequest:
         self.received = 0
         self.joined = self.length = 0
         self.last_tick = -1
-        self.first_s = self.finish_s = self.last_s = -1.0
+        self.first_s = self.finish_s = self.last_s = self.seen_s = -1.0
         self.deadline_s = float("inf")
         # stretches are named by numbers and words: a tuple is the name of none
         self.key: Hashable = (index,) if arrival.session is None else ("session", arrival.session)
