@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
+import trilemma as tl
 from trilemma import engines
 from trilemma.engines.base import StartUp
 from trilemma.engines.tensorrt_llm.facts import for_version
@@ -140,3 +141,14 @@ def test_versions() -> None:
     assert for_version("1.2").backend == "pytorch"
     assert for_version(None, date="2023-11-01").version == "0.5"
     assert not for_version("7.0").known
+
+
+def test_methods_that_it_does_not_load_are_refused() -> None:
+    """NVIDIA/TensorRT-LLM llmapi/llm_utils.py, _update_from_hf_quant_config: NotImplementedError for quant_method awq."""
+    said = tl.check(["trtllm-serve", "Qwen/Qwen2.5-7B-Instruct-AWQ"], gpu="h100-sxm")
+    assert any("awq" in reason for reason in said.refused)
+    assert not tl.check(["trtllm-serve", "nvidia/Qwen3-30B-A3B-NVFP4"], gpu="b200-sxm").refused
+    assert not tl.check(["vllm", "serve", "Qwen/Qwen2.5-7B-Instruct-AWQ"], gpu="h100-sxm").refused
+    assert not tl.fit(
+        "llama-2-13b", "l40s", engine="tensorrt-llm", precision="awq"
+    ).refused  # one that is only supposed to exist

@@ -85,6 +85,10 @@ class EngineTraits:
     bfloat16_from: float | None = None
     bfloat16_below: Literal["refused", "float16"] = "float16"
     bfloat16_source: str = ""
+    #: Ways in which checkpoints are published quantised (``quant_method``) that it does not load, and what to take instead.
+    unloaded_methods: tuple[str, ...] = ()
+    unloaded_instead: str = ""
+    unloaded_source: str = ""
 
     @property
     def in_turn(self) -> bool:

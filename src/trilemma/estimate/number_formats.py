@@ -16,6 +16,19 @@ from trilemma.question import ServingQuestion
 
 def refused_formats(question: ServingQuestion) -> tuple[str, ...]:
     """Why the engine would refuse the number formats asked for, with what to ask for instead; empty where it takes them."""
+    return (*_unloaded(question), *_refused_dtype(question))
+
+
+def _unloaded(question: ServingQuestion) -> tuple[str, ...]:
+    """A checkpoint quantised in a way that the engine does not load; one that is only supposed to exist is not held to it."""
+    traits, own = traits_of(question.plan.engine.name), question.model.quantization
+    supposed = any(note.startswith("weights taken as") for note in question.model.assumptions)
+    if own is None or supposed or own.method not in traits.unloaded_methods:
+        return ()
+    return (f"{traits.label} does not load checkpoints quantised by {own.method}; take {traits.unloaded_instead}",)
+
+
+def _refused_dtype(question: ServingQuestion) -> tuple[str, ...]:
     traits = traits_of(question.plan.engine.name)
     card = question.cluster.accelerator
     if not _lacks_bfloat16(card, traits.bfloat16_from) or traits.bfloat16_below != "refused":
@@ -34,7 +47,7 @@ def format_cautions(question: ServingQuestion) -> tuple[Caution, ...]:
     traits = traits_of(question.plan.engine.name)
     found = [Caution(code="format-expanded", message=text) for text in _expanded(model, card)]
     computed = {computing_format(model, pool.options).name for pool in question.plan.pools}
-    if _lacks_bfloat16(card, traits.bfloat16_from) and "bf16" in computed and not refused_formats(question):
+    if _lacks_bfloat16(card, traits.bfloat16_from) and "bf16" in computed and not _refused_dtype(question):
         message = (
             f"{card.name} has no bfloat16 (compute capability {card.compute_capability:g}, below"
             f" {traits.bfloat16_from:g}): {traits.label} runs the model in float16, in which some models overflow"
