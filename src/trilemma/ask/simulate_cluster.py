@@ -28,6 +28,7 @@ from trilemma.simulation.cluster.quotas import QueueQuota
 from trilemma.simulation.cluster.simulation import ClusterQuestion, PolicyChoice, compare_policies, run_policy
 from trilemma.simulation.cluster.tables import JobDefaults, read_jobs, read_nodes, read_queues
 from trilemma.simulation.cluster.virtual_cells import CellQuota, read_cells
+from trilemma.simulation.cluster.wait_estimate import wait_estimate
 
 _UNIFORM = re.compile(r"(\d{1,6})x(\d{1,4})(?::(\d{1,4}))?(?::(\d{1,4}))?")
 _DRAWN = re.compile(r"([a-z][a-z-]*):(\d{1,8})")
@@ -41,6 +42,8 @@ def simulate_cluster(nodes: Any = None, jobs: Any = None, **options: Any) -> Clu
     ``simulate_cluster("64x8", "philly:5000", policy="backfill")``; ``nodes``, ``jobs`` and ``queues`` are tables, or short words.
     """
     asked = settled(CLUSTER, {"nodes": nodes, "jobs": jobs, **options}, CLUSTER_OPTIONS)
+    if asked.wait is not None:
+        _asked_job(asked.wait)
     question = _question(asked)
     choice = PolicyChoice(
         name=str(asked.policy).lower(),
@@ -58,6 +61,7 @@ def simulate_cluster(nodes: Any = None, jobs: Any = None, **options: Any) -> Clu
             inputs=_inputs(asked, question),
             jobs=len(question.jobs),
             outcome=outcome,
+            wait=None if asked.wait is None else wait_estimate(run, *_asked_job(asked.wait)),
             compared=tuple(compared),
             picture=space_time(run) if question.rules.keeps_stretches else None,
         )
@@ -123,6 +127,17 @@ def _jobs(asked: SimpleNamespace, nodes: Sequence[ClusterNode]) -> list[ClusterJ
         capacity = sum(one.cpu_milli if of_cpus else one.gpu_milli for one in nodes)
         jobs = demanding(jobs, capacity, asked.demand, asked.seed or 0, of_cpus=of_cpus)
     return jobs
+
+
+def _asked_job(words: str) -> tuple[float, str]:
+    gpus, _, queue = words.partition(":")
+    try:
+        many = float(gpus)
+    except ValueError:
+        many = 0.0
+    if not 0 < many < 1e6:
+        raise InputError(f"`wait` {shorten(words)!r} is not GPUS or GPUS:QUEUE, such as 64 or 64:research")
+    return many, queue
 
 
 def _plane(words: str | None) -> ControlPlane | None:

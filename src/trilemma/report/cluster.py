@@ -22,7 +22,12 @@ def render_cluster(found: ClusterSimulation, *, explain: bool, width: int) -> st
         wait = found.wait
         parts.append(
             f"a job of {wait.job} now: starts in {_time(wait.wait_s)}, 80 % of such jobs within {_time(wait.low_s)} to"
-            f" {_time(wait.high_s)}\n(of {wait.judged:,} jobs left out {wait.held_out_coverage:.0%} fell into such bounds)"
+            f" {_time(wait.high_s)}\n(of {wait.judged:,} jobs left out {wait.held_out_coverage:.0%} fell into such bounds"
+            + (
+                f", {wait.waiting_coverage:.0%} of the {wait.waiting:,} that had to wait)"
+                if wait.waiting_coverage is not None
+                else ")"
+            )
         )
     if found.compared:
         parts.append(_compared(found))

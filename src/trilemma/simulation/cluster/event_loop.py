@@ -83,6 +83,7 @@ class ClusterRun:
         self.down_units = 0
         self.events = 0
         self.peak_units = 0
+        self.asked_units = 0
         self._heap: list[tuple[float, int, int, int]] = []
         self._finishing = 0
         self._waking = 0
@@ -105,13 +106,18 @@ class ClusterRun:
             while self._heap and self._heap[0][0] == at:
                 self._happens(*heapq.heappop(self._heap)[1:])
             while coming < many and self.runs[coming].job.submit_ticks == at:
-                self.policy.arrive(self.runs[coming])
+                self._come(self.runs[coming])
                 coming += 1
                 self.events += 1
             self.policy.schedule()
             if self.events > MOST_EVENTS:
                 raise InputError(f"the workload takes more than {MOST_EVENTS:,} events; cut it in time with `until`")
         self._close(until)
+
+    def _come(self, run: JobRun) -> None:
+        run.seen = self.state.free_units, self.asked_units
+        self.asked_units += run.units_asked
+        self.policy.arrive(run)
 
     def _passes(self, at: int) -> None:
         self.book.passes(at, self.state.free_units, self.down_units, self.policy.stuck, self.policy.waiting > 0)
@@ -141,6 +147,7 @@ class ClusterRun:
 
     def start(self, run: JobRun, place: ChosenPlace, shape: GangShape, delay: int = 0) -> None:
         """Begin ``run`` as ``shape`` where ``place`` says; its pods come ``delay`` ticks after what they hold is held."""
+        self.asked_units -= run.units_asked
         placed = self.state.take(shape, place.nodes, place.cards)
         run.shape, run.units = shape, shape.units(self.state.of_cpus)
         run.span = self.state.span(placed)
@@ -165,6 +172,7 @@ class ClusterRun:
         run.worst_loss = max(run.worst_loss, lost)
         run.restart_cause = cause
         run.shape, run.units = run.job.shape, run.job.shape.units(self.state.of_cpus)
+        self.asked_units += run.units_asked
         self.policy.left(run)
         self.policy.arrive(run)
 

@@ -32,7 +32,7 @@ class WaitEstimate:
     """Seconds that a job would wait if it came now, with the bounds that 80 % of such jobs keep.
 
     ``held_out_coverage`` is the share of jobs of the second half of the workload whose wait fell into such bounds when each was
-    told from the jobs before it, ``judged`` how many.
+    told from the jobs before it, ``judged`` how many; ``waiting`` of them were not told to start at once.
     """
 
     job: str
@@ -41,6 +41,8 @@ class WaitEstimate:
     high_s: float
     held_out_coverage: float
     judged: int
+    waiting_coverage: float | None
+    waiting: int
     like: int
 
 

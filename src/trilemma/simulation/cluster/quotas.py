@@ -16,7 +16,8 @@ class QueueQuota:
     """A queue, or a cohort of queues: ``nominal`` units are its own (None: no bound), ``borrowing`` more it may borrow and
     ``lending`` of its own it lends (None: no bound). ``weight`` is its share of what nobody owns.
 
-    ``reclaim`` says whose jobs of borrowers it may take back, ``within`` whether a job of its own yields to a higher priority.
+    ``reclaim`` says whose jobs of borrowers it may take back, ``within`` whether a job of its own yields to a higher priority;
+    ``where`` is the place in its file, for messages.
     """
 
     name: str
@@ -28,12 +29,13 @@ class QueueQuota:
     reclaim: Reclaim = "never"
     within: Literal["never", "lower-priority"] = "never"
     is_cohort: bool = False
+    where: str = ""
 
     def __post_init__(self) -> None:
         for name in ("nominal", "borrowing", "lending", "weight"):
             value = getattr(self, name)
             if value is not None and value < 0:
-                raise InputError(f"queue {self.name}: {name} {value:g} is negative; give 0 or more")
+                raise InputError(f"{self.where}queue {self.name}: {name} {value:g} is negative; give 0 or more")
 
 
 class QuotaNode:
@@ -97,7 +99,7 @@ class QuotaTree:
         self.capacity = capacity_units
         for one in quotas:
             if one.name in self.nodes:
-                raise InputError(f"queue {one.name} is stated twice; give each name once")
+                raise InputError(f"{one.where}queue {one.name} is stated twice; give each name once")
             self.nodes[one.name] = QuotaNode(one)
         self._join()
 
@@ -121,7 +123,7 @@ class QuotaTree:
         while at is not None:
             if at.quota.name in seen:
                 way = " → ".join([*seen[seen.index(at.quota.name) :], at.quota.name])
-                raise InputError(f"cohorts go in a circle ({way}); let one of them have no parent")
+                raise InputError(f"{node.quota.where}cohorts go in a circle ({way}); let one of them have no parent")
             seen.append(at.quota.name)
             at = at.parent
 

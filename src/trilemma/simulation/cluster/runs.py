@@ -11,12 +11,13 @@ from trilemma.simulation.cluster.state import PlacedPod
 
 class JobRun:
     """A job as it stands. ``kept`` ticks of its work are safe; ``epoch`` tells the end of an earlier stretch from that of this,
-    ``form`` numbers the shapes of a workload."""
+    ``form`` numbers the shapes of a workload, ``seen`` are the units that were free and those that were waited for when it came.
+    """
 
     __slots__ = (
         "admitted", "at", "downgraded", "ends", "epoch", "finished", "first_start", "form", "job", "kept", "lost", "order",
-        "overhead", "pace", "placed", "preemptions", "quota", "restart_cause", "shape", "span", "started", "stretches", "units",
-        "worst_loss",
+        "overhead", "pace", "placed", "preemptions", "quota", "restart_cause", "seen", "shape", "span", "started",
+        "stretches", "units", "units_asked", "worst_loss",
     )  # fmt: skip
 
     def __init__(self, at: int, job: ClusterJob, quota: QuotaNode | None, form: int, units: int) -> None:
@@ -25,7 +26,8 @@ class JobRun:
         self.job = job
         self.quota = quota
         self.shape: GangShape = job.shape
-        self.units = units
+        self.units = self.units_asked = units
+        self.seen = (0, 0)
         self.order = (-job.priority, job.submit_ticks, at)
         self.kept = 0
         self.placed: tuple[PlacedPod, ...] = ()

@@ -27,6 +27,7 @@ class JobDefaults:
 def read_jobs(path: Path, nodes: Sequence[ClusterNode], defaults: JobDefaults) -> list[ClusterJob]:
     """The jobs of a table in the order of their submission, the first at 0 s. Raises `InputError` that names a bad line."""
     largest = max((one.gpus for one in nodes), default=0)
+    known = {one.model for one in nodes if one.model}
     found: list[tuple[float, ClusterJob]] = []
     for row in _rows(path, "jobs", ("submit",), ("gpus", "tres", "pods", "cpu_milli")):
         if row.word("name").count(".") and row.columns.found["tres"]:
@@ -34,7 +35,7 @@ def read_jobs(path: Path, nodes: Sequence[ClusterNode], defaults: JobDefaults) -
         submit = row.seconds("submit")
         if submit is None:
             raise row.error("it has no time of submission; give one, or leave the line out")
-        shape = _shape(row, largest, defaults)
+        shape = _shape(row, largest, known, defaults)
         work = _work(row, submit)
         try:
             job = _job(row, shape, work, defaults, len(found))
@@ -48,7 +49,8 @@ def read_jobs(path: Path, nodes: Sequence[ClusterNode], defaults: JobDefaults) -
     return sorted(jobs, key=lambda one: one.submit_ticks)
 
 
-def _shape(row: TableRow, largest: int, defaults: JobDefaults) -> GangShape:
+def _shape(row: TableRow, largest: int, known: set[str], defaults: JobDefaults) -> GangShape:
+    """What a job asks for; the kind of card that Slurm counted binds where a node is of that kind."""
     of_tres, kind = row.tres_gpus()
     gpus = row.whole("gpus", of_tres)
     milli = row.whole("gpu_milli", WHOLE) or WHOLE
@@ -60,7 +62,7 @@ def _shape(row: TableRow, largest: int, defaults: JobDefaults) -> GangShape:
             gpu_milli=milli if gpus == 1 else WHOLE,
             cpu_milli=row.whole("cpu_milli", 0),
             memory_mib=row.whole("memory_mib", 0),
-            models=tuple(one for one in words.split("|") if one) if words else ((kind,) if kind else ()),
+            models=tuple(one for one in words.split("|") if one) if words else ((kind,) if kind in known else ()),
             within=within,
             strict=row.truth("required", default=bool(within)),
             divisible=row.truth("divisible", default=defaults.divisible),
@@ -149,7 +151,8 @@ def read_queues(path: Path, node_gpus: int) -> list[QueueQuota]:
             QueueQuota(
                 name=row.word("name"), parent=row.word("parent"), nominal=_milli(nominal),
                 borrowing=_milli(row.number("borrowing")), lending=_milli(row.number("lending")),
-                weight=1.0 if (weight := row.number("weight")) is None else weight, **cast(Any, rules),
+                weight=1.0 if (weight := row.number("weight")) is None else weight, where=f"{path.name} line {row.line}: ",
+                **cast(Any, rules),
             )
         )  # fmt: skip
     return queues

@@ -1,0 +1,21 @@
+"""A wait that is told is calibrated: 80 % bounds, each from the jobs before it alone, hold for 72 to 88 % of a half left out."""
+
+from __future__ import annotations
+
+import pytest
+
+import trilemma as tl
+
+
+@pytest.mark.parametrize(
+    ("policy", "kind", "nodes", "load"), [("backfill", "kalos", "32x8", 1.0), ("first-fit", "kalos", "32x8", 1.0)]
+)
+def test_bounds_hold_as_often_as_they_say(policy: str, kind: str, nodes: str, load: float) -> None:
+    found = tl.simulate_cluster(nodes, f"{kind}:12000", load=load, policy=policy, wait="8")
+    wait = found.wait
+    assert wait is not None
+    assert wait.judged >= 5_900
+    assert wait.waiting > 1_000
+    assert wait.waiting_coverage is not None
+    assert 0.72 <= wait.waiting_coverage <= 0.88
+    assert wait.low_s <= wait.wait_s <= wait.high_s
