@@ -1,13 +1,14 @@
 """How long a month of a shared cluster takes under four policies on two cores, and how that grows with the jobs.
 
-``python benchmarks/simulate_cluster.py [--jobs N] [--nodes N] [--load X]``. Jobs are drawn like Philly's (of 1 to 32 GPUs) on nodes of
-eight; the bar is 50,000 jobs on 2,000 GPUs under four policies within 30 s of wall time on two cores.
+``python benchmarks/simulate_cluster.py [--jobs N] [--nodes N] [--load X]``. Jobs are drawn like Philly's (of 1 to 32 GPUs) on
+nodes of eight; the bar is 50,000 jobs on 2,000 GPUs under four policies within 30 s of wall time on two cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import time
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -42,13 +43,14 @@ def main() -> None:
     began = time.perf_counter()
     found = compare_policies([(asked, PolicyChoice(name=name)) for name in POLICIES], processes=2)
     took = time.perf_counter() - began
+    cpu = sum(resource.getrusage(who).ru_utime for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     for one in found:
         wait = one.waits_s["all"]["mean"]
         print(
             f"{one.name:>9} {one.wall_s:6.2f} s, {one.events:,} events, allocated {one.allocated_share:.1%}, wait {wait:,.0f} s"
         )
     print(
-        f"{arguments.jobs:,} jobs on {arguments.nodes * 8:,} GPUs, {len(POLICIES)} policies: {took:.1f} s (bar {BAR_S:.0f} s)"
+        f"{arguments.jobs:,} jobs on {arguments.nodes * 8:,} GPUs, {len(POLICIES)} policies: {took:.1f} s (bar {BAR_S:.0f} s), CPU {cpu:.1f} s"
     )
     for policy in POLICIES:
         row = []

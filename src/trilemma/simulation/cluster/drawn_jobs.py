@@ -14,6 +14,9 @@ from trilemma.data.files import read_data
 from trilemma.errors import InputError
 from trilemma.simulation.cluster.jobs import ClusterJob, GangShape, gang_of, ticks
 
+#: Seconds of the longest job, and how often work and the time that jobs come over are matched.
+_LONGEST_S, _CUTS = 30 * 86400.0, 20
+
 
 def draw_jobs(
     kind: str, many: int, *, capacity_gpus: int, node_gpus: int, load: float, seed: int, checkpoint_s: float | None,
@@ -21,7 +24,8 @@ def draw_jobs(
 ) -> list[ClusterJob]:  # fmt: skip
     """``many`` jobs like those of the cluster ``kind``, arriving by chance so that they ask for ``load`` of ``capacity_gpus``.
 
-    Sizes by their shares, work log-normal and longer the larger the job; sizes beyond half the cluster are left out.
+    Sizes by their shares, work log-normal and longer the larger the job, cut at a quarter of the time that they come over; sizes
+    beyond half the cluster are left out.
     """
     known = {one["name"]: one for one in read_data("simulation/cluster_traces.toml")["workload"]}
     if kind not in known:
@@ -35,8 +39,12 @@ def draw_jobs(
     gpus = rng.choice([size for size, _ in sizes], size=many, p=shares / shares.sum())
     middles = row["median_s"] * row["longer_per_doubling"] ** np.log2(gpus)
     work = np.exp(rng.normal(np.log(middles), row["sigma"]))
-    work = np.minimum(work, 30 * 86400.0)
-    span = float((gpus * work).sum()) / (capacity_gpus * load)
+    span = math.inf
+    for _ in range(
+        _CUTS
+    ):  # a job much longer than the time that jobs come over would leave the cluster empty behind it
+        work = np.minimum(work, min(_LONGEST_S, span / 4))
+        span = float((gpus * work).sum()) / (capacity_gpus * load)
     submits = np.sort(rng.uniform(0, span, size=many))
     shapes = {int(size): gang_of(int(size), node_gpus, GangShape()) for size, _ in sizes}
     return [
