@@ -50,7 +50,8 @@ def main() -> None:
             f"{one.name:>9} {one.wall_s:6.2f} s, {one.events:,} events, allocated {one.allocated_share:.1%}, wait {wait:,.0f} s"
         )
     print(
-        f"{arguments.jobs:,} jobs on {arguments.nodes * 8:,} GPUs, {len(POLICIES)} policies: {took:.1f} s (bar {BAR_S:.0f} s), CPU {cpu:.1f} s"
+        f"{arguments.jobs:,} jobs on {arguments.nodes * 8:,} GPUs, {len(POLICIES)} policies: {took:.1f} s (bar {BAR_S:.0f} s),"
+        f" CPU {cpu:.1f} s"
     )
     for policy in POLICIES:
         row = []

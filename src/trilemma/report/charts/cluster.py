@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilemma.report.charts.theme import VERMILION, WIDTH, Spec, data, heading, page, plain
+from trilemma.report.charts.theme import BLUE, VERMILION, WIDTH, Spec, data, heading, page, plain
 from trilemma.simulation.cluster.outcome import ClusterSimulation, SpaceTime
 
 
@@ -37,7 +37,7 @@ def _space(picture: SpaceTime) -> Spec:
                 "field": "share",
                 "type": "quantitative",
                 "title": "in use",
-                "scale": {"domain": [0, 1], "range": ["#FFFFFF", "#0072B2"]},
+                "scale": {"domain": [0, 1], "range": ["#FFFFFF", BLUE], "interpolate": "rgb"},
                 "legend": {"format": "%"},
             },
         },
@@ -45,16 +45,15 @@ def _space(picture: SpaceTime) -> Spec:
 
 
 def _waiting(picture: SpaceTime) -> Spec:
-    rows = [{"from": begin, "to": end, "gpus": gpus} for begin, end, gpus in picture.waiting]
+    rows = [{"from": begin, "gpus": gpus} for begin, _, gpus in picture.waiting]
     return {
         "title": heading("GPUs that jobs wait for"),
         "width": WIDTH,
         "height": 120,
         "data": data(rows),
-        "mark": {"type": "bar", "color": VERMILION, "tooltip": True},
+        "mark": {"type": "area", "interpolate": "step-after", "color": VERMILION, "opacity": 0.7},
         "encoding": {
             "x": {"field": "from", "type": "quantitative", "title": "hours", "scale": {"nice": False}},
-            "x2": {"field": "to"},
             "y": {"field": "gpus", "type": "quantitative", "title": "GPUs"},
         },
     }

@@ -116,9 +116,9 @@ def space_time(run: ClusterRun) -> SpaceTime:
     nodes = state.nodes
     labels = [""] * many
     for at, group in enumerate(ids.tolist()):
-        labels[group] = (
-            labels[group] or f"{group + 1:02} {getattr(nodes[at], level) if level != 'node' else nodes[at].name}"
-        )
+        labels[group] = labels[group] or (nodes[at].name if level == "node" else getattr(nodes[at], level))
+    if len(set(labels)) < many:
+        labels = [f"{label} ({at + 1})" for at, label in enumerate(labels)]
     capacity = np.bincount(ids, weights=[state.node_units(at) for at in range(len(nodes))], minlength=many)
     edges = np.linspace(0, end, _SLICES + 1)
     used = np.zeros((many, _SLICES))
