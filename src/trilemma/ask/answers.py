@@ -65,6 +65,18 @@ class Shown:
 
         return dumps(self.document(explain=explain))
 
+    def page(self, *, asked: str = "") -> str:
+        """One HTML page that needs nothing else: the screen, the picture (extra ``charts``), what explains it, and the document.
+
+        ``asked`` is the command or question that it answers.
+        """
+        from trilemma.report.page import answer_page
+
+        return answer_page(
+            screen=self.show(width=_PAGE_WIDTH), explained=self.show(explain=True, width=_PAGE_WIDTH), document=self.to_json(),
+            yes=self.yes, chart=self.chart(), asked=asked,
+        )  # fmt: skip
+
     def __str__(self) -> str:
         return self.show()
 

@@ -102,10 +102,15 @@ def given(arguments: argparse.Namespace, question: str, table: tuple[Option, ...
     return {name: getattr(arguments, name) for name in options_of(question, table) if hasattr(arguments, name)}
 
 
-def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+def add_output_arguments(parser: argparse.ArgumentParser, *, page: bool = False) -> None:
+    """``page``: what the command prints goes through `trilemma.cli.output.tell`, which can write it as a page too."""
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="print one JSON document on stdout and nothing else there")
     group.add_argument("--explain", action="store_true", help="show formula, inputs and source of each line")
+    if page:
+        group.add_argument(
+            "--report", metavar="FILE.html", help="write the answer as one page to send to a colleague, too"
+        )
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--checkpoint-async", action=argparse.BooleanOptionalAction, default=None,
                        help="whether checkpoints are written while training goes on")  # fmt: skip
     add_named(parser, CHECK, *_OPTIONS)
-    add_output_arguments(parser)
+    add_output_arguments(parser, page=True)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_options(parser, CHECK, "workload", title="load (default: one that the command is judged under alone)")
     add_named(parser, CHECK, "draft")
-    add_output_arguments(parser)
+    add_output_arguments(parser, page=True)
     add_command_arguments(parser)
 
 

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, COMPARE, "workload")
     add_options(parser, COMPARE, "engine")
     add_chart_argument(parser, "throughput, price and latency of each")
-    add_output_arguments(parser)
+    add_output_arguments(parser, page=True)
 
 
 def add_training(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     add_cluster_arguments(parser, several=True)
     add_training_arguments(parser)
     add_plan_arguments(parser, settled=True)
-    add_output_arguments(parser)
+    add_output_arguments(parser, page=True)
 
 
 def run(arguments: argparse.Namespace) -> int:

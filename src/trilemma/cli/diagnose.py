@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", metavar="G[:N]", help="the cards of the run (default: those that the files name)")
     add_named(parser, CHECK, *_OPTIONS)
     add_options(parser, CHECK, "workload", title="load (default: what the log shows)")
-    add_output_arguments(parser)
+    add_output_arguments(parser, page=True)
 
 
 def run(arguments: argparse.Namespace) -> int:

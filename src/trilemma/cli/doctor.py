@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         help="files or folders with what nvidia-smi, rocm-smi, dmesg, pip freeze, ulimit … printed; - for standard input",
     )
-    add_output_arguments(parser)
+    add_output_arguments(parser, page=True)
 
 
 def run(arguments: argparse.Namespace) -> int:

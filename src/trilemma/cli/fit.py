@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add_options(parser, FIT, group)
     add_named(parser, FIT, "free_gib", "profile")
     add_chart_argument(parser, "roofline, time per token and memory")
-    add_output_arguments(parser)
+    add_output_arguments(parser, page=True)
 
 
 def add_training(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     add_training_arguments(parser)
     add_plan_arguments(parser, settled=False)
     add_chart_argument(parser, "time of a step and memory")
-    add_output_arguments(parser)
+    add_output_arguments(parser, page=True)
 
 
 def run(arguments: argparse.Namespace) -> int:

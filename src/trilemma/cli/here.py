@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="files with what nvidia-smi, rocm-smi, amd-smi, sysctl or collect_env.py printed on another machine",
     )
     add_models_dir(parser)
-    add_output_arguments(parser)
+    add_output_arguments(parser, page=True)
 
 
 def run(arguments: argparse.Namespace) -> int:

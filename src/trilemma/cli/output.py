@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from typing import TYPE_CHECKING
 
 from trilemma.ask.screen import screen_width
@@ -24,8 +26,26 @@ def tell(answer: Shown, arguments: argparse.Namespace, *, chart: Path | None = N
 
         draw(spec, chart)
     explain = getattr(arguments, "explain", False)
+    if getattr(arguments, "report", None) is not None:
+        _write_page(answer, arguments.report)
     print(answer.to_json(explain=explain) if arguments.json else answer.show(explain=explain))
     return YES if answer.yes else NO
+
+
+def _write_page(answer: Shown, name: str) -> None:
+    """The answer as one page, and a line on stderr: stdout is the answer's. Raises `InputError` where it cannot be written."""
+    from pathlib import Path
+
+    from trilemma.errors import InputError, shorten
+
+    path = Path(name)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--report {shorten(name)}: a report is a page; give FILE.html")
+    try:
+        path.write_text(answer.page(asked=shlex.join(["trilemma", *sys.argv[1:]])), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--report {shorten(name)} cannot be written: {error.strerror}; give another file") from None
+    print(f"report: {path}", file=sys.stderr)
 
 
 def show(text: str) -> None:

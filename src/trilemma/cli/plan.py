@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, PLAN, "engine")
     add_named(parser, PLAN, "top", "profile")
     add_chart_argument(parser, "the Pareto front with the plans shown")
-    add_output_arguments(parser)
+    add_output_arguments(parser, page=True)
 
 
 def add_training(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     add_plan_arguments(parser, settled=True)
     add_named(parser, PLAN, "top")
     add_chart_argument(parser, "the way to the best plan, its time and memory")
-    add_output_arguments(parser)
+    add_output_arguments(parser, page=True)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ def _add_purchase(parser: argparse.ArgumentParser) -> None:
     for group in ("cards", "limits"):
         add_options(parser, RECOMMEND, group, table=PURCHASE)
     add_named(parser, RECOMMEND, "top")
-    add_output_arguments(parser)
+    add_output_arguments(parser, page=True)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for group in ("cluster", "jobs", "scheduling"):
         add_options(parser, CLUSTER, group, table=CLUSTER_OPTIONS)
     add_chart_argument(parser, "the use of the cluster over space and time, and what waits,")
-    add_output_arguments(parser)
+    add_output_arguments(parser, page=True)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for group in ("traffic", "scheduling", "GPUs", "layout", "several engines", "workload", "engine"):
         add_options(parser, SIMULATE, group, table=SIMULATION)
     add_chart_argument(parser, "distributions, queue and cache over time, and latency against load")
-    add_output_arguments(parser)
+    add_output_arguments(parser, page=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
