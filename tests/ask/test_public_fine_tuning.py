@@ -219,3 +219,46 @@ def test_a_slow_network_adds_its_own_seconds_to_those_beside_the_wire(tmp_path: 
     seconds = [rate.speed.step_s.interval.value for rate in rates]
     assert seconds == sorted(seconds)
     assert all(more < less * 10 for less, more in pairwise(seconds))
+
+
+def test_one_process_that_spreads_layers_over_cards() -> None:
+    # modelscope/ms-swift examples/train/multi-gpu/device_map/train.sh: 2 x 76 GiB
+    command = (
+        "CUDA_VISIBLE_DEVICES=0,1 swift sft --model Qwen/Qwen2.5-72B-Instruct --tuner_type lora --torch_dtype bfloat16"
+        " --per_device_train_batch_size 1 --gradient_accumulation_steps 16 --max_length 2048"
+    )
+    two = _checked(command, "a100-sxm4-80gb:2")
+    assert (two.verdict.stage, two.question.plan.schedule) == ("ok", "sequential")
+    assert 66 < _gib(two) < 80
+    # one card works while the other waits: as long as one card alone would take, but for the fixed part
+    alone = _checked(command.replace("0,1", "0"), "a100-sxm4-80gb:1")
+    assert two.speed.step_s.interval.value == pytest.approx(alone.speed.step_s.interval.value, rel=0.05)
+    assert alone.verdict.stage == "oom_runtime"
+
+
+@pytest.mark.parametrize(("gathers", "fits"), [("", False), ("--ds3_gather_for_generation false", True)])
+def test_weights_are_gathered_whole_to_generate_under_zero_3(gathers: str, fits: bool) -> None:
+    # modelscope/ms-swift issue 3871: QwQ-32B, GRPO without vLLM, ZeRO-3 on 8 cards of 96 GB: out of memory
+    command = (
+        "NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --model Qwen/QwQ-32B --gradient_checkpointing true --use_vllm false"
+        " --tuner_type full --torch_dtype bfloat16 --max_completion_length 2048 --per_device_train_batch_size 1"
+        f" --gradient_accumulation_steps 8 --max_length 2048 --num_generations 8 --deepspeed zero3 {gathers}"
+    )
+    answer = _checked(command, "h20:8")
+    assert answer.fits == fits
+    held = sum(_line(answer, one) for one in ("weights", "master_weights", "optimizer", "reference_models"))
+    whole = 32.8e9 * 2 / GIB
+    assert (_gib(answer) > held + whole) == (not fits)
+
+
+def test_sharded_state_travels_as_shards() -> None:
+    # pytorch/torchtune issue 1871: Llama 3.1 70B whole on 8 RTX 4090 with 500 GB of host memory: 14 GB a card, the host runs out
+    command = (
+        "tune run --nproc_per_node 8 full_finetune_distributed --config llama3_1/70B_full fsdp_cpu_offload=True"
+        " tokenizer.max_seq_len=1000 batch_size=1"
+    )
+    answer = tl.check(command, gpu="rtx-4090:8", host_memory="465")
+    assert answer.verdict.stage == "oom_runtime"
+    assert "host memory" in answer.verdict.reason
+    assert answer.memory.total.low < 14 * GIB < answer.memory.total.high
+    assert not any(one.code == "length-is-a-cap" for one in answer.warnings)

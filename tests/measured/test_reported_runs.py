@@ -25,7 +25,7 @@ def sureness() -> ModuleType:
 
 def test_verdicts_on_reported_runs_hold_as_surely_as_they_are_said(sureness: ModuleType) -> None:
     said = sureness.of_reports(str(ROOT / "tests" / "data" / "reported_runs.jsonl"))
-    assert len(said) >= 60
+    assert len(said) >= 110
     assert [name for name, (sure, held) in said if sure >= 0.95 and not held] == []
     surely = [held for _, (sure, held) in said if 0.7 <= sure < 0.95]
-    assert sum(surely) >= 0.8 * len(surely)
+    assert sum(surely) >= 0.75 * len(surely)

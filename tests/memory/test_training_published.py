@@ -150,7 +150,7 @@ def test_zero_3_does_not_shrink_what_is_gathered_and_kept() -> None:
         for dp in (2, 4)
     ]  # fmt: skip
     fixed = [line_bytes(one, "activations", "logits", "communication", "offload_buffers") for one in found]
-    assert fixed[0] == fixed[1]
+    assert fixed[0] == pytest.approx(fixed[1], rel=0.03)  # what is on its way to the host is a shard
     assert line_bytes(found[0], "communication") >= estimate * GIB / 2  # the embedding, gathered in 16 bits
     assert fixed[0] > 3 * line_bytes(found[1], "weights")  # so most of what remains does not scale
     assert line_bytes(found[0], "weights") == pytest.approx(2 * line_bytes(found[1], "weights"))

@@ -47,6 +47,13 @@ def generating(run: TrainerRun, share: float, *, asleep: bool, where: str, frees
     run.cautions.append(beside_share(asleep=asleep))
 
 
+def gathering(run: TrainerRun) -> None:
+    """Where a model generates by itself under ZeRO-3, its weights are gathered whole on every card first (TRL
+    models/utils.py, unwrap_model_for_generation; ``ds3_gather_for_generation``)."""
+    if run.sharding.zero == 3:
+        run.companions.append(Companion(name="weights gathered to generate", role="gathered", format="bf16"))
+
+
 def beside_share(*, asleep: bool) -> Caution:
     """What no line counts of an engine on the same cards."""
     text = (

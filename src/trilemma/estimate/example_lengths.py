@@ -10,7 +10,7 @@ from math import exp, hypot, log
 from trilemma.errors import Caution
 from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import Interval
-from trilemma.memory.training import training_memory
+from trilemma.memory.training import TrainingMemory, training_memory
 from trilemma.quantities import show_gib
 from trilemma.question import TrainingQuestion
 from trilemma.workloads import SHORT_EXAMPLE, TrainingWorkload
@@ -35,11 +35,14 @@ def with_documents(
     return exp(-hypot(log(low), log(value / short))), exp(hypot(log(high), log(long / value))), (caution,)
 
 
-def of_capped_lengths(question: TrainingQuestion, cluster: Cluster, capacity: Interval) -> tuple[Caution, ...]:
-    """What doubts a no where the sequence is the most that an example has: short ones would fit. None where they would not."""
+def of_capped_lengths(
+    question: TrainingQuestion, memory: TrainingMemory, cluster: Cluster, capacity: Interval
+) -> tuple[Caution, ...]:
+    """What doubts a no of the card where the sequence is the most that an example has: short ones would fit. None where they
+    would not."""
     load = question.workload
     share = SHORT_EXAMPLE / load.seq
-    if load.examples != "capped" or share >= 1:
+    if load.examples != "capped" or share >= 1 or float(memory.device_bytes) <= capacity.value:
         return ()
     short = training_memory(question.model, cluster, question.plan, replace(load, filling=load.filling * share))
     need = float(short.device_bytes)

@@ -85,7 +85,7 @@ def estimate_training(
         *price_cautions((cluster.accelerator,)),
         *_cautions(question, setting),
         *packed,
-        *(of_capped_lengths(question, cluster, capacity) if verdict.stage != "ok" else ()),
+        *(of_capped_lengths(question, memory, cluster, capacity) if verdict.stage != "ok" else ()),
     )
     return Estimate(
         question=question,

@@ -30,7 +30,8 @@ def with_companions(memory: TrainingMemory, model: Model, cluster: Cluster, plan
     A frozen model holds its weights, cut as the trained model is by tensor and pipeline, and over data-parallel ranks where it
     is sharded. A critic holds weights, master weights and moments as the trained model does, in proportion to its parameters.
     An engine takes a share of the card (vLLM's gpu_memory_utilization is asked for beside what the trainer holds); one that
-    sleeps while the model trains adds only what it and the held state need beyond the peak of a step.
+    sleeps while the model trains adds only what it and the held state need beyond the peak of a step, as do weights that are
+    gathered whole to generate.
     """
     if not plan.companions:
         return memory
@@ -41,7 +42,7 @@ def with_companions(memory: TrainingMemory, model: Model, cluster: Cluster, plan
     frozen = np.rint(sum((value for one, value in each if not one.offloaded), np.asarray(0.0)))
     trained = (one for one in plan.companions if one.role == "trained" and not one.offloaded)
     critic = np.rint(sum((_share(one, own) * held for one in trained), 0.0))
-    engine = np.rint(_engine_bytes(memory, cluster, plan, held + frozen + critic, frozen + critic))
+    engine = np.rint(_engine_bytes(memory, cluster, plan, held + frozen + critic, frozen + critic, own))
     lines = [
         _line("reference_models", frozen, "inside", "parameters x bytes / ranks that hold them", plan, "frozen"),
         _line(
@@ -56,7 +57,7 @@ def with_companions(memory: TrainingMemory, model: Model, cluster: Cluster, plan
             "generation_engine",
             engine,
             "outside",
-            "share of the card, beyond the peak where it sleeps in the step",
+            "share of the card, or weights gathered whole, beyond the peak where they are gone in the step",
             plan,
             "engine",
         ),
@@ -72,18 +73,21 @@ def with_companions(memory: TrainingMemory, model: Model, cluster: Cluster, plan
     )
 
 
-def _engine_bytes(memory: TrainingMemory, cluster: Cluster, plan: TrainingPlan, held: Any, beside: Any) -> Any:
+def _engine_bytes(
+    memory: TrainingMemory, cluster: Cluster, plan: TrainingPlan, held: Any, beside: Any, own: float
+) -> Any:
     """What engines take beside a step: their share of the card, or, asleep in the step, what it and the state ``held`` need
     while they generate beyond the step's peak with its companions ``beside``."""
     engines = [one for one in plan.companions if one.role == "engine"]
     card = cluster.accelerator.runtime_total().value
     awake = sum(one.share for one in engines if not one.asleep) * card
     asleep = sum(one.share for one in engines if one.asleep) * card
-    if not asleep:
+    whole = sum(own * catalogue.get(one.format).bits / 8 for one in plan.companions if one.role == "gathered")
+    if not asleep and not whole:
         return np.asarray(awake)
-    gone = _LEAVES[max((one.frees for one in engines), key=list(_LEAVES).index)]
+    gone = _LEAVES[max((one.frees for one in engines), key=list(_LEAVES).index, default="nothing")]
     left = sum((np.asarray(line.bytes) for line in memory.ledger if line.name in gone), np.asarray(0.0))
-    generating = held - left + memory.outside_bytes + asleep
+    generating = held - left + memory.outside_bytes + asleep + whole
     return awake + np.maximum(generating - (memory.device_bytes + beside), 0.0)
 
 

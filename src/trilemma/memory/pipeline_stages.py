@@ -89,12 +89,14 @@ def in_flight(schedule: str, *, stage: Any, pp: Any, vpp: Any, micro_batches: An
     ``min(2(p − i − 1) + (v − 1)p + 1, v·m) / v``, for i = 0 Korthikanti et al. 2022's factor ``1 + (p − 1)/(p·v)``.
     ZB-H2 (Qi et al. 2023): ``2(p − i) − 1``. ZB-V, V-Half, V-Min (Qi et al. 2024): p, about p/2 + 1 and p/3 + 2 chunk pairs
     on every stage.
-    DualPipe and DualPipeV (DeepSeek-V3, Table 2): p + 1 on every rank.
+    DualPipe and DualPipeV (DeepSeek-V3, Table 2): p + 1 on every rank. One after the other: one.
     """
     p, i, m, v = np.asarray(pp), np.asarray(stage), np.asarray(micro_batches), np.asarray(vpp)
     match schedule:
         case "gpipe":
             held: Any = m + 0 * i
+        case "sequential":
+            held = 1 + 0 * i * m
         case "interleaved":
             held = np.minimum(2 * (p - i - 1) + (v - 1) * p + 1, v * m) / v
         case "zb-h2":

@@ -202,12 +202,15 @@ def _offload(
     state = share.optimizer * (lines["optimizer"] + held_on_host + updated)
     weights = share.weights * lines["weights"]
     back = updated * catalogue.get(plan.recipe.weights).bits / gradients
-    # What is on its way needs two places: one filling, one draining.
+    # What is on its way needs two places: one filling, one draining. Sharded state travels as shards (DeepSpeed
+    # partition_parameters.py, FSDP2): layers are gathered on the card, in the line of communication.
+    ranks = shard_groups(plan, expert_tp(plan))[0]
     buffers = 2 * (
         (share.activations > 0) * step.one_activations
         + (share.optimizer > 0) * ("gradients" in prepared.facts["offload_moves"]) * step.one_gradient
-        + (share.weights > 0) * step.one_weights
-    )
+        / (ranks if plan.zero >= 2 else 1)
+        + (share.weights > 0) * step.one_weights / (ranks if plan.zero >= 3 else 1)
+    )  # fmt: skip
     return _Offload(
         buffers=buffers,
         host=saved + state + weights,

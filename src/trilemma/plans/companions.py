@@ -7,8 +7,9 @@ from typing import Literal, get_args
 
 from trilemma.errors import InputError, shorten
 
-#: A model that only runs, another that is trained beside, or an engine that generates.
-Role = Literal["frozen", "trained", "engine"]
+#: A model that only runs, another that is trained beside, an engine that generates, or the trained model's own weights, gathered
+#: whole on every card while it generates by itself.
+Role = Literal["frozen", "trained", "engine", "gathered"]
 #: What of the trained model's state leaves the card while an engine generates.
 Frees = Literal["nothing", "optimizer", "all"]
 

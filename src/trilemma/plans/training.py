@@ -23,7 +23,10 @@ from trilemma.workloads import TrainingWorkload
 #: A framework of data/frameworks.
 Implementation = str
 #: Order of micro-batches over pipeline stages: Huang et al. 2019; Narayanan et al. 2019 and 2021; Qi et al. 2024; DeepSeek-V3.
-Schedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zbv", "v-half", "v-min", "dualpipe", "dualpipev"]
+#: ``sequential`` runs one micro-batch through all stages before the next (layers spread over cards by a device map).
+Schedule = Literal[
+    "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zbv", "v-half", "v-min", "dualpipe", "dualpipev", "sequential"
+]
 #: ``full`` logits in one piece, ``chunked`` along the sequence, ``fused`` with the output matrix (logits never whole).
 Loss = Literal["full", "chunked", "fused"]
 Attention = Literal["flash", "sdpa", "eager"]

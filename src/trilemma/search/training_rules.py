@@ -52,7 +52,8 @@ def training_violations(
         possible = sorted({-(-(layers + ends) // size) for ends in (0, 2) for size in range(1, layers + 1)})
         broken[f"{traits.label} cuts layers into stages of one size"] = (vpp > 2) & ~np.isin(pp * vpp, possible)
     if not traits.cuts:
-        broken["pipeline or expert parallelism"] = pp * ep > 1
+        # A device map spreads layers under any framework.
+        broken["pipeline or expert parallelism"] = (1 if plan.schedule == "sequential" else pp) * ep > 1
     return broken
 
 

@@ -38,6 +38,7 @@ def bubble_s(
     ``v``-th of it (Narayanan et al. 2021, section 2.2.2), ZB-H1 ``(p − 1)(F + I − W)``, a third at equal parts, ZB-H2 and
     ZB-V none (Qi et al. 2024, table 1: where ``F = I = W``; else what differs is left), V-Half and V-Min by Qi et al. 2024b,
     DualPipe ``(p/2 − 1)(F + B − 3W)`` with F and B overlapped, DualPipeV the same (DeepSeek-V3 report, table 1).
+    One micro-batch after the other (a device map) leaves every stage idle while the others work: ``m·(p − 1)·t``.
     Never less than zero, none with one stage. With fewer micro-batches than stages zero-bubble schedules fill less: the
     part of the 1F1B bubble that they remove shrinks in proportion.
 
@@ -50,6 +51,8 @@ def bubble_s(
     around = (stages - 1) * step if all_stages_s is None else all_stages_s - slowest
     if schedule in ("gpipe", "1f1b"):
         idle: Any = around
+    elif schedule == "sequential":
+        idle = around * np.asarray(micro_batches)
     elif schedule == "interleaved":
         idle = around / np.asarray(vpp, dtype=float)
     else:

@@ -59,11 +59,12 @@ def _world(run: TrainerRun, launch: LauncherCommand, gpus: int | None, wanted: i
         # cli/main.py starts torchrun only where NPROC_PER_NODE or NNODES is set: else one process holds the model.
         world = 1
         seen = visible_gpus(launch) or gpus or 1
-        if seen > 1:
-            text = f"without NPROC_PER_NODE one process spreads the layers over the {seen} GPUs; judged on one of them"
-            run.cautions.append(Caution(code="not-counted", message=text))
+        if seen > 1 and not run.sharding.zero:
+            world, run.pp, run.spread = seen, seen, True
+            text = f"without NPROC_PER_NODE one process spreads the layers over the {seen} GPUs, which work one after the other"
+            run.cautions.append(Caution(code="device-map", message=text))
     if run.accumulation is None and run.global_batch is None and run.micro_batch:
-        run.accumulation = max(int(ceil_div(wanted, run.micro_batch * max(world // (run.tp * run.cp), 1))), 1)
+        run.accumulation = max(int(ceil_div(wanted, run.micro_batch * max(world // (run.tp * run.cp * run.pp), 1))), 1)
     return world
 
 

@@ -87,6 +87,8 @@ class TrainerRun:
     steps: int | None = None
     sequences: int = 1
     examples: Examples = "capped"
+    #: One process spreads the layers over the cards that it sees (``device_map``), which work one after the other.
+    spread: bool = False
     in_backward: bool = False
     companions: list[Companion] = field(default_factory=list)
     #: The model itself where the command describes it.
@@ -224,6 +226,7 @@ def _plan(run: TrainerRun, layout: Layout, micro: int, cautions: list[Caution]) 
         shard_group=None if whole else group,
         reshard=sharding.reshard,
         dispatcher=run.dispatcher,
+        schedule="sequential" if run.spread else "1f1b",
         flat_parameters=sharding.by == "fsdp" and sharding.version == 1 and sharding.zero > 0,
         recompute=Recompute(mode="full") if run.checkpointing or sharding.checkpointing else Recompute(),
         attention=run.attention,

@@ -9,7 +9,7 @@ from typing import Any
 
 from trilemma.commands.launchers import LauncherCommand, split_launch, visible_gpus
 from trilemma.engines.accelerate.config import AccelerateConfig, accelerate_from_mapping, read_accelerate
-from trilemma.engines.preference import UPDATE_ONLY, frozen, generating, trained
+from trilemma.engines.preference import UPDATE_ONLY, frozen, gathering, generating, trained
 from trilemma.engines.trainer import Values, from_file, from_flags, trainer
 from trilemma.engines.training import TrainingCommand, framework_facts
 from trilemma.engines.transformers.launched import accelerate_of, own_fsdp
@@ -107,6 +107,11 @@ def beside(run: TrainerRun, values: Values, kind: Mapping[str, Any]) -> None:
     run.cautions.append(UPDATE_ONLY)
     if run.seq is None:
         run.seq = (values.whole("prompt") or 0) + (values.whole("completion") or 0) or None
+    _generates(run, values)
+
+
+def _generates(run: TrainerRun, values: Values) -> None:
+    """An engine on the same cards, or the model itself."""
     if values.on("vllm"):
         mode = values.text("vllm_mode") or "server"
         if mode == "colocate":
@@ -121,6 +126,8 @@ def beside(run: TrainerRun, values: Values, kind: Mapping[str, Any]) -> None:
     else:
         text = "the model generates by itself: the cache of what it generates is not counted"
         run.cautions.append(Caution(code="not-counted", message=text))
+        if values.found("gather")[1] is None or values.on("gather"):
+            gathering(run)
 
 
 def _launched(launch: LauncherCommand, values: Values, *, by_program: bool) -> AccelerateConfig | None:
