@@ -94,7 +94,10 @@ def test_a_slip_in_a_family_of_cards_finds_it(capsys: pytest.CaptureFixture[str]
         ("plan qwen3-8b --gpu h100-sxm --isl 4096 --osl 1024", "--serve 4096/1024"),
         ("compare qwen3-8b --gpu h100-sxm --gpu h200-sxm --osl=64", "--serve 1024/64"),
         ("recommend qwen3-8b", "needs what is run: --serve ISL/OSL, such as --serve 4096/1024, or --train SEQ"),
-        ("plan qwen3-8b --gpu h100-sxm", "needs --serve ISL/OSL (such as --serve 4096/1024), or --train SEQ"),
+        (
+            "plan qwen3-8b --gpu h100-sxm",
+            "--serve is missing; give prompt and output tokens such as 4096/1024, a --trace of requests, or --train SEQ",
+        ),
     ],
 )
 def test_lengths_as_fit_takes_them_are_told_where_they_are_one_option(

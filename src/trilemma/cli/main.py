@@ -92,13 +92,6 @@ class Parser(argparse.ArgumentParser):
         return [] if at is None else own[at:]
 
     def error(self, message: str) -> NoReturn:
-        *_, options = message.partition("arguments are required: ")
-        if "--serve" in options:
-            # what is run has two forms, of which argparse knows one
-            options = options.replace(
-                "--serve", "--serve ISL/OSL (such as --serve 4096/1024), or --train SEQ for training"
-            )
-            message = f"{self.prog} needs {options}"
         raise InputError(f"{message}; see {self.prog} --help")
 
 
