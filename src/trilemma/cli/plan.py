@@ -54,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     options = given(arguments, PLAN) | front
     if options.get("serve") is None and options.get("trace") is None:
         raise InputError(
-            "`serve` is missing; give prompt and output tokens such as 4096/1024, a `trace` of requests, or `train` SEQ for training"
+            "`serve` is missing; give prompt and output tokens such as 4096/1024, a `trace` of requests,"
+            " or `train` SEQ for training"
         )
     return tell(plan(arguments.model, arguments.gpu, **options), arguments, chart=chart)
