@@ -178,6 +178,8 @@ OPTIONS: tuple[Option, ...] = (
            help="GiB of each card that other processes leave free"),
     Option(name="profile", of=(FIT, PLAN, CHECK), read=word, metavar="NAME",
            help="speed by this profile (see trilemma calibrate serving)"),
+    Option(name="runs", of=(FIT,), read=word, metavar="FILE[,…]",
+           help="start speed from measured points of this very deployment: results of measure serve or of a bench, or CSV"),
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trilemma.ask.answers import Answer
 from trilemma.ask.nouns import cluster_of, counts, engine_of, engines_of, model_of, weights_of, workload_of
 from trilemma.ask.options import fields_of
-from trilemma.ask.profiles import terms_of
+from trilemma.ask.profiles import anchored_by, terms_of
 from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.plans import Plan, ServeOptions
@@ -47,6 +47,8 @@ def question_of(
         plan, cluster = engines_of(gpu, options, cluster, context=load.longest_request, quantization=weights.on_load)
     free_bytes = None if options.free_gib is None else options.free_gib * GIB
     terms = terms_of(options.profile)
+    if options.runs:
+        terms = anchored_by(options.runs, terms, model=weights.model, cluster=cluster, plan=plan)
     return weights.asked(cluster=cluster, workload=load, plan=plan, free_bytes=free_bytes, terms=terms)
 
 

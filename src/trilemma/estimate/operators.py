@@ -48,6 +48,8 @@ def source_of(machine: Machine) -> str:
     profile = None if machine.terms is None else machine.terms.profile
     if profile is not None and profile[1] == deployment:
         return f"profile {profile[0]}"
+    if machine.terms is not None and machine.terms.anchors is not None and machine.terms.anchors.key == deployment:
+        return "measured points given"
     if not machine.engine or not machine.coefficients.known_card:
         return "spec sheet"
     return f"{'fitted' if machine.measured else 'carried over'}: {deployment}"

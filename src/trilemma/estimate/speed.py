@@ -26,13 +26,15 @@ from trilemma.estimate.serving_load import (
 from trilemma.estimate.timed_plan import timed_plan
 from trilemma.intervals import Interval
 from trilemma.models.architecture import Model
-from trilemma.quantities import Numbers, show_count
+from trilemma.quantities import Numbers, counted, show_count
 from trilemma.question import ServingQuestion
 from trilemma.timing import Machine, ServingSpeed, concurrency_for_rate, serving_speed
 from trilemma.timing.admission import Admission
+from trilemma.timing.anchoring import AnchorLoad, Anchors, anchored
 from trilemma.timing.intervals import profile_spread, ranges_in_words, speed_spread
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.serving_step import MOST_REQUESTS
+from trilemma.timing.serving_terms import served_as
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,11 +71,12 @@ def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
     able = None
     if rate is not None:
         able = asked(work, machine, layout, concurrency=MOST_REQUESTS, rate=None).output_tokens_per_s
-    lines = operators(speed, asked(work, machine.at_datasheet(), layout), machine)
     in_flight = float(np.asarray(concurrency or ASSUMED_CONCURRENCY))
     spread = profile_spread(
         _spread(machine, model, work, in_flight), machine, work, layout, isl=isl, osl=osl, concurrency=in_flight
     )  # fmt: skip
+    speed, spread = _anchored(speed, spread, machine, served_as(work, layout), (isl, osl, in_flight))
+    lines = operators(speed, asked(work, machine.at_datasheet(), layout), machine)
     spread = with_host(spread, speed, start=start, cluster=cluster)
     figures = speed_figures(speed, spread, lines, able_per_s=able, arriving_per_s=(rate or np.inf) * osl)
     if able is not None:
@@ -88,6 +91,23 @@ def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
         output_tokens_per_s=float(speed.output_tokens_per_s) * plan.pool.replicas,
         cautions=(*overload, *cautions, *timed.cautions, *host_cautions(start, cluster), *source_cautions(machine)),
     )
+
+
+def _anchored(
+    speed: ServingSpeed, spread: SpreadFactors, machine: Machine, served: str, load: AnchorLoad
+) -> tuple[ServingSpeed, SpreadFactors]:
+    """Speed and bounds from measured points of this very deployment, where the terms hold any."""
+    anchors: Anchors | None = None if machine.terms is None else machine.terms.anchors
+    if anchors is None or (anchors.key, anchors.served) != (
+        f"{machine.engine} {machine.accelerator.id} {machine.precision}",
+        served,
+    ):
+        return speed, spread
+    found = {figure: told for figure in ("tpot", "ttft") if (told := anchors.correction(figure, load)) is not None}
+    bounds = {**spread, **{figure: (float(np.exp(-half)), float(np.exp(half))) for figure, (_, half) in found.items()}}
+    low, high = bounds["tpot"]
+    factors = {figure: found[figure][0] if figure in found else 1.0 for figure in ("tpot", "ttft")}
+    return anchored(speed, **factors), bounds | {"output": (1 / high, 1 / low)}
 
 
 def _spread(machine: Machine, model: Model, work: ModelWork, in_flight: float) -> SpreadFactors:
@@ -199,6 +219,16 @@ def source_cautions(machine: Machine) -> tuple[Caution, ...]:
 
 
 def _source_cautions(machine: Machine) -> tuple[Caution, ...]:
+    anchors = None if machine.terms is None else machine.terms.anchors
+    if anchors is not None:
+        known = anchors.key == f"{machine.engine} {machine.accelerator.id} {machine.precision}"
+        count = len({load for told in anchors.points.values() for load, _ in told})
+        words = (
+            f"speed starts from measured points at {counted(count, 'load')}"
+            if known
+            else f"the runs given are of {anchors.key}"
+        )
+        return (Caution(code="anchored", message=words),)
     profile = None if machine.terms is None else machine.terms.profile
     if profile is not None:
         name, key = profile

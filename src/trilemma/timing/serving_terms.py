@@ -144,7 +144,8 @@ class ServingTerms:
 
     ``seen`` is what they were fitted to, ``figures`` which figures its runs gave by engine, ``origins`` who published them;
     ``elsewhere`` the half-widths (logarithms) by figure of what others publish. ``profile`` names a user's profile put on top and
-    the deployment that it is for; ``own`` are its error bars.
+    the deployment that it is for; ``own`` are its error bars. ``anchors`` are measured points of the very deployment
+    (`trilemma.timing.anchoring.Anchors`).
     """
 
     offsets: tuple[Mapping[str, Mapping[str, float]], ...]
@@ -156,6 +157,7 @@ class ServingTerms:
     source: str = ""
     profile: tuple[str, str] | None = None
     own: OwnSpread | None = None
+    anchors: Any = None
 
     def factors(self, engine: str, accelerator: Accelerator, precision: str) -> dict[str, float]:
         """The multiplier of every term for one deployment; one that was not measured has the levels that it shares."""
