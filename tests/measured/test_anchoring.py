@@ -67,7 +67,9 @@ def test_rates_follow_the_times(runs: str) -> None:
 
 def test_points_of_another_deployment_are_refused_where_they_cannot_be(runs: str) -> None:
     with pytest.raises(InputError, match="cannot be"):
-        tl.fit("llama-3.1-405b", "h100-sxm:16", concurrency=4, runs=runs, **ASKED)  # faster than its weights can be read
+        tl.fit(
+            "llama-3.1-405b", "h100-sxm:16", concurrency=4, runs=runs, **ASKED
+        )  # faster than its weights can be read
     answer = tl.fit("llama-3.1-8b", "h100-sxm", concurrency=16, runs=runs, **ASKED).to_dict()
     assert any(one["code"] == "anchored" and "2 loads" in one["message"] for one in answer["warnings"])
 
