@@ -152,3 +152,19 @@ def test_an_error_that_another_finding_tells_is_not_told_twice(tmp_path: Path) -
 def test_a_word_before_a_colon_is_no_kernel_log() -> None:
     assert read_bytes("file", b"compiling fp8 BMM kernel: 10%\ncompiling fp8 BMM kernel: 20%\n").kind == "text"
     assert read_bytes("file", b"Aug 30 11:11:22 node7 kernel: usb 1-2: new device\n").kind == "kernel-log"
+
+
+def dmon(rows: list[tuple[int, ...]]) -> list[str]:
+    head = "# gpu    pwr  gtemp  mtemp     sm    mem    enc    dec   mclk   pclk"
+    return [head, *(f"    {gpu}    120     40      -    {busy}     20      0      0   1593   1410"
+                    for row in rows for gpu, busy in enumerate(row))]  # fmt: skip
+
+
+def test_utilisation_that_swings(tmp_path: Path) -> None:
+    """Eight seconds of work, four of waiting, over and over; a GPU that works, or waits once at the end, has no saw-tooth."""
+    swings = [(98, 97) if at % 12 < 8 else (0, 3) for at in range(60)]
+    found = judged(tmp_path, *dmon(swings))
+    assert [one.id for one in found.findings] == ["speed.saw-tooth"]
+    assert found.findings[0].observed == "waiting 33%"
+    assert judged(tmp_path, *dmon([(98, 97)] * 60)).healthy
+    assert judged(tmp_path, *dmon([(98, 97)] * 40 + [(0, 0)] * 20)).healthy

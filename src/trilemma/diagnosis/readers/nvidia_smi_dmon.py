@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -13,6 +15,9 @@ from trilemma.diagnosis.readers import Reader
 KIND = "nvidia-smi-dmon"
 _MOST = 200_000
 _MOST_GPUS = 1024
+#: A GPU works above one utilisation and waits below the other, in percent; fewer samples than this show no saw-tooth.
+_WORKS, _WAITS = 60, 15
+_FEWEST = 12
 _COLUMNS = {
     "pwr": "power_w", "sm": "utilisation_percent", "mem": "memory_utilisation_percent", "pclk": "sm_clock_mhz",
     "gtemp": "temperature_c", "fb": "memory_used_mib", "pviol": "power_violation_percent", "tviol": "thermal_violation",
@@ -55,10 +60,25 @@ class _Gatherer:
         for gpu, kept in self._samples.items():
             medians = {f"median_{name}": round(median(values), 3) for name, values in kept.items() if values}
             most = {f"most_{name}": max(values) for name, values in kept.items() if values}
-            events.append(Event(name="samples", line=self._first, values={"gpu": gpu, **medians, **most}))
+            swings = _swings(kept.get("utilisation_percent", ()))
+            events.append(Event(name="samples", line=self._first, values={"gpu": gpu, **medians, **most, **swings}))
         for name in sorted({key for one in events for key in one.values if key.startswith("median_")}):
             facts[name] = round(median([one.values[name] for one in events if name in one.values]), 3)
         return Part(kind=KIND, weight=2 * self._rows, facts=facts, events=tuple(events))
+
+
+def _swings(busy: Sequence[float]) -> dict[str, float]:
+    """How often utilisation goes from work to waiting, and which share of the samples is either."""
+    if len(busy) < _FEWEST:
+        return {}
+    states = [
+        one
+        for one in (value >= _WORKS if value >= _WORKS or value <= _WAITS else None for value in busy)
+        if one is not None
+    ]
+    falls = sum(before and not after for before, after in pairwise(states))
+    return {"waiting_share": sum(value <= _WAITS for value in busy) / len(busy),
+            "working_share": sum(value >= _WORKS for value in busy) / len(busy), "falls": falls}  # fmt: skip
 
 
 READER = Reader(kind=KIND, form="lines", begin=_Gatherer, marks=("# gpu", "#gpu"))

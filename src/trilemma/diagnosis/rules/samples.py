@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from trilemma.diagnosis.findings import Case, Evidence, Finding
 from trilemma.diagnosis.readers.nvidia_smi_dmon import KIND
@@ -12,6 +13,8 @@ from trilemma.diagnosis.rules import Rule
 _ONE_AT_A_TIME = 0.25
 _SLOWER = 0.9
 _HOT_C = 87
+#: A saw-tooth falls at least so often and waits, and works, for such a share of the samples.
+_FALLS, _WAITING = 3, 0.2
 
 
 def _judge(case: Case) -> Iterator[Finding]:
@@ -29,6 +32,7 @@ def _judge(case: Case) -> Iterator[Finding]:
                 fix="tensor parallelism (an engine that cuts every layer), or as many batches in the pipeline as stages",
                 predicted_effect=f"up to {len(busy)} times as fast",
             )  # fmt: skip
+        yield from _saw_tooth(file, line, gpus)
         clocks = [one["median_sm_clock_mhz"] for one in gpus if one.get("median_utilisation_percent", 0) > 50
                   and "median_sm_clock_mhz" in one]  # fmt: skip
         if len(clocks) > 1 and min(clocks) < _SLOWER * max(clocks):
@@ -43,6 +47,30 @@ def _judge(case: Case) -> Iterator[Finding]:
                 fix="cooling and power of this slot; nvidia-smi -q -d PERFORMANCE names the reason",
                 predicted_effect=f"every rank waits for it: up to {max(clocks) / min(clocks):.2f} times as fast",
             )  # fmt: skip
+
+
+def _saw_tooth(file: str, line: int | None, gpus: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Utilisation that rises and falls again and again: something that is no computation stands between the steps."""
+    those = [
+        one
+        for one in gpus
+        if one.get("falls", 0) >= _FALLS and one["waiting_share"] >= _WAITING <= one["working_share"]
+    ]
+    if not those or len(those) < len(gpus) / 2:
+        return
+    waiting = sum(one["waiting_share"] for one in those) / len(those)
+    falls = sum(one["falls"] for one in those) / len(those)
+    yield Finding(
+        id="speed.saw-tooth", role="symptom", severity="warning",
+        claim=f"{len(those)} GPUs swing between work and waiting, {falls:.0f} times in these samples, and wait for {waiting:.0%} of "
+        "them",
+        evidence=(Evidence(file=file, line=line, value=f"utilisation at most {those[0]['most_utilisation_percent']:g} %, "
+                           f"waiting {waiting:.0%} of the samples"),),
+        expected="the same utilisation from step to step", observed=f"waiting {waiting:.0%}", confidence="hypothesis",
+        fix="what stands between the steps: the data loader (its wait in the log), checkpoints, evaluation, garbage collection, a "
+        "host that prepares batches; a trace over two such swings names it",
+        predicted_effect=f"up to {1 / max(1 - waiting, 0.05):.2f} times as fast",
+    )  # fmt: skip
 
 
 RULE = Rule(needs=(KIND,), judge=_judge)

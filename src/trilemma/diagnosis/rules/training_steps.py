@@ -16,7 +16,8 @@ from trilemma.diagnosis.rules import Rule
 from trilemma.quantities import GIB
 
 _WAITS, _WAITS_GRAVELY = 0.1, 0.2
-_SLOW = 1.5
+#: Slow steps that take less of the time than this are no fault: schedules that change shapes compile anew now and then.
+_SLOW, _LOST = 1.5, 0.03
 _FEWEST_STEPS = 8
 _CLIMBS, _BY = 0.9, 0.1
 _SPIKE = 1.5
@@ -55,7 +56,7 @@ def _slow_steps(file: str, part: Part, lines: Sequence[int], steps: Sequence[flo
     yield Finding(
         id="training.pauses" if collects else "training.slow-steps",
         role="root" if collects else "symptom",
-        severity="warning" if lost > 0.01 or collects else "context",
+        severity="warning" if lost > _LOST or collects else "context",
         claim=f"{len(slow)} of {len(later)} steps take up to {longest:,.5g} ms, the others {usual:,.5g}"
         + (f": Python's garbage collection stops a rank for {pause:,.4g} ms and the others wait for it" if collects
            else f", one in {every:.3g}"),
