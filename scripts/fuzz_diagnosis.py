@@ -1,17 +1,20 @@
 """Hostile files for every reader of ``trilemma diagnose``: whatever stands in one, the answer is a reading and findings.
 
 ``python scripts/fuzz_diagnosis.py 100000`` changes samples of every kind at random (``--seed``), ``--reader KIND`` only those of
-one; ``--atheris`` lets atheris (Google's coverage-guided fuzzer, if installed) choose the bytes. Anything that is raised, and
-any input that takes longer than two seconds, ends the run with the bytes that did it in ``fuzz-crash``.
+one; ``--through doctor``, ``lint`` or ``audit`` gives the same to the other commands that read files; ``--atheris`` lets atheris
+(Google's coverage-guided fuzzer, extra ``fuzz``) choose the bytes. Anything that is raised, and any input that takes longer than
+two seconds, ends the run with the bytes that did it in ``fuzz-crash``.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import pickle
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +23,7 @@ from trilemma.diagnosis.findings import Case
 from trilemma.diagnosis.readers import every_reader
 from trilemma.diagnosis.reading import read_bytes
 from trilemma.diagnosis.rules import rules
+from trilemma.errors import InputError
 
 _SLOW_S = 2.0
 _WORDS = (b"nan", b"inf", b"-1", b"99999999999999999999", b"1e999", b"\0", b"\xff", b"\n", b" ", b"{", b"[", b"(", b"'",
@@ -111,6 +115,81 @@ def try_one(name: str, content: bytes) -> None:
         raise TimeoutError(f"{len(content)} bytes took {spent:.1f} s")
 
 
+def doctored(_: str, content: bytes) -> None:
+    from trilemma.machine.examination import examine
+    from trilemma.machine.machine import machine_of
+
+    examine(machine_of([read_bytes("file", content)]))
+
+
+def linted(name: str, content: bytes) -> None:
+    from trilemma.linting.files import lint
+
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        path = Path(folder) / name
+        path.write_bytes(content)
+        with contextlib.suppress(InputError):
+            lint([path])
+
+
+def judged(_: str, content: bytes) -> None:
+    from trilemma.ask.audited import audit
+
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        path = Path(folder) / "file"
+        path.write_bytes(content)
+        with contextlib.suppress(InputError):
+            audit([path])
+
+
+_THROUGH: dict[str, Callable[[str, bytes], None]] = {"doctor": doctored, "lint": linted, "audit": judged}
+_LINTED = {
+    "python": b"import torch\nfrom transformers import Trainer, TrainingArguments\nopt = torch.optim.AdamW(model.parameters())\n"
+    b"for x, y in loader:\n    loss = model(x).sum()\n    loss.backward()\n    opt.step()\n    opt.zero_grad()\n"
+    b"peak_flops = 1979e12\nTrainingArguments(output_dir='o', warmup_ratio=0.1)\n",
+    "shell": b"vllm serve Qwen/Qwen3-8B --tensor-parallel-size 2 --max-model-len 8192 \\\n  --kv-cache-dtype fp8\n"
+    b"torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --bf16\n",
+    "yaml": b"base_model: Qwen/Qwen3-8B\nsequence_len: 2048\nsample_packing: true\n---\nkind: Pod\nspec:\n  containers:\n"
+    b"  - name: a\n    image: vllm/vllm-openai:v0.10.0\n    args: [--model, Qwen/Qwen3-8B]\n",
+    "json": b'{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 8, "zero_optimization": {"stage": 3}}',
+    "toml": b"[model]\nname = 'llama3'\n[training]\nsteps = 10\n",
+    "notebook": b'{"cells": [{"cell_type": "code", "source": ["import torch\\n", "!pip install x"]}]}',
+}
+_ENDINGS = {
+    "python": "a.py",
+    "shell": "a.sh",
+    "yaml": "a.yaml",
+    "json": "a.json",
+    "toml": "a.toml",
+    "notebook": "a.ipynb",
+}
+
+
+def run_through(command: str, times: int, seed: int) -> int:
+    """Inputs of one of the other commands, until one raises."""
+    chance, target = random.Random(seed), _THROUGH[command]
+    starts = {name: [one] for name, one in _LINTED.items()} if command == "lint" else samples()
+    order = list(starts)
+    for at in range(times):
+        kind = order[at % len(order)]
+        content = changed(chance.choice(starts[kind]), chance)
+        before = time.process_time()
+        try:
+            target(_ENDINGS.get(kind, "file"), content)
+            if time.process_time() - before > _SLOW_S:
+                raise TimeoutError(f"{len(content)} bytes took {time.process_time() - before:.1f} s")
+        except BaseException as error:
+            Path("fuzz-crash").write_bytes(content)
+            print(
+                f"{command} {kind}: {type(error).__name__}: {error} (input {at}, kept in fuzz-crash)", file=sys.stderr
+            )
+            raise
+        if at % 10_000 == 9_999:
+            print(f"{at + 1} inputs", flush=True)
+    print(f"{times} inputs through {command}: nothing raised")
+    return 0
+
+
 def run(times: int, seed: int, kinds: Sequence[str]) -> int:
     chance = random.Random(seed)
     starts = {kind: one for kind, one in samples().items() if not kinds or kind in kinds}
@@ -147,10 +226,13 @@ def main() -> int:
     parser.add_argument("times", type=int, nargs="?", default=100_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--reader", action="append", default=[], metavar="KIND")
+    parser.add_argument("--through", choices=sorted(_THROUGH), help="another command that reads files")
     parser.add_argument("--atheris", nargs=argparse.REMAINDER, help="hand over to atheris, with its own options behind")
     given = parser.parse_args()
     if given.atheris is not None:
         return run_atheris(given.atheris)
+    if given.through is not None:
+        return run_through(given.through, given.times, given.seed)
     return run(given.times, given.seed, given.reader)
 
 

@@ -7,6 +7,8 @@ import json
 import os
 import pickle
 import pickletools
+import subprocess
+import sys
 import time
 import tracemalloc
 from pathlib import Path
@@ -125,6 +127,49 @@ def test_a_line_without_end_is_cut(tmp_path: Path) -> None:
 ))  # fmt: skip
 def test_noise_is_read_or_refused(tmp_path: Path, content: bytes) -> None:
     json.dumps(one(tmp_path, content).to_dict(), allow_nan=False)
+
+
+REST = st.one_of(st.text(max_size=60), st.sampled_from((
+    " 12.5 GiB", ": 3, pid=7, name=python, text", " 100 tokens/s, Running: 8 reqs", "=('--a=1' '--b')", " (7/16) [1.0, nan]",
+    "99999999999999999999", ": nan", "inf%|#| 1/2 [00:01<00:01, 1e9s/it]", " | 0/0 [", "JobID|State|", "\x1b[31m",
+)))  # fmt: skip
+
+
+@pytest.mark.parametrize("reader", [one for one in every_reader() if one.form == "lines"], ids=lambda one: one.kind)
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(data=st.data())
+def test_each_reader_takes_what_stands_behind_its_marks(tmp_path: Path, reader: Any, data: st.DataObject) -> None:
+    """Lines of one reader's marks with anything behind them, broken anywhere."""
+    marks = sorted({*reader.own, *reader.marks})
+    rows = data.draw(st.lists(st.tuples(st.sampled_from(marks), REST), min_size=1, max_size=12))
+    content = "\n".join(mark + rest for mark, rest in rows).encode("utf-8", "surrogatepass")
+    cut = data.draw(st.integers(0, len(content)))
+    json.dumps(
+        one(tmp_path, content[:cut] + data.draw(st.binary(max_size=8)) + content[cut:]).to_dict(), allow_nan=False
+    )
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells the peak of a process there")
+def test_a_log_through_a_pipe_is_read_in_little_memory() -> None:
+    """48 MiB of steps, requests, faults and noise; two gibibytes of the same take the same memory."""
+    rows = b"".join(
+        b" iteration %d/ 9 | elapsed time per iteration (ms): 905.1 | lm loss: 2.5 |\n[%d] NVRM: Xid (PCI:0000:9b:00): 31, "
+        b"pid=%d, name=python, Ch 8\n%s\nAug 30 11:11:22 node7 kernel: usb 1-2: new device %d\n"
+        % (at, at, at, b"x" * 300, at)
+        for at in range(20_000)
+    )
+    program = (
+        "import sys; from trilemma.cli.main import main; code = main(['diagnose', '-']);"
+        "high = next(row for row in open('/proc/self/status') if row.startswith('VmHWM'));"
+        "print(int(high.split()[1]) // 1024, file=sys.stderr); sys.exit(code)"
+    )
+    log = rows * (48 * 2**20 // len(rows))
+    told = subprocess.run([sys.executable, "-c", program], input=log, capture_output=True, check=False)
+    assert told.returncode == 1
+    assert int(told.stderr.split()[-1]) < 256
+    assert b"Xid 31" in told.stdout
 
 
 values = st.recursive(

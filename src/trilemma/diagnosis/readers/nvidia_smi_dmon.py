@@ -71,11 +71,7 @@ def _swings(busy: Sequence[float]) -> dict[str, float]:
     """How often utilisation goes from work to waiting, and which share of the samples is either."""
     if len(busy) < _FEWEST:
         return {}
-    states = [
-        one
-        for one in (value >= _WORKS if value >= _WORKS or value <= _WAITS else None for value in busy)
-        if one is not None
-    ]
+    states = [value >= _WORKS for value in busy if value >= _WORKS or value <= _WAITS]
     falls = sum(before and not after for before, after in pairwise(states))
     return {"waiting_share": sum(value <= _WAITS for value in busy) / len(busy),
             "working_share": sum(value >= _WORKS for value in busy) / len(busy), "falls": falls}  # fmt: skip

@@ -51,24 +51,21 @@ def _judge(case: Case) -> Iterator[Finding]:
 
 def _saw_tooth(file: str, line: int | None, gpus: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     """Utilisation that rises and falls again and again: something that is no computation stands between the steps."""
-    those = [
-        one
-        for one in gpus
-        if one.get("falls", 0) >= _FALLS and one["waiting_share"] >= _WAITING <= one["working_share"]
-    ]
+    swing = [one for one in gpus if one.get("falls", 0) >= _FALLS]
+    those = [one for one in swing if min(one["waiting_share"], one["working_share"]) >= _WAITING]
     if not those or len(those) < len(gpus) / 2:
         return
     waiting = sum(one["waiting_share"] for one in those) / len(those)
     falls = sum(one["falls"] for one in those) / len(those)
     yield Finding(
         id="speed.saw-tooth", role="symptom", severity="warning",
-        claim=f"{len(those)} GPUs swing between work and waiting, {falls:.0f} times in these samples, and wait for {waiting:.0%} of "
-        "them",
+        claim=f"{len(those)} GPUs swing between work and waiting, {falls:.0f} times in these samples, and wait for "
+        f"{waiting:.0%} of them",
         evidence=(Evidence(file=file, line=line, value=f"utilisation at most {those[0]['most_utilisation_percent']:g} %, "
                            f"waiting {waiting:.0%} of the samples"),),
         expected="the same utilisation from step to step", observed=f"waiting {waiting:.0%}", confidence="hypothesis",
-        fix="what stands between the steps: the data loader (its wait in the log), checkpoints, evaluation, garbage collection, a "
-        "host that prepares batches; a trace over two such swings names it",
+        fix="what stands between the steps: the data loader (its wait in the log), checkpoints, evaluation, garbage collection, "
+        "a host that prepares batches; a trace over two such swings names it",
         predicted_effect=f"up to {1 / max(1 - waiting, 0.05):.2f} times as fast",
     )  # fmt: skip
 
