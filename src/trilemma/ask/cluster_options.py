@@ -10,9 +10,10 @@ _OF = (CLUSTER,)
 CLUSTER_OPTIONS: tuple[Option, ...] = (
     Option(name="nodes", of=_OF, read=as_given, metavar="FILE|NxG", group="cluster",
            help="nodes: a table (name, gpus, model, cpu_milli, memory_mib, sockets, nvlink, leaf, rack, block), a HiveD"
-           " configuration, or N nodes of G GPUs as 64x8, 64x8:8 with 8 nodes a rack"),
+           " configuration, kubectl get nodes -o yaml, or N nodes of G GPUs as 64x8, 64x8:8 with 8 nodes a rack"),
     Option(name="queues", of=_OF, read=as_given, metavar="FILE", group="cluster",
-           help="queues: a table (queue, parent, nominal, borrowing, lending, weight, reclaim, within)"),
+           help="queues: a table (queue, parent, nominal, borrowing, lending, weight, reclaim, within), or objects of Kueue"
+           " or KAI"),
     Option(name="failures", of=_OF, read=text, metavar="MTBF:REPAIR", group="cluster",
            help="each node fails after MTBF hours in the mean and is back REPAIR hours later"),
     Option(name="slowdown", of=_OF, read=text, metavar="LEVEL=X,...", group="cluster",

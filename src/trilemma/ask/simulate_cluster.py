@@ -13,21 +13,22 @@ from typing import Any
 
 from trilemma.ask.answers import Shown
 from trilemma.ask.cluster_options import CLUSTER, CLUSTER_OPTIONS
+from trilemma.ask.cluster_words import asked_job, control_plane, node_failures, slowdowns
 from trilemma.ask.options import settled
 from trilemma.ask.screen import screen_width
 from trilemma.errors import InputError, shorten
 from trilemma.simulation.cluster.drawn_jobs import demanding, draw_jobs, faster
-from trilemma.simulation.cluster.event_loop import ClusterRun, NodeFailures, RunRules
+from trilemma.simulation.cluster.event_loop import ClusterRun, RunRules
 from trilemma.simulation.cluster.figures import space_time
 from trilemma.simulation.cluster.jobs import TICKS, ClusterJob, ticks
 from trilemma.simulation.cluster.kueue_scenarios import read_scenario
-from trilemma.simulation.cluster.nodes import LEVELS, ClusterNode, uniform_nodes
+from trilemma.simulation.cluster.manifests import read_node_manifests, read_queue_manifests
+from trilemma.simulation.cluster.nodes import ClusterNode, uniform_nodes
 from trilemma.simulation.cluster.outcome import ClusterSimulation
-from trilemma.simulation.cluster.policies.paced_kueue import ControlPlane
 from trilemma.simulation.cluster.quotas import QueueQuota
 from trilemma.simulation.cluster.simulation import ClusterQuestion, PolicyChoice, compare_policies, run_policy
 from trilemma.simulation.cluster.tables import JobDefaults, read_jobs, read_nodes, read_queues
-from trilemma.simulation.cluster.virtual_cells import CellQuota, read_cells
+from trilemma.simulation.cluster.virtual_cells import CellQuota, read_cells, states_cells
 from trilemma.simulation.cluster.wait_estimate import wait_estimate
 
 _UNIFORM = re.compile(r"(\d{1,6})x(\d{1,4})(?::(\d{1,4}))?(?::(\d{1,4}))?")
@@ -43,14 +44,14 @@ def simulate_cluster(nodes: Any = None, jobs: Any = None, **options: Any) -> Clu
     """
     asked = settled(CLUSTER, {"nodes": nodes, "jobs": jobs, **options}, CLUSTER_OPTIONS)
     if asked.wait is not None:
-        _asked_job(asked.wait)
+        asked_job(asked.wait)
     question = _question(asked)
     choice = PolicyChoice(
         name=str(asked.policy).lower(),
         placement=asked.placement or "",
         yields=asked.preempt,
         seed=asked.seed or 0,
-        plane=_plane(asked.control_plane),
+        plane=control_plane(asked.control_plane),
     )
     run, outcome = run_policy(question, choice)
     compared = compare_policies(_others(question, choice, asked.compare), processes=asked.processes)
@@ -61,7 +62,7 @@ def simulate_cluster(nodes: Any = None, jobs: Any = None, **options: Any) -> Clu
             inputs=_inputs(asked, question),
             jobs=len(question.jobs),
             outcome=outcome,
-            wait=None if asked.wait is None else wait_estimate(run, *_asked_job(asked.wait)),
+            wait=None if asked.wait is None else wait_estimate(run, *asked_job(asked.wait)),
             compared=tuple(compared),
             picture=space_time(run) if question.rules.keeps_stretches else None,
         )
@@ -82,11 +83,13 @@ def _question(asked: SimpleNamespace) -> ClusterQuestion:
         queues = queues if scenario is not None else stated
     node_gpus = max(one.gpus for one in nodes)
     if asked.queues is not None:
-        queues = tuple(read_queues(Path(str(asked.queues)), node_gpus))
+        path = Path(str(asked.queues))
+        is_manifest = path.suffix in (".yaml", ".yml")
+        queues = tuple(read_queue_manifests(path) if is_manifest else read_queues(path, node_gpus))
     jobs = _jobs(asked, nodes) if scenario is None else list(scenario.jobs)
     until = None if asked.until is None else ticks(_positive(asked.until, "until") * 3600)
     rules = RunRules(
-        until_ticks=until, failures=_failures(asked.failures, asked.seed or 0), slowdown=_slowdown(asked.slowdown),
+        until_ticks=until, failures=node_failures(asked.failures, asked.seed or 0), slowdown=slowdowns(asked.slowdown),
         keeps_stretches=len(jobs) <= _PICTURED,
     )  # fmt: skip
     source = Path(str(asked.jobs)).name
@@ -97,6 +100,8 @@ def _nodes(given: Any) -> tuple[list[ClusterNode], tuple[CellQuota, ...], tuple[
     """The nodes, and the cells and queues that come with them."""
     found, path = _UNIFORM.fullmatch(str(given)), Path(str(given))
     if found is None and path.suffix in (".yaml", ".yml"):
+        if not states_cells(path):
+            return read_node_manifests(path), (), ()
         owned = read_cells(path)
         return list(owned.nodes), owned.cells, owned.queues
     if found is None:
@@ -127,57 +132,6 @@ def _jobs(asked: SimpleNamespace, nodes: Sequence[ClusterNode]) -> list[ClusterJ
         capacity = sum(one.cpu_milli if of_cpus else one.gpu_milli for one in nodes)
         jobs = demanding(jobs, capacity, asked.demand, asked.seed or 0, of_cpus=of_cpus)
     return jobs
-
-
-def _asked_job(words: str) -> tuple[float, str]:
-    gpus, _, queue = words.partition(":")
-    try:
-        many = float(gpus)
-    except ValueError:
-        many = 0.0
-    if not 0 < many < 1e6:
-        raise InputError(f"`wait` {shorten(words)!r} is not GPUS or GPUS:QUEUE, such as 64 or 64:research")
-    return many, queue
-
-
-def _plane(words: str | None) -> ControlPlane | None:
-    if words is None:
-        return None
-    try:
-        writes, burst = (float(one) for one in words.split(":"))
-    except ValueError:
-        raise InputError(f"`control_plane` {shorten(words)!r} is not WRITES:BURST, such as 50:100") from None
-    if not (0 < writes <= 1e6 and 0 <= burst <= 1e6):
-        raise InputError(f"`control_plane` {shorten(words)!r} is out of range; give such as 50:100")
-    return ControlPlane(writes_per_s=writes, burst=int(burst))
-
-
-def _failures(words: str | None, seed: int) -> NodeFailures | None:
-    if words is None:
-        return None
-    try:
-        mtbf, repair = (float(one) for one in words.split(":"))
-    except ValueError:
-        raise InputError(f"`failures` {shorten(words)!r} is not MTBF:REPAIR in hours, such as 2000:12") from None
-    if not (mtbf > 0 and repair > 0):
-        raise InputError(f"`failures` {shorten(words)!r}: give hours above 0, such as 2000:12")
-    return NodeFailures(mtbf_ticks=ticks(mtbf * 3600), repair_ticks=ticks(repair * 3600), seed=seed)
-
-
-def _slowdown(words: str | None) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for part in (words or "").split(",") if words else ():
-        level, _, factor = part.partition("=")
-        known = ("node", *LEVELS, "cluster")
-        if level not in known:
-            raise InputError(f"`slowdown` {shorten(part)!r}: no such level; use {', '.join(known)}")
-        try:
-            found[level] = float(factor)
-        except ValueError:
-            raise InputError(f"`slowdown` {shorten(part)!r} is not LEVEL=X, such as cluster=1.2") from None
-        if not 1 <= found[level] <= 1000:
-            raise InputError(f"`slowdown` {shorten(part)!r} is out of range; give 1 or more")
-    return found
 
 
 def _others(

@@ -17,7 +17,7 @@ class QueueQuota:
     ``lending`` of its own it lends (None: no bound). ``weight`` is its share of what nobody owns.
 
     ``reclaim`` says whose jobs of borrowers it may take back, ``within`` whether a job of its own yields to a higher priority;
-    ``where`` is the place in its file, for messages.
+    ``where`` is the place in its file, for messages; ``alias`` is the queue that this is only another name of (a LocalQueue).
     """
 
     name: str
@@ -30,6 +30,7 @@ class QueueQuota:
     within: Literal["never", "lower-priority"] = "never"
     is_cohort: bool = False
     where: str = ""
+    alias: str = ""
 
     def __post_init__(self) -> None:
         for name in ("nominal", "borrowing", "lending", "weight"):
@@ -97,7 +98,11 @@ class QuotaTree:
     def __init__(self, quotas: Iterable[QueueQuota], capacity_units: int) -> None:
         self.nodes: dict[str, QuotaNode] = {}
         self.capacity = capacity_units
+        self._aliases: dict[str, str] = {}
         for one in quotas:
+            if one.alias:
+                self._aliases[one.name] = one.alias
+                continue
             if one.name in self.nodes:
                 raise InputError(f"{one.where}queue {one.name} is stated twice; give each name once")
             self.nodes[one.name] = QuotaNode(one)
@@ -131,6 +136,7 @@ class QuotaTree:
         """The node of a job's queue; None where no queue is stated at all. Raises `InputError` where it is not known."""
         if not self.nodes:
             return None
+        name = self._aliases.get(name, name)
         if name not in self.nodes or self.nodes[name].quota.is_cohort:
             raise UnknownName("queue", name, self.queues(), hint=f"there are {', '.join(self.queues()[:6])}")
         return self.nodes[name]

@@ -47,6 +47,12 @@ class _CellType:
     leaf: str
 
 
+def states_cells(path: Path) -> bool:
+    """Whether a file is a HiveD configuration, not a list of objects of Kubernetes."""
+    documents = load_all(read_text(path), name=path.name)
+    return bool(documents) and not (isinstance(documents[0], Mapping) and "kind" in documents[0])
+
+
 def read_cells(path: Path) -> CellCluster:
     """A HiveD configuration (physicalCluster, virtualClusters). Raises `InputError` where a cell type is not stated."""
     (document, *_) = load_all(read_text(path), name=path.name) or [None]

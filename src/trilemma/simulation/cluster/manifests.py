@@ -1,0 +1,138 @@
+"""What a Kubernetes cluster says of itself, ``kubectl get … -o yaml``: nodes with their labels, queues of Kueue and of KAI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from trilemma.commands.bounded_yaml import load_all, read_text
+from trilemma.errors import InputError, shorten
+from trilemma.simulation.cluster.kueue_scenarios import milli_cpus
+from trilemma.simulation.cluster.nodes import WHOLE, ClusterNode
+from trilemma.simulation.cluster.quotas import QueueQuota, Reclaim
+
+#: Words in labels of nodes → the level that they name (NVIDIA topograph, Kueue topologies, clouds).
+_LEVELS = {
+    "nvlink": ("nvidia.com/gpu.clique", "nvlink", "accelerator"),
+    "leaf": ("leafgroup", "leaf"),
+    "rack": ("topology-rack", "rack"),
+    "block": ("topology-block", "superpod", "block", "spine"),
+}
+_GPU = ("nvidia.com/gpu", "amd.com/gpu", "gpu")
+_MOST_BYTES = 64 * 2**20
+_KUEUE: Mapping[str, Reclaim] = {"Any": "any", "LowerPriority": "lower-priority", "Never": "never"}
+
+
+def read_node_manifests(path: Path) -> list[ClusterNode]:
+    """The nodes among the objects of a file. Raises `InputError` where there is none."""
+    nodes = [_node(one, path) for one in _objects(path) if one.get("kind") == "Node"]
+    if not nodes:
+        raise InputError(
+            f"{path.name} holds no Node; give `kubectl get nodes -o yaml`, a HiveD configuration or a table"
+        )
+    return nodes
+
+
+def read_queue_manifests(path: Path) -> list[QueueQuota]:
+    """Queues of Kueue (ClusterQueue, Cohort, LocalQueue) or KAI (Queue) with their GPUs. Raises `InputError` where none is."""
+    found: list[QueueQuota] = []
+    for one in _objects(path):
+        kind, group = one.get("kind"), str(one.get("apiVersion", ""))
+        if kind in ("ClusterQueue", "Cohort"):
+            found.append(_kueue(one, is_cohort=kind == "Cohort", path=path))
+        elif kind == "LocalQueue":
+            name, above = _name(one, path), str(_spec(one).get("clusterQueue", ""))
+            if name != above:
+                found.append(QueueQuota(name=name, alias=above, where=f"{path.name}: "))
+        elif kind == "Queue" and group.startswith("scheduling.run.ai"):
+            found.append(_kai(one, path))
+    if not found:
+        raise InputError(
+            f"{path.name} holds no ClusterQueue, Cohort or KAI Queue; give such objects, or a table of queues"
+        )
+    return found
+
+
+def _node(one: Mapping[str, Any], path: Path) -> ClusterNode:
+    labels = (one.get("metadata") or {}).get("labels") or {}
+    free = (one.get("status") or {}).get("allocatable") or {}
+    gpus = next((free[name] for name in _GPU if name in free), 0)
+    domains: Any = {
+        level: next((str(value) for word in words for label, value in labels.items() if word in label), "")
+        for level, words in _LEVELS.items()
+    }
+    return ClusterNode(
+        name=_name(one, path),
+        gpus=_whole(gpus, "GPUs", path),
+        model=str(labels.get("nvidia.com/gpu.product", "")),
+        cpu_milli=milli_cpus(free.get("cpu", 0), "cpu", path),
+        **domains,
+    )
+
+
+def _kueue(one: Mapping[str, Any], *, is_cohort: bool, path: Path) -> QueueQuota:
+    spec = _spec(one)
+    preemption = spec.get("preemption") or {}
+    within: Literal["never", "lower-priority"] = "never"
+    if preemption.get("withinClusterQueue", "Never") != "Never":
+        within = "lower-priority"
+    limits: dict[str, int | None] = {"nominalQuota": None, "borrowingLimit": None, "lendingLimit": None}
+    for resource in _gpu_quotas(spec):
+        for name in limits:
+            if resource.get(name) is not None:
+                limits[name] = (limits[name] or 0) + _whole(resource[name], name, path) * WHOLE
+    return QueueQuota(
+        name=_name(one, path),
+        parent=str(spec.get("parentName") or spec.get("cohortName") or spec.get("cohort") or spec.get("parent") or ""),
+        nominal=limits["nominalQuota"], borrowing=limits["borrowingLimit"], lending=limits["lendingLimit"],
+        weight=float((spec.get("fairSharing") or {}).get("weight", 1)),
+        reclaim=_KUEUE.get(str(preemption.get("reclaimWithinCohort", "Never")), "never"), within=within,
+        is_cohort=is_cohort, where=f"{path.name}: ",
+    )  # fmt: skip
+
+
+def _gpu_quotas(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Quotas of GPUs of all flavors."""
+    for group in spec.get("resourceGroups") or ():
+        for flavor in group.get("flavors") or ():
+            yield from (one for one in flavor.get("resources") or () if one.get("name") in _GPU)
+
+
+def _kai(one: Mapping[str, Any], path: Path) -> QueueQuota:
+    """-1 is no bound, for quota and limit (KAI-Scheduler, docs/queues); what may be borrowed is the limit less the quota."""
+    spec = _spec(one)
+    gpu = (spec.get("resources") or {}).get("gpu") or {}
+    quota, limit = (float(gpu.get(name, default)) for name, default in (("quota", 0), ("limit", -1)))
+    return QueueQuota(
+        name=_name(one, path), parent=str(spec.get("parentQueue") or ""), nominal=round(max(quota, 0) * WHOLE),
+        borrowing=None if limit < 0 else round(max(limit - max(quota, 0), 0) * WHOLE),
+        weight=float(gpu.get("overQuotaWeight", 1)), where=f"{path.name}: ",
+    )  # fmt: skip
+
+
+def _objects(path: Path) -> Iterator[Mapping[str, Any]]:
+    for document in load_all(read_text(path, most_bytes=_MOST_BYTES), name=path.name):
+        if isinstance(document, Mapping) and str(document.get("kind", "")).endswith("List"):
+            yield from (one for one in document.get("items") or () if isinstance(one, Mapping))
+        elif isinstance(document, Mapping):
+            yield document
+
+
+def _spec(one: Mapping[str, Any]) -> Mapping[str, Any]:
+    spec = one.get("spec")
+    return spec if isinstance(spec, Mapping) else {}
+
+
+def _name(one: Mapping[str, Any], path: Path) -> str:
+    name = (one.get("metadata") or {}).get("name")
+    if not name:
+        raise InputError(f"{path.name}: a {one.get('kind')} has no metadata.name; give it one")
+    return str(name)
+
+
+def _whole(value: object, name: str, path: Path) -> int:
+    text = str(value)
+    if not text.isdigit():
+        raise InputError(f"{path.name}: {name} {shorten(text)!r} is not a whole number of 0 or more")
+    return int(text)
