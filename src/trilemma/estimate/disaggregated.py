@@ -165,6 +165,7 @@ def _speed(start: StartUp, question: ServingQuestion) -> tuple[Speed, tuple[Caut
         Machine.serving(
             cluster, work=work, engine=engines.canonical(plan.engine.name), version=plan.engine.version,
             terms=question.terms, routes_tokens=traits.routes_tokens(pool.options.extra),
+            eager=pool.options.eager,
         )
         for pool in (decode, prefill)
     )  # fmt: skip

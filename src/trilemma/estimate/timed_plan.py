@@ -44,6 +44,7 @@ def timed_plan(start: StartUp, question: ServingQuestion) -> TimedPlan:
         version=plan.engine.version,
         terms=question.terms,
         routes_tokens=engines.traits_of(plan.engine.name).routes_tokens(plan.pool.options.extra),
+        eager=plan.pool.options.eager,
     )
     work = split_work(model, cluster.accelerator, start.on_host)
     if cluster.cards:

@@ -82,6 +82,7 @@ class SearchQuestion:
             engine=engines.canonical(self.engine.name),
             version=self.engine.version,
             terms=self.terms,
+            eager=self.fixed.options.eager,
         )
         in_flight = float(self.workload.concurrency or 0)
         spread = pools_spread(machine, model) if apart else speed_spread(machine, model, in_flight=in_flight)
@@ -285,6 +286,7 @@ def started(
             engine=engines.canonical(question.engine.name),
             version=question.engine.version,
             terms=question.terms,
+            eager=question.fixed.options.eager,
         ),
         kv_format=catalogue.get(start.kv_format),
     )

@@ -11,6 +11,7 @@ from trilemma.models.attention import Mixer
 from trilemma.plans import Layout
 from trilemma.quantities import Numbers
 from trilemma.timing.attention import OperatorWork, decode_work, prefill_work
+from trilemma.timing.coefficients import spec_sheet
 from trilemma.timing.exchanges import exchange
 from trilemma.timing.host_weights import HostRates, decode_on_host, prefill_on_host
 from trilemma.timing.machine import Machine
@@ -65,6 +66,9 @@ def decode_step(
         there = other.at_datasheet() if machine.ideal else other
         tally.join(decode_step(part, there, layout, batch=batch, context=context, kv_format=kv_format, tokens=tokens))
     tally.add("host", "host", machine.coefficients.step_s + machine.coefficients.sequence_s * np.asarray(batch))
+    if machine.eager and not machine.ideal:
+        launched = work.kernels + work.attention_kernels + work.expert_ffn_layers
+        tally.at_least("kernels", "host", launched * spec_sheet()["eager"]["launch_s"] * uneven)
     return tally.done()
 
 

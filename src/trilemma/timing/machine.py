@@ -28,6 +28,7 @@ class Machine:
     ``terms`` are the serving terms that were put in (None: none were), ``engine`` and ``precision`` name whose, ``measured`` says
     whether runs of this very deployment are among what they were fitted to, ``era`` the age of the engine. ``ideal``: everything
     runs at its datasheet figure. ``routes_tokens``: tokens go to the ranks of their experts alone, not to all.
+    ``eager``: the host launches every kernel of a decode step.
     """
 
     accelerator: Accelerator
@@ -40,6 +41,7 @@ class Machine:
     era: Era = field(default_factory=Era)
     ideal: bool = False
     routes_tokens: bool = False
+    eager: bool = False
     terms: ServingTerms | None = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -63,9 +65,10 @@ class Machine:
         version: str | None = None,
         terms: ServingTerms | None = None,
         routes_tokens: bool = False,
+        eager: bool = False,
     ) -> Machine:
         """`of`, with the coefficients scaled by ``terms`` (those shipped, where none are given) of ``engine`` on such cards, and
-        by the age of its ``version`` (None: the newest)."""
+        by the age of its ``version`` (None: the newest); ``eager``: no graph replays its decode steps."""
         plain, terms, precision = cls.of(cluster, engine), terms or shipped(), precision_of(work)
         factors = terms.factors(engine, cluster.accelerator, precision)
         if (
@@ -79,6 +82,9 @@ class Machine:
         coefficients = scaled(plain.coefficients, factors)
         if "matmul" in terms.untold(engine, cluster.accelerator, precision):
             coefficients = replace(coefficients, matmul=coefficients.matmul | spec_sheet()["halved_sums"]["matmul"])
+        if eager:
+            wider = spec_sheet()["eager"]
+            era = replace(era, low=era.low * wider["low"], high=era.high * wider["high"])
         if era.pcie_share is not None:
             coefficients = coefficients.with_numbers(pcie_share=era.pcie_share)
         fitted = plain.with_coefficients(coefficients)
@@ -90,6 +96,7 @@ class Machine:
             era=era,
             terms=terms,
             routes_tokens=routes_tokens,
+            eager=eager,
         )
 
     def with_coefficients(self, coefficients: Coefficients) -> Machine:

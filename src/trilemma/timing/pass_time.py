@@ -84,6 +84,11 @@ class OperatorTally:
     def add(self, line: str, resource: str, seconds: Any) -> None:
         self.parts[line, resource] = self.parts.get((line, resource), np.float64(0.0)) + seconds
 
+    def at_least(self, line: str, resource: str, seconds: Any) -> None:
+        """What ``seconds`` exceed the pass by so far, as ``line``: others run behind it."""
+        passed = sum(self.parts.values(), start=np.float64(0.0))
+        self.add(line, resource, np.maximum(np.asarray(seconds) - passed, 0.0))
+
     def operator(
         self,
         line: str,
