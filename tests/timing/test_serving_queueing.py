@@ -8,12 +8,19 @@ import numpy as np
 import pytest
 from timing_cases import BF16, FP8, INT4, cluster, llama_70b, mixture
 
+import trilemma as tl
 from trilemma.errors import InputError
 from trilemma.hardware.catalogue import find
 from trilemma.plans import Layout
 from trilemma.timing import Machine, model_work, serving_speed
 from trilemma.timing.admission import Admission
-from trilemma.timing.queueing import percentiles_s, token_gap_percentiles_s, waiting_s
+from trilemma.timing.queueing import (
+    arrivals_ahead_percentiles_s,
+    arrivals_ahead_s,
+    percentiles_s,
+    token_gap_percentiles_s,
+    waiting_s,
+)
 from trilemma.timing.serving_terms import precision_of
 from trilemma.timing.speculation import Speculation
 
@@ -147,3 +154,26 @@ def test_drafts_as_written_on_the_command_line():
     for wrong in ("mtp:3:x", "mtp:3:1.5", "mtp:x"):
         with pytest.raises(InputError, match="draft"):
             read_draft(wrong)
+
+
+def test_prompts_that_arrive_wait_as_m_d_1_and_their_turn_is_longer():
+    # Pollaczek and Khinchine: half of busy / (1 - busy) service times: 0.5 / s of 1 s each is 0.5 s; steps of 0.1 s once more
+    assert arrivals_ahead_s(0.5, each_s=1.0, step_s=0.0) == pytest.approx(0.5)
+    assert arrivals_ahead_s(0.5, each_s=1.0, step_s=0.1) == pytest.approx(0.6)
+    assert arrivals_ahead_s(0.0, each_s=1.0, step_s=0.1) == 0
+    assert np.isfinite(arrivals_ahead_s(5.0, each_s=1.0, step_s=0.1))
+    p50, p99 = arrivals_ahead_percentiles_s(0.5, each_s=1.0, step_s=0.0)
+    assert (p50, p99) == (0.0, pytest.approx(np.log(50.0)))  # half of them find nobody there
+
+
+@pytest.mark.parametrize(("share", "bar"), [(0.2, 0.1), (0.5, 0.15)])
+def test_first_tokens_at_a_rate_are_those_of_the_simulation(share, bar):
+    # 17.9 requests a second of 1024/256 saturate this plan (simulated); a closed loop would wait for all that begin at once
+    rate = 17.9 * share
+    said = tl.fit("llama-3.1-8b", "h100-sxm", isl=1024, osl=256, rate=rate).to_dict()["speed"]["ttft_ms"]
+    seen = tl.simulate(
+        "llama-3.1-8b", "h100-sxm", arrivals=f"poisson:{rate}", isl=1024, osl=256, requests=1500, bounds=False
+    ).to_dict()["metrics"]["ttft_ms"]  # fmt: skip
+    assert said["p50"] == pytest.approx(seen["p50"], rel=bar)
+    assert said["p99"] == pytest.approx(seen["p99"], rel=0.25)
+    assert said["value"] == pytest.approx(seen["mean"], rel=bar)

@@ -12,6 +12,8 @@ import numpy as np
 
 from trilemma.quantities import Numbers
 
+#: The largest share of a server's time that counts as carried.
+_MOST_BUSY = 0.98
 #: P50 and P99 of an exponential waiting time over its mean: ln 2 and ln 100.
 _P50, _P99 = float(np.log(2.0)), float(np.log(100.0))
 
@@ -39,6 +41,30 @@ def shared_queue_wait_s(busy: Numbers, servers: Numbers, service_s: Numbers) -> 
     below = np.minimum(busy, 1.0 - 1e-15)
     wait_s = service_s * below ** (np.sqrt(2 * (servers + 1)) - 1) / (servers * (1 - below)) / 2
     return np.where(busy < 1.0, wait_s, np.inf)
+
+
+def arrivals_ahead_s(rate: Numbers, *, each_s: Numbers, step_s: Numbers) -> Any:
+    """Mean seconds that a prompt waits for prompts that came before it, where they arrive as Poisson says, ``rate`` a second.
+
+    M/D/1 for prompts of ``each_s``, ``busy / (1 − busy) · each / 2``; steps that decode run between them, so the turn in which a
+    request is taken up is ``step / (1 − busy)`` long instead of ``step``.
+
+    Numbers or arrays that broadcast; no more than near saturation. Source: Pollaczek and Khinchine (M/D/1), gated service.
+    """
+    busy = np.minimum(np.asarray(rate, dtype=float) * each_s, _MOST_BUSY)
+    return busy / (1.0 - busy) * (np.asarray(each_s) / 2 + step_s)
+
+
+def arrivals_ahead_percentiles_s(rate: Numbers, *, each_s: Numbers, step_s: Numbers) -> tuple[Any, Any]:
+    """(P50, P99) of `arrivals_ahead_s`: a share ``busy`` of the prompts waits at all, their times fall off exponentially about
+    the mean that M/D/1 has, ``each / 2 / (1 − busy)``; the longer turn is everybody's.
+
+    Numbers or arrays that broadcast. Source: Kingman 1961, the exponential law of waits, with the idle share of M/G/1.
+    """
+    busy = np.minimum(np.asarray(rate, dtype=float) * each_s, _MOST_BUSY)
+    wait_s, turn_s = np.asarray(each_s) / 2 / (1.0 - busy), busy / (1.0 - busy) * step_s
+    p50_s, p99_s = (turn_s + wait_s * np.log(np.maximum(busy * among, 1.0)) for among in (2.0, 100.0))
+    return p50_s, p99_s
 
 
 def percentiles_s(sure_s: Numbers, waited_s: Numbers) -> tuple[Any, Any]:

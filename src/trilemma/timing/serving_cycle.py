@@ -11,6 +11,7 @@ from trilemma.plans import Layout
 from trilemma.quantities import Numbers
 from trilemma.timing.admission import Admission
 from trilemma.timing.coefficients import Coefficients, spec_sheet
+from trilemma.timing.queueing import arrivals_ahead_s
 
 #: Short prompts are prefilled together; beyond so many tokens a pass is compute bound and nothing is saved.
 _PREFILL_TOKENS = 2048
@@ -99,18 +100,23 @@ class Cycle:
 
 def cycle_of(
     load: ReplicaLoad, host: Coefficients, *, step_s: Numbers, bare_s: Numbers, prompt_s: Numbers, each_s: Numbers,
-    prompt_flops_s: Numbers = 0.0, token_flops_s: Numbers = 0.0,
+    prompt_flops_s: Numbers = 0.0, token_flops_s: Numbers = 0.0, arrivals_per_s: Numbers | None = None,
 ) -> Cycle:  # fmt: skip
     """The turn of ``load`` where a decode step takes ``step_s``, a token ``bare_s`` of steps, one prompt alone ``prompt_s`` and
     one among others ``each_s`` of prefill; the FLOPs of one and of a step of all tokens take ``prompt_flops_s`` and
-    ``token_flops_s`` at their peaks (seconds; numbers or arrays). See `serving_speed` for the laws."""
+    ``token_flops_s`` at their peaks (seconds; numbers or arrays). Where requests come at ``arrivals_per_s`` to each replica, they
+    find those ahead that came a little before (`arrivals_ahead_s`), not a share of all in flight. See `serving_speed` for the
+    laws."""
     mixed_s = each_s * host.interference  # what a prefill adds to the step that it is mixed into
     a_token = load.prefills_a_token
     tpot_s = bare_s + a_token * mixed_s
     decode_s = (load.osl - 1) * tpot_s
     steps_waited_s = host.steps_waited * step_s
     begun_s = prompt_s + steps_waited_s
-    bunched_s = (load.running - 1) * (host.queue_share * each_s + host.queued_request_s)
+    if arrivals_per_s is None:
+        bunched_s = (load.running - 1) * (host.queue_share * each_s + host.queued_request_s)
+    else:
+        bunched_s = arrivals_ahead_s(arrivals_per_s, each_s=each_s, step_s=step_s)
     outside_s = (load.osl - 1) * ((load.running - 1) / load.osl - a_token) * mixed_s
     work_s = each_s / load.osl + (1 - 1 / load.osl) * mixed_s  # a prefill is mixed as far as there are steps
     least_s = load.running * work_s + (load.osl - 1) * bare_s

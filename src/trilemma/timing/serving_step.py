@@ -16,7 +16,7 @@ from trilemma.timing.forward_pass import decode_step, prefill_pass
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.pass_time import RESOURCES, PassTime
-from trilemma.timing.queueing import percentiles_s, token_gap_percentiles_s, waiting_s
+from trilemma.timing.queueing import arrivals_ahead_percentiles_s, percentiles_s, token_gap_percentiles_s, waiting_s
 from trilemma.timing.serving_cycle import Cycle, ReplicaLoad, cycle_of, load_of
 from trilemma.timing.speculation import Speculation
 
@@ -95,7 +95,8 @@ def serving_speed(
     Decode steps pay for the prefills of others: ``TPOT = step + (B − 1)/OSL · prefill``, since while one request makes
     OSL tokens each of the other ``B − 1`` is prefilled once. With ``pp`` stages a prefill holds each for its share only.
     ``TTFT = request + prefill + steps waited · step + (B − 1) · (queue · prefill + per request) + waiting for a slot``;
-    where requests wait, a slot that is free is filled at once. ``speculation`` lets a step verify drafted tokens.
+    where requests wait, a slot that is free is filled at once. At a ``rate`` the prompts ahead are those of Poisson arrivals, not
+    a share of all in flight: loops that are closed begin all at once. ``speculation`` lets a step verify drafted tokens.
 
     Short outputs leave few steps to prefill in. A step takes no more prompt tokens than the engine's budget, so prefills
     beyond that are waited for before the first token; and between two answers to one user all ``B`` prompts are prefilled
@@ -104,7 +105,7 @@ def serving_speed(
     """
     turn = _turn(
         work, machine, layout, concurrency=concurrency, isl=isl, osl=osl, kv_format=kv_format, admission=admission,
-        prefix_hit=prefix_hit, speculation=speculation,
+        prefix_hit=prefix_hit, speculation=speculation, rate=rate,
     )  # fmt: skip
     return _speed(work, machine, turn, gpus=layout.gpus, rate=rate)
 
@@ -141,9 +142,10 @@ class _Turn:
 def _turn(
     work: ModelWork, machine: Machine, layout: Layout, *, concurrency: Numbers, isl: Numbers, osl: Numbers,
     kv_format: Format, admission: Admission, prefix_hit: float, speculation: Speculation | None,
-    prompt: PassTime | None = None,
+    prompt: PassTime | None = None, rate: Numbers | None = None,
 ) -> _Turn:  # fmt: skip
-    """The turn of ``concurrency`` requests; ``prompt`` is the pass of one prompt where it is known: no load changes it."""
+    """The turn of ``concurrency`` requests, which arrive at ``rate`` where it is stated; ``prompt`` is the pass of one prompt
+    where it is known: no load changes it."""
     load = load_of(layout, concurrency=concurrency, isl=isl, osl=osl, admission=admission, prefix_hit=prefix_hit)
     guess = speculation or Speculation()
     context, verified = isl + load.osl / 2, guess.verified
@@ -163,6 +165,7 @@ def _turn(
         each_s=shared.total_s / load.together / load.pp,
         prompt_flops_s=shared.computing_s / load.together / load.pp,
         token_flops_s=step.computing_s * per_token,
+        arrivals_per_s=None if rate is None else np.asarray(rate, dtype=float) / load.dp,
     )
     return _Turn(
         load=load, cycle=cycle, step=step, prompt=prompt, shared=shared, drafting_s=drafting_s, per_token=per_token
@@ -174,7 +177,16 @@ def _speed(work: ModelWork, machine: Machine, turn: _Turn, *, gpus: Numbers, rat
     load, cycle, prompt, shared = turn.load, turn.cycle, turn.prompt, turn.shared
     waited_s, ttft_s = turn.waited_s(load.running), turn.ttft_s
     least_waited_s, most_waited_s = (turn.waited_s(running) for running in load.running_range)
-    ttft_p50_s, ttft_p99_s = percentiles_s(cycle.first_s - cycle.bunched_s, cycle.bunched_s + waited_s)
+    sure_s, bunched_s = cycle.first_s - cycle.bunched_s, cycle.bunched_s
+    ahead_s: tuple[Any, Any] = (0.0, 0.0)
+    if rate is not None:
+        each_s, bunched_s = shared.total_s / load.together / load.pp, 0.0
+        ahead_s = arrivals_ahead_percentiles_s(
+            np.asarray(rate, dtype=float) / load.dp, each_s=each_s, step_s=turn.step.total_s
+        )
+    ttft_p50_s, ttft_p99_s = (
+        one + ahead for one, ahead in zip(percentiles_s(sure_s, bunched_s + waited_s), ahead_s, strict=True)
+    )
     together = load.prefills_a_token / load.together
     gap_p50_s, gap_p99_s = token_gap_percentiles_s(cycle.bare_s, cycle.mixed_s * load.together, together)
     request_s, output_per_s = ttft_s + cycle.decode_s, turn.output_per_s
@@ -251,7 +263,7 @@ def concurrency_for_rate(
         tried = np.ceil(low + (high - low) * shares)
         turn = _turn(
             work, machine, layout, concurrency=tried, isl=isl, osl=osl, kv_format=kv_format, admission=admission,
-            prefix_hit=prefix_hit, speculation=speculation, prompt=prompt,
+            prefix_hit=prefix_hit, speculation=speculation, prompt=prompt, rate=rate,
         )  # fmt: skip
         prompt = turn.prompt
         enough = turn.output_per_s / np.asarray(osl) >= rate
