@@ -18,6 +18,7 @@ from trilemma.question import Question
 
 def checked_training(framework: str, words: Sequence[str], gpu: Any, options: SimpleNamespace) -> Answer:
     """Read the command, check its layout, judge its plan."""
+    from trilemma.ask.reinforced import with_round
     from trilemma.engines.training import read_training
     from trilemma.estimate.doubt import with_cautions
     from trilemma.estimate.training import estimate_training
@@ -41,7 +42,7 @@ def checked_training(framework: str, words: Sequence[str], gpu: Any, options: Si
     answer = estimate_training(
         Question(model=model, cluster=cluster, workload=command.workload, plan=command.plan),
     )  # fmt: skip
-    answer = with_cautions(answer, command.cautions)
+    answer = with_cautions(answer, with_round(command.cautions, answer, command.generated))
     answer = with_training_remedies(answer, model=model, cluster=cluster, workload=command.workload, plan=command.plan)
     if options.log is not None:
         answer = beside_training_log(answer, options.log)

@@ -23,6 +23,7 @@ class TrainingCommand:
     """A training command, read: the model by name (or described by its own flags), plan, workload, what was not understood.
 
     ``gpus`` is what the launcher states, else what ``plan`` was given; ``gpus_per_node`` is None where nothing says it.
+    ``generated``: tokens of an answer, at most, that the model generates in each round of reinforcement.
     """
 
     framework: str
@@ -35,6 +36,7 @@ class TrainingCommand:
     unknown_flags: tuple[str, ...] = ()
     cautions: tuple[Caution, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+    generated: int | None = None
 
 
 #: ``read(words, gpus=N or None) -> TrainingCommand``; raises `InputError` naming flag, value and remedy.

@@ -82,6 +82,7 @@ def _beside(run: TrainerRun, values: Values, *, together: bool) -> list[str]:
     """Adds the models that share the actor's cards and returns the names of those that do not."""
     if run.seq is None or values.has("prompt"):
         run.seq = (values.whole("prompt") or 0) + (values.whole("completion") or 0) or run.seq
+    run.generated = values.whole("completion")
     apart: list[str] = []
     if (values.real("kl") or 0) > 0 and run.method == "full":
         if together or values.on("colocate_reference"):

@@ -89,6 +89,7 @@ class TrainerRun:
     examples: Examples = "capped"
     #: One process spreads the layers over the cards that it sees (``device_map``), which work one after the other.
     spread: bool = False
+    generated: int | None = None
     in_backward: bool = False
     companions: list[Companion] = field(default_factory=list)
     #: The model itself where the command describes it.
@@ -140,6 +141,7 @@ def assemble(
         gpus_per_node=launch.gpus_per_node or (world // nodes if nodes and world % nodes == 0 else None),
         unknown_flags=run.unknown,
         cautions=tuple(cautions),
+        generated=run.generated,
     )  # fmt: skip
 
 

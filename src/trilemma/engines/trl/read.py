@@ -112,6 +112,7 @@ def beside(run: TrainerRun, values: Values, kind: Mapping[str, Any]) -> None:
 
 def _generates(run: TrainerRun, values: Values) -> None:
     """An engine on the same cards, or the model itself."""
+    run.generated = values.whole("completion")
     if values.on("vllm"):
         mode = values.text("vllm_mode") or "server"
         if mode == "colocate":

@@ -98,3 +98,4 @@ def _beside(run: TrainerRun, values: Values) -> None:
         frees=frees,
     )
     run.cautions.append(UPDATE_ONLY)
+    run.generated = values.whole("completion")
