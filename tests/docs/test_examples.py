@@ -11,7 +11,7 @@ import pytest
 from trilemma.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: What an example may leave to the reader: a file of their own, an ellipsis, a shell pipeline.
 OPEN = (
     "…", "...", ".csv", ".log", "plans.json", "FILE", "MODEL", "NAME", "|", ".jsonl", "path/", "mycard", "my-", "bench.json",
