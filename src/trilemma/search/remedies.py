@@ -291,6 +291,10 @@ def _remedy(change: RemedyCandidate, answer: Estimate, failing: Estimate) -> Rem
     if answer.context and answer.context < told and "refused" not in quality:
         refused = f"requests beyond {counted(answer.context, 'token')} refused"
         quality = f"answers unchanged, {refused}" if quality == "unchanged" else f"{quality}; {refused}"
-    served = change.served_as or served_id(change.model.name)
+    asked = failing.question
+    own = (
+        change.model is asked.model and change.plan.engine.name == asked.plan.engine.name
+    )  # the same files, by their own name
+    served = change.served_as or (asked.named if own else served_id(change.model.name))
     command = shlex.join(engines.get(change.plan.engine.name).write(model=served, plan=change.plan))
     return Remedy(change=change.words, flags=command, effect=effect, quality=quality, cost_rank=change.cost)
