@@ -46,6 +46,8 @@ def asked(folder: Path, jobs: str = JOBS, *, nodes: str = "2x8", queues: str | N
         ("a,b\n1,2\n", {}, r"jobs.csv has no column for submit; name it one of submit_s"),
         ("job,submit_s,gpus\n", {}, r"jobs.csv holds no job"),
         (JOBS, {"nodes": "0x8"}, r"`nodes` 0x8: no node"),
+        (JOBS, {"nodes": "4x0"}, r"`nodes` 4x0: no node or no GPU"),
+        (JOBS.replace("y,1", "y,high"), {}, r"^jobs.csv line 3: priority 'high' is not a whole number$"),
         (JOBS, {"policy": "lottery"}, r"`policy` 'lottery' is not known; use fifo, backfill"),
         (JOBS, {"placement": "left"}, r"`placement` 'left' is not known"),
         (JOBS, {"failures": "-1:2"}, r"`failures` '-1:2': give hours above 0"),
@@ -141,3 +143,19 @@ def test_sacct(tmp_path: Path) -> None:
     assert (first.shape.pods, first.shape.gpus, first.shape.models) == (2, 8, ("a100",))
     assert (first.work_ticks, first.limit_ticks) == (3_600_000_000, 7_200_000_000)
     assert (second.name, second.submit_ticks, second.limit_ticks) == ("13", 30_000_000, 86_400_000_000)
+
+
+def test_nodes_are_named_once_and_files_are_text(tmp_path: Path) -> None:
+    jobs = written(tmp_path, "jobs.csv", JOBS)
+    with pytest.raises(InputError, match=r"nodes.csv line 3: node 'a' is stated twice"):
+        tl.simulate_cluster(written(tmp_path, "nodes.csv", "name,gpus\na,8\na,8\n"), jobs)
+    binary = tmp_path / "bin.csv"
+    binary.write_bytes(b"\x87\xff,\xfe\n")
+    with pytest.raises(InputError, match=r"bin.csv cannot be read as text"):
+        tl.simulate_cluster("2x8", binary)
+    with pytest.raises(InputError, match="philly:0 on 16 GPUs: give one job or more"):
+        tl.simulate_cluster("2x8", "philly:0")
+
+
+def test_few_drawn_jobs_still_work() -> None:
+    assert tl.simulate_cluster("2x8", "philly:10").outcome.seconds_simulated > 600

@@ -107,8 +107,8 @@ def _nodes(given: Any) -> tuple[list[ClusterNode], tuple[CellQuota, ...], tuple[
     if found is None:
         return read_nodes(path), (), ()
     many, gpus, per_rack, per_block = (int(one or 0) for one in found.groups())
-    if not many:
-        raise InputError(f"`nodes` {given}: no node; give one or more, such as 64x8")
+    if not many or not gpus:
+        raise InputError(f"`nodes` {given}: no node or no GPU; give one or more, such as 64x8")
     return uniform_nodes(many, gpus, per_rack=per_rack, per_block=per_block), (), ()
 
 

@@ -126,5 +126,9 @@ class TableRow:
     def wrong(self, what: str, value: object, why: str) -> InputError:
         return self.error(f"{what} {shorten(str(value), most=40)!r} {why}")
 
+    def at_line(self, error: InputError) -> InputError:
+        """``error`` with the line, where it does not name it yet."""
+        return error if str(error).startswith(self.columns.path.name) else self.error(str(error))
+
     def error(self, message: str) -> InputError:
         return InputError(f"{self.columns.path.name} line {self.line}: {message}")

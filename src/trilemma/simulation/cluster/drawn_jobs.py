@@ -30,6 +30,8 @@ def draw_jobs(
     known = {one["name"]: one for one in read_data("simulation/cluster_traces.toml")["workload"]}
     if kind not in known:
         raise InputError(f"`jobs` {kind!r} is no known workload; use {', '.join(known)}, or a file")
+    if many < 1 or capacity_gpus < 1:
+        raise InputError(f"`jobs` {kind}:{many} on {capacity_gpus} GPUs: give one job or more, and nodes with GPUs")
     if not load > 0:
         raise InputError(f"`load` {load:g} is out of range; give a share above 0, such as 0.8")
     row: Any = known[kind]
@@ -43,7 +45,7 @@ def draw_jobs(
     for _ in range(
         _CUTS
     ):  # a job much longer than the time that jobs come over would leave the cluster empty behind it
-        work = np.minimum(work, min(_LONGEST_S, span / 4))
+        work = np.minimum(work, min(_LONGEST_S, max(span / 4, 4 * row["median_s"])))
         span = float((gpus * work).sum()) / (capacity_gpus * load)
     submits = np.sort(rng.uniform(0, span, size=many))
     shapes = {int(size): gang_of(int(size), node_gpus, GangShape()) for size, _ in sizes}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from trilemma.errors import InputError
+from trilemma.errors import InputError, shorten
 from trilemma.simulation.cluster.cells import TableColumns, TableRow
 from trilemma.simulation.cluster.jobs import ClusterJob, GangShape, gang_of, ticks
 from trilemma.simulation.cluster.nodes import WHOLE, ClusterNode
@@ -40,7 +40,7 @@ def read_jobs(path: Path, nodes: Sequence[ClusterNode], defaults: JobDefaults) -
         try:
             job = _job(row, shape, work, defaults, len(found))
         except InputError as error:
-            raise row.error(str(error)) from None
+            raise row.at_line(error) from None
         found.append((submit, job))
     if not found:
         raise InputError(f"{path.name} holds no job; give a table with a header and a line a job")
@@ -75,8 +75,7 @@ def _shape(row: TableRow, largest: int, known: set[str], defaults: JobDefaults) 
             return replace(shape, pods=pods, gpus=each, fewest_pods=row.whole("fewest_pods", 0))
         return shape if gpus <= 1 else gang_of(gpus, largest, shape)
     except InputError as error:
-        text = str(error)
-        raise error if text.startswith(row.columns.path.name) else row.error(text) from None
+        raise row.at_line(error) from None
 
 
 def _work(row: TableRow, submit: float) -> int | None:
@@ -116,20 +115,23 @@ def _job(row: TableRow, shape: GangShape, work: int | None, defaults: JobDefault
 
 def read_nodes(path: Path) -> list[ClusterNode]:
     """The nodes of a table."""
-    nodes = []
+    nodes: list[ClusterNode] = []
+    names: set[str] = set()
     for row in _rows(path, "nodes", ("name",), ("gpus", "cpu_milli")):
+        if (name := row.word("name")) in names:
+            raise row.wrong("node", name, "is stated twice; give each name once")
+        names.add(name)
         domains: Any = {level: row.word(level) for level in ("nvlink", "leaf", "rack", "block")}
         try:
             nodes.append(
                 ClusterNode(
-                    name=row.word("name"), gpus=row.whole("gpus", 0), model=row.word("model"),
+                    name=name, gpus=row.whole("gpus", 0), model=row.word("model"),
                     cpu_milli=row.whole("cpu_milli", 0), memory_mib=row.whole("memory_mib", 0),
                     sockets=row.whole("sockets", 1), one_socket=row.truth("one_socket"), **domains,
                 )
             )  # fmt: skip
         except InputError as error:
-            text = str(error)
-            raise error if text.startswith(path.name) else row.error(text) from None
+            raise row.at_line(error) from None
     if not nodes:
         raise InputError(f"{path.name} holds no node; give a table with a header and a line a node")
     return nodes
@@ -165,8 +167,11 @@ def _milli(cards: float | None) -> int | None:
 def _rows(path: Path, kind: str, *needed: tuple[str, ...]) -> Iterator[TableRow]:
     columns = None
     with open_text(path, f"list of {kind}") as file:
-        head = file.read(4096)
-        file.seek(0)
+        try:
+            head = file.read(4096)
+            file.seek(0)
+        except (UnicodeDecodeError, EOFError, OSError) as error:
+            raise InputError(f"{path.name} cannot be read as text ({shorten(str(error))}); give a table") from None
         first = head.partition("\n")[0]
         delimiter = "|" if first.count("|") > first.count(",") else "," if "," in first or "\t" not in first else "\t"
         for line, values in read_rows(file, path, delimiter):
