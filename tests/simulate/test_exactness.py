@@ -10,7 +10,7 @@ from serving_engines import LinearTimes, served
 from trilemma.simulation.serving import replica
 from trilemma.simulation.serving.drawn import ArrivalProcess, LengthDistribution, drawn
 from trilemma.simulation.serving.policies.prefill_first import PrefillFirst
-from trilemma.simulation.serving.policies.token_budget import TokenBudget
+from trilemma.simulation.serving.policies.token_budget import MaxUtilization, TokenBudget
 from trilemma.simulation.serving.policies.whole_requests import Slots, WholeRequests
 from trilemma.simulation.serving.traffic import Arrival
 
@@ -20,6 +20,7 @@ POLICIES = {
     "prefill first": lambda: PrefillFirst(tokens=512, future_share=0.7, least_future_share=0.1, decay_steps=600),
     "whole prompts first": lambda: PrefillFirst(tokens=16384, chunked=False),
     "whole requests": lambda: WholeRequests(tokens=16384),
+    "max utilization": lambda: MaxUtilization(tokens=16384),
     "slots": lambda: Slots(tokens=512),
 }
 

@@ -45,7 +45,7 @@ SIMULATION: tuple[Option, ...] = (
     Option(name="timeout", of=_OF, read=number, metavar="S", group="traffic",
            help="clients give up after so many seconds (default: never)"),
     Option(name="policy", of=_OF, read=word, metavar="NAME", group="scheduling",
-           help="schedule as another engine does: token-budget, prefill-first, whole-requests, slots"),
+           help="schedule as another engine does: token-budget, prefill-first, whole-requests, max-utilization, slots"),
     Option(name="router", of=_OF, read=word, metavar="NAME", group="scheduling", default="round-robin",
            help="before several engines: round-robin, least-loaded or prefix-aware"),
     Option(name="autoscale", of=_OF, read=text, metavar="FEWEST:BUSY:START:COOL", group="scheduling",

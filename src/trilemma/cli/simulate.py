@@ -8,6 +8,7 @@ from trilemma.cli.sub_commands import SubCommands, add_sub_commands, run_sub_com
 
 SUB_COMMANDS: SubCommands = {
     "serving": ("trilemma.cli.simulate_serving", "engines under real traffic: percentiles, queues, caches"),
+    "traffic": ("trilemma.cli.simulate_traffic", "a trace that looks like another and holds none of its requests"),
     "cluster": (
         "trilemma.cli.simulate_cluster",
         "a shared cluster: queues, gangs, topology, preemption; waits and GPU-hours",

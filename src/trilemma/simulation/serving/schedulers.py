@@ -11,7 +11,7 @@ from trilemma.data.files import read_data
 from trilemma.errors import InputError, UnknownName
 from trilemma.simulation.serving.policies.policy import SchedulingPolicy
 from trilemma.simulation.serving.policies.prefill_first import PrefillFirst
-from trilemma.simulation.serving.policies.token_budget import TokenBudget
+from trilemma.simulation.serving.policies.token_budget import MaxUtilization, TokenBudget
 from trilemma.simulation.serving.policies.whole_requests import Slots, WholeRequests
 from trilemma.versions import padded, parse_version
 
@@ -20,8 +20,11 @@ POLICIES: Mapping[str, Any] = {
     "token budget": TokenBudget,
     "prefill first": PrefillFirst,
     "whole requests": WholeRequests,
+    "max utilization": MaxUtilization,
     "slots": Slots,
 }
+#: Policies that cut no prompts unless their row says so.
+_WHOLE_PROMPTS = ("whole requests", "max utilization")
 _OF_ROWS = ("engine", "since", "source", "policy", "prefix_cache", "tokens")
 
 
@@ -44,7 +47,7 @@ class SchedulerRules:
     @property
     def chunked(self) -> bool:
         """Whether prompts are cut to what is left of a step."""
-        return bool(self.more.get("chunked", self.policy != "whole requests"))
+        return bool(self.more.get("chunked", self.policy not in _WHOLE_PROMPTS))
 
     def made(self, tokens: int) -> SchedulingPolicy:
         """The policy of one engine that puts ``tokens`` into a step."""

@@ -49,3 +49,14 @@ class TokenBudget:
 
             enter(engine, chunks, budget, kept_free=due, chunked=self.chunked, needs=needs)
         return chunks
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaxUtilization(TokenBudget):
+    """As many requests as the cache holds now, whole prompts; where it runs full the one that entered last is paused and computed
+    again.
+
+    Source: NVIDIA/TensorRT-LLM docs/source/features/paged-attention-ifb-scheduler.md, MAX_UTILIZATION.
+    """
+
+    chunked: bool = False
