@@ -1,8 +1,8 @@
 """A trace that looks like another and holds none of its requests: its statistics, and requests drawn from them.
 
 What is kept: how many requests came in each part of its time (of twenty requests in the mean) and how unevenly within them, and
-how many had prompts and outputs of about which lengths together (twenty classes each, by quantiles, finer at the long end). Contents,
-sessions and tenants are not.
+how many had prompts and outputs of about which lengths together (twenty classes each, by quantiles, finer at the long end).
+Contents, sessions and tenants are not.
 """
 
 from __future__ import annotations
