@@ -30,14 +30,16 @@ if TYPE_CHECKING:
     from trilemma.plans.training import TrainingPlan
     from trilemma.precision.watch import watch_numerics
     from trilemma.question import Question
+    from trilemma.runs.callbacks import lightning_callback, trainer_callback
     from trilemma.runs.recording import record
     from trilemma.workloads import Serving, TrainingWorkload
 
 __all__ = [
     "Accelerator", "Answer", "Cluster", "Draft", "EngineRef", "Estimate", "InputError", "Interval", "Layout", "Model",
     "Plan", "Pool", "Question", "ServeOptions", "Serving", "TrainingPlan", "TrainingWorkload", "TrilemmaError",
-    "__version__", "audit", "check", "compare", "diagnose", "doctor", "fit", "gpu", "here", "lint", "load_model", "plan",
-    "recommend", "record", "simulate", "simulate_cluster", "train", "upgrade", "watch_numerics",
+    "__version__", "audit", "check", "compare", "diagnose", "doctor", "fit", "gpu", "here", "lightning_callback", "lint",
+    "load_model", "plan",
+    "recommend", "record", "simulate", "simulate_cluster", "train", "trainer_callback", "upgrade", "watch_numerics",
 ]  # fmt: skip
 
 #: Name → where it lives, and what it is called there.
@@ -68,6 +70,7 @@ _HOMES = {
     "fit": "ask.questions",
     "gpu": "hardware.catalogue:find",
     "here": "ask.here",
+    "lightning_callback": "runs.callbacks",
     "lint": "ask.linted",
     "load_model": "models.resolve",
     "plan": "ask.questions",
@@ -76,6 +79,7 @@ _HOMES = {
     "simulate": "ask.simulate",
     "simulate_cluster": "ask.simulate_cluster",
     "train": "ask.questions",
+    "trainer_callback": "runs.callbacks",
     "upgrade": "ask.questions",
     "watch_numerics": "precision.watch",
 }

@@ -204,8 +204,8 @@ def test_a_later_ledger_is_refused(path: Path) -> None:
 def test_a_full_disk_loses_nothing(path: Path) -> None:
     with RunLedger(path) as ledger:
         first = ledger.add(_run())
-        (pages,) = ledger._file.execute("PRAGMA page_count").fetchone()
-        ledger._file.execute(f"PRAGMA max_page_count={pages + 1}")
+        (pages,) = ledger._database.execute("PRAGMA page_count").fetchone()
+        ledger._database.execute(f"PRAGMA max_page_count={pages + 1}")
 
         def fill() -> None:
             for _ in range(1000):
@@ -219,7 +219,7 @@ def test_a_full_disk_loses_nothing(path: Path) -> None:
 def test_rows_of_somebody_else_are_refused(path: Path) -> None:
     with RunLedger(path) as ledger:
         found = ledger.add(_run())
-        ledger._file.execute("UPDATE runs SET figures = '[1'")
+        ledger._database.execute("UPDATE runs SET figures = '[1'")
         with pytest.raises(InputError, match="broken"):
             ledger.run(found)
 

@@ -15,7 +15,8 @@ SUB_COMMANDS: SubCommands = {
     "best": ("trilemma.cli.runs_best", "the best known runs of a model"),
     "gate": ("trilemma.cli.runs_gate", "exit 1 where a run is worse than its baseline"),
     "trend": ("trilemma.cli.runs_trend", "figures by the hour: where they changed for good, and what happened then"),
-    "export": ("trilemma.cli.runs_export", "runs as JSON, CSV or OpenMetrics"),
+    "tune": ("trilemma.cli.runs_tune", "what to try next in training, and the gain to expect"),
+    "export": ("trilemma.cli.runs_export", "runs as JSON, CSV, OpenMetrics or Parquet"),
 }
 
 
@@ -31,8 +32,8 @@ def add_ledger(parser: argparse.ArgumentParser, *, json: bool = True) -> None:
     """``--ledger``, and ``--json`` where the command has a document."""
     parser.add_argument(
         "--ledger",
-        metavar="FILE",
-        help="the ledger (default: TRILEMMA_LEDGER, else ~/.local/share/trilemma/runs.db)",
+        metavar="FILE|URL",
+        help="the ledger, a file or postgresql://… (default: TRILEMMA_LEDGER, else ~/.local/share/trilemma/runs.db)",
     )
     if json:
         parser.add_argument(

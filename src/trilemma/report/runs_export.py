@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Sequence
+from typing import Any
 
+from trilemma.errors import InputError, shorten
 from trilemma.report.runs import when
 from trilemma.runs.run import LedgerRun
 
@@ -39,6 +42,27 @@ def as_csv(runs: Sequence[LedgerRun]) -> str:
         )
         writer.writerow((*cells, *(run.figures.get(name, "") for name in figures)))
     return text.getvalue()
+
+
+def write_parquet(runs: Sequence[LedgerRun], path: str) -> None:
+    """A row a run, a column a figure (empty where a run has none), settings as JSON. Raises `InputError`."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError("Parquet needs pyarrow; install trilemma[calibrate]") from None
+    figures = sorted({name for run in runs for name in run.figures})
+    columns: dict[str, list[Any]] = {
+        "id": [run.id for run in runs], "name": [run.name for run in runs], "started_s": [run.started_s for run in runs],
+        "seconds": [run.seconds for run in runs], "status": [run.status for run in runs], "model": [run.model for run in runs],
+        "gpu": [run.gpu for run in runs], "gpus": [run.gpus for run in runs], "git": [run.git for run in runs],
+        "tags": [list(run.tags) for run in runs], "config": [json.dumps(dict(run.config), default=str) for run in runs],
+    }  # fmt: skip
+    columns |= {f"figure.{name}": [run.figures.get(name) for run in runs] for name in figures}
+    try:
+        pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    except OSError as error:
+        raise InputError(f"{shorten(path)} cannot be written: {error.strerror or shorten(str(error))}") from None
 
 
 def as_openmetrics(runs: Sequence[LedgerRun]) -> str:

@@ -71,6 +71,19 @@ class Recorder:
         """Results of the whole run, as they are to stand in the ledger."""
         self._figures |= {name: checked_figure(name, value) for name, value in figures.items()}
 
+    def watch(self, optimizer: Any) -> Recorder:
+        """Log ``step_s`` from one step of a PyTorch optimizer to the next; the seconds between are the whole loop's."""
+        last: list[float] = []
+
+        def stepped(*_: Any) -> None:
+            now = time.perf_counter()
+            if last:
+                self.log(step_s=now - last[0])
+            last[:] = [now]
+
+        optimizer.register_step_post_hook(stepped)
+        return self
+
     def flush(self) -> None:
         """Write what was logged."""
         points, self._points = self._points, []

@@ -1,40 +1,26 @@
-"""Where runs are kept: one SQLite file, written ahead, each run a transaction of its own.
+"""Where runs are kept: one SQLite file or a PostgreSQL server, each run a transaction of its own.
 
-What `RunLedger.add` has returned for is on the disk (``synchronous=FULL``): a process that is killed, a full disk or another
-writer lose nothing of it. Writers wait for each other.
+What `RunLedger.add` has returned for is on the disk: a process that is killed, a full disk or another writer lose nothing of it.
+Writers wait for each other.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from trilemma.errors import InputError, shorten
+from trilemma.runs.databases import Database, PostgresDatabase, SqliteDatabase, is_postgres
 from trilemma.runs.run import MOST_BYTES, LedgerRun, RunEvent, checked_figure
 
 #: Where the ledger lies unless told.
 VARIABLE = "TRILEMMA_LEDGER"
-_WAIT_S = 60.0
-_VERSION = 1
 #: Points of one series that are read at once.
 _MOST_POINTS = 2_000_000
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS runs (
-  id INTEGER PRIMARY KEY, name TEXT NOT NULL, started_s REAL NOT NULL, ended_s REAL, status TEXT NOT NULL, model TEXT NOT NULL,
-  gpu TEXT NOT NULL, gpus INTEGER, why TEXT NOT NULL, git TEXT NOT NULL, tags TEXT NOT NULL, config TEXT NOT NULL,
-  machine TEXT NOT NULL, figures TEXT NOT NULL, estimate TEXT NOT NULL);
-CREATE INDEX IF NOT EXISTS runs_by_name ON runs (name, started_s);
-CREATE TABLE IF NOT EXISTS points (
-  run INTEGER NOT NULL REFERENCES runs, figure TEXT NOT NULL, at_s REAL NOT NULL, value REAL NOT NULL);
-CREATE INDEX IF NOT EXISTS points_by_run ON points (run, figure, at_s);
-CREATE TABLE IF NOT EXISTS events (run INTEGER NOT NULL REFERENCES runs, at_s REAL NOT NULL, what TEXT NOT NULL);
-CREATE INDEX IF NOT EXISTS events_by_run ON events (run, at_s);
-"""
 _COLUMNS = (
     "name", "started_s", "ended_s", "status", "model", "gpu", "gpus", "why", "git", "tags", "config", "machine", "figures",
     "estimate",
@@ -42,40 +28,35 @@ _COLUMNS = (
 _JSON = frozenset({"tags", "config", "machine", "figures", "estimate"})
 
 
-def ledger_path(given: str | None = None) -> Path:
-    """The file named, or that of ``TRILEMMA_LEDGER``, or the user's own."""
+def ledger_path(given: str | None = None) -> Path | str:
+    """The file or the PostgreSQL URL named, or that of ``TRILEMMA_LEDGER``, or the user's own file."""
     if given or os.environ.get(VARIABLE):
-        return Path(given or os.environ[VARIABLE])
+        named = given or os.environ[VARIABLE]
+        return named if is_postgres(named) else Path(named)
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "trilemma" / "runs.db"
 
 
 class RunLedger:
-    """The ledger at ``path``, made where it is not there unless ``must_exist``. Raises `InputError` for what is no ledger."""
+    """The ledger at ``path`` (a file, or a PostgreSQL URL), made where it is not there unless ``must_exist``.
+
+    Raises `InputError` for what is no ledger.
+    """
 
     def __init__(self, path: Path | str, *, must_exist: bool = False) -> None:
+        if is_postgres(path):
+            self._database: Database = PostgresDatabase(str(path))
+            self.path: Path | str = self._database.shown
+            return
         self.path = Path(path)
         if must_exist and not self.path.is_file():
             raise InputError(f"there is no ledger at {shorten(str(path))}; record a run, or name one with `ledger`")
         with self._told("opened"):
             if not must_exist:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)
-            self._file.execute("PRAGMA journal_mode=WAL")
-            self._file.execute("PRAGMA synchronous=FULL")
-            self._prepare()
-
-    def _prepare(self) -> None:
-        (version,) = self._file.execute("PRAGMA user_version").fetchone()
-        if version > _VERSION:
-            raise InputError(f"{shorten(str(self.path))} was written by a later trilemma; use that one")
-        if version < _VERSION:
-            with self._writing():
-                for statement in _SCHEMA.split(";"):
-                    self._file.execute(statement)
-                self._file.execute(f"PRAGMA user_version={_VERSION}")
+            self._database = SqliteDatabase(self.path)
 
     def close(self) -> None:
-        self._file.close()
+        self._database.close()
 
     def __enter__(self) -> RunLedger:
         return self
@@ -87,24 +68,25 @@ class RunLedger:
         """Keep ``run``; its id. When this returns the run is on the disk."""
         marks = ", ".join("?" * len(_COLUMNS))
         with self._told("written"), self._writing():
-            row = self._file.execute(f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({marks})", _row(run))
-        return int(row.lastrowid or 0)
+            return self._database.insert(f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({marks})", _row(run))
 
     def change(self, run: LedgerRun) -> None:
         """Put ``run`` in the place of the one of its id."""
         told = ", ".join(f"{name} = ?" for name in _COLUMNS)
         with self._told("written"), self._writing():
-            self._file.execute(f"UPDATE runs SET {told} WHERE id = ?", (*_row(run), run.id))
+            self._database.execute(f"UPDATE runs SET {told} WHERE id = ?", (*_row(run), run.id))
 
     def add_points(self, run: int, points: Sequence[tuple[str, float, float]]) -> None:
         """Keep (figure, seconds since 1970, value) of a run."""
         rows = [(run, name, float(at), checked_figure(name, value)) for name, at, value in points]
         with self._told("written"), self._writing():
-            self._file.executemany("INSERT INTO points VALUES (?, ?, ?, ?)", rows)
+            self._database.execute_many("INSERT INTO points VALUES (?, ?, ?, ?)", rows)
 
     def add_event(self, run: int, event: RunEvent) -> None:
         with self._told("written"), self._writing():
-            self._file.execute("INSERT INTO events VALUES (?, ?, ?)", (run, event.at_s, event.what[:_LONGEST_EVENT]))
+            self._database.execute(
+                "INSERT INTO events VALUES (?, ?, ?)", (run, event.at_s, event.what[:_LONGEST_EVENT])
+            )
 
     def runs(
         self, *, name: str | None = None, model: str | None = None, tag: str | None = None, most: int = 1000
@@ -115,7 +97,7 @@ class RunLedger:
         asked = f"SELECT id, {', '.join(_COLUMNS)} FROM runs {'WHERE ' + where if where else ''} ORDER BY id DESC"
         found = []
         with self._told("read"):
-            for row in self._file.execute(asked, [value for _, value in wanted]):
+            for row in self._database.execute(asked, [value for _, value in wanted]):
                 run = _run(row)
                 if tag is None or tag in run.tags:
                     found.append(run)
@@ -129,9 +111,9 @@ class RunLedger:
         by_id = isinstance(which, int) or which.isdigit()
         with self._told("read"):
             if by_id:
-                row = self._file.execute(f"{asked} id = ?", (int(str(which)[:18]),)).fetchone()
+                row = self._database.execute(f"{asked} id = ?", (int(str(which)[:18]),)).fetchone()
             else:
-                row = self._file.execute(f"{asked} name = ? ORDER BY id DESC LIMIT 1", (which,)).fetchone()
+                row = self._database.execute(f"{asked} name = ? ORDER BY id DESC LIMIT 1", (which,)).fetchone()
         if row is None:
             raise InputError(f"no run {shorten(str(which))!r} in {shorten(str(self.path))}; see trilemma runs list")
         return _run(row)
@@ -139,7 +121,7 @@ class RunLedger:
     def points(self, run: int, figure: str) -> tuple[list[float], list[float]]:
         """(seconds since 1970, values) of a series, in order of time."""
         with self._told("read"):
-            rows = self._file.execute(
+            rows = self._database.execute(
                 "SELECT at_s, value FROM points WHERE run = ? AND figure = ? ORDER BY at_s LIMIT ?",
                 (run, figure, _MOST_POINTS),
             ).fetchall()
@@ -148,31 +130,28 @@ class RunLedger:
     def series(self, run: int) -> list[str]:
         """The figures of which points are kept."""
         with self._told("read"):
-            return [row[0] for row in self._file.execute("SELECT DISTINCT figure FROM points WHERE run = ?", (run,))]
+            return [
+                row[0] for row in self._database.execute("SELECT DISTINCT figure FROM points WHERE run = ?", (run,))
+            ]
 
     def events(self, run: int) -> list[RunEvent]:
         with self._told("read"):
-            rows = self._file.execute("SELECT at_s, what FROM events WHERE run = ? ORDER BY at_s", (run,)).fetchall()
+            rows = self._database.execute(
+                "SELECT at_s, what FROM events WHERE run = ? ORDER BY at_s", (run,)
+            ).fetchall()
         return [RunEvent(at_s=row[0], what=row[1]) for row in rows]
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self) -> Any:
         """One transaction: all of it is on the disk, or nothing."""
-        self._file.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._file.execute("COMMIT")
-        except BaseException:
-            if self._file.in_transaction:
-                self._file.execute("ROLLBACK")
-            raise
+        return self._database.transaction()
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
         """Errors of the disk and of files that are no ledger, in one line."""
+        errors = self._database.errors if hasattr(self, "_database") else SqliteDatabase.errors
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
+        except errors as error:
             raise InputError(
                 f"the ledger {shorten(str(self.path))} cannot be {what}: {shorten(str(error), most=120)}; what was recorded"
                 " before stands; free the disk, or name another file with `ledger`"
