@@ -177,7 +177,8 @@ def half_widths(model: Model, lines: Mapping[str, Any], memory: MemoryCoefficien
     for line, value in lines.items():
         name = _SPREAD_NAMES.get(line, line)
         if line == "weights":
-            width = weights_relative(model, data) * value + _uncounted_tower_bytes(model, memory)
+            stored = np.hypot(weights_relative(model, data) * value, data.get("loaded_gib", 0.0) * GIB)
+            width = stored + _uncounted_tower_bytes(model, memory)
         elif f"{name}_relative" in data:
             wider = 1.0 if line in _OF_CHECKPOINT else factor
             fixed, relative = data.get(f"{name}_gib", 0.0) * GIB, data[f"{name}_relative"]
