@@ -213,3 +213,16 @@ def test_every_flag_is_sane() -> None:
     flags = table()
     assert len(flags.flags) > 500
     assert all(flag.since <= (flag.removed or flags.versions[-1]) for flag in flags.flags.values())
+
+
+def test_one_request_of_full_length_is_told_where_no_context_was_stated() -> None:
+    """A start without --context-length asks for a page; a request of 40,960 tokens takes 36 x 2 x 8 x 128 x 2 B of each."""
+    start = engines.get("sglang").start_up(
+        model=load_model("qwen3-8b"),
+        accelerator=find("l40s"),
+        layout=Layout(tp=1),
+        options=ServeOptions(),
+        version="0.5.10",
+    )
+    assert float(start.pool.need_bytes) < 2**20
+    assert float(start.request_bytes) == 40960 * 36 * 2 * 8 * 128 * 2

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from trilemma.errors import Caution
 from trilemma.memory.ledger import Ledger
 from trilemma.plans import Plan
@@ -81,6 +83,13 @@ class StartUp:
     on_host: HostPart | None = None
     #: (matrices, layers) of each card where their kinds differ, for timing.
     on_cards: tuple[tuple[frozenset[str], frozenset[int]], ...] = ()
+
+    @property
+    def request_bytes(self) -> Any:
+        """Bytes that one request of full ``context`` takes on a GPU; an engine that is told no context asks for less at start."""
+        pool = self.pool
+        grown = np.asarray(pool.bytes_per_token_per_gpu, dtype=float) * np.minimum(self.context, pool.grows_to)
+        return np.maximum(np.asarray(pool.need_bytes, dtype=float), grown)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

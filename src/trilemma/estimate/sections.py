@@ -44,9 +44,7 @@ def printed_lines(start: StartUp, engine: Engine) -> dict[str, Any]:
         "blocks": int(start.pool.blocks),
         "block_size": int(start.pool.block_size),
         "max_concurrency": round(float(start.pool.concurrency), 2),
-        "needed_for_one_request_gib": round(
-            max(float(start.pool.need_bytes), float(start.pool.checked_bytes)) / GIB, 2
-        ),
+        "needed_for_one_request_gib": round(max(float(start.request_bytes), float(start.pool.checked_bytes)) / GIB, 2),
         "max_model_len": int(start.pool.max_context),
         "memory_fraction": start.memory_fraction,
         "feasible_memory_fraction": None if bounds is None else [round(float(bound), 4) for bound in bounds],

@@ -76,12 +76,7 @@ def requests_held(start: StartUp, *, length: float) -> Any:
     (states, windows) stays.
     """
     pool = start.pool
-    need_bytes, per_token = (
-        np.asarray(pool.need_bytes, dtype=float),
-        np.asarray(pool.bytes_per_token_per_gpu, dtype=float),
-    )
-    # an engine that is told no context asks for less than one of the model's length before it starts
-    need_bytes = np.maximum(need_bytes, per_token * np.minimum(start.context, pool.grows_to))
+    need_bytes, per_token = start.request_bytes, np.asarray(pool.bytes_per_token_per_gpu, dtype=float)
     spared = np.minimum(start.context, pool.grows_to) - np.minimum(length, pool.grows_to)
     shorter = np.maximum(need_bytes - per_token * spared, per_token * min(length, 1.0))
     return np.asarray(pool.concurrency) * np.where(

@@ -45,6 +45,7 @@ def timed_plan(start: StartUp, question: ServingQuestion) -> TimedPlan:
         terms=question.terms,
         routes_tokens=engines.traits_of(plan.engine.name).routes_tokens(plan.pool.options.extra),
         eager=plan.pool.options.eager,
+        spilled=start.on_host is not None,
     )
     work = split_work(model, cluster.accelerator, start.on_host)
     if cluster.cards:

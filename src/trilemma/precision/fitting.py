@@ -97,7 +97,7 @@ def fit_plan(
     inside = [line for line in start.ledger if line.budget == "inside"]
     overhead = sum(float(line.bytes) for line in inside if line.name not in ("weights", "kv_cache", "state_cache"))
     requests = max(1, workload.concurrency or 1)
-    cache = float(start.pool.need_bytes) * requests
+    cache = float(start.request_bytes) * requests
     usable = int(start.budget_bytes)
     left = int(usable - cache - overhead)
     budget = WeightBudget(

@@ -32,8 +32,8 @@ class Era:
     name: str = ""
 
 
-def era_of(engine: str, version: str | None, accelerator: Accelerator) -> Era:
-    """The era of ``version`` of ``engine`` (None: the newest) on a card."""
+def era_of(engine: str, version: str | None, accelerator: Accelerator, *, spilled: bool = False) -> Era:
+    """The era of ``version`` of ``engine`` (None: the newest) on a card; ``spilled``: some layers or experts lie on the host."""
     document = _rows()
     for row in document["slower"]:
         if _is_of(row, engine, accelerator) and version is not None and _is_before(version, row["before"], engine):
@@ -42,6 +42,8 @@ def era_of(engine: str, version: str | None, accelerator: Accelerator) -> Era:
             name = f"{engine} before {row['before']}"
             return Era(factors=factors, low=row["low"] / time, high=row["high"] / time, name=name)
     for row in document["launches"]:
+        if spilled and row.get("whole"):
+            continue
         if _is_of(row, engine, accelerator) and (version is None or not _is_before(version, row["since"], engine)):
             factors = dict.fromkeys(LAUNCHES, float(row["factor"]))
             factors |= {name: float(row[name]) for name in _SHARES if name in row}

@@ -66,9 +66,11 @@ class Machine:
         terms: ServingTerms | None = None,
         routes_tokens: bool = False,
         eager: bool = False,
+        spilled: bool = False,
     ) -> Machine:
         """`of`, with the coefficients scaled by ``terms`` (those shipped, where none are given) of ``engine`` on such cards, and
-        by the age of its ``version`` (None: the newest); ``eager``: no graph replays its decode steps."""
+        by the age of its ``version`` (None: the newest); ``eager``: no graph replays its decode steps;
+        ``spilled``: some layers or experts lie on the host."""
         plain, terms, precision = cls.of(cluster, engine), terms or shipped(), precision_of(work)
         factors = terms.factors(engine, cluster.accelerator, precision)
         if (
@@ -77,7 +79,7 @@ class Machine:
             factors = dict.fromkeys(factors, 1.0)
         measured = terms.measured(engine, cluster.accelerator, precision)
         # a profile was made on the release that it speaks for
-        era = Era() if terms.profile is not None else era_of(engine, version, cluster.accelerator)
+        era = Era() if terms.profile is not None else era_of(engine, version, cluster.accelerator, spilled=spilled)
         factors |= {term: factors[term] * factor for term, factor in era.factors.items()}
         coefficients = scaled(plain.coefficients, factors)
         if "matmul" in terms.untold(engine, cluster.accelerator, precision):
