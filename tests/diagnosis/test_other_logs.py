@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -168,3 +169,27 @@ def test_utilisation_that_swings(tmp_path: Path) -> None:
     assert found.findings[0].observed == "waiting 33%"
     assert judged(tmp_path, *dmon([(98, 97)] * 60)).healthy
     assert judged(tmp_path, *dmon([(98, 97)] * 40 + [(0, 0)] * 20)).healthy
+
+
+def test_states_that_gpud_serves(tmp_path: Path) -> None:
+    """leptonai/gpud api/v1/types.go, ComponentHealthStates: component, states of health with reason and repairs."""
+    states = [
+        {"component": "cpu", "states": [{"time": "2025-07-01T00:00:00Z", "health": "Healthy", "reason": "ok"}]},
+        {"component": "accelerator-nvidia-error-xid", "states": [{
+            "health": "Unhealthy", "reason": "XID 79 detected on GPU 0000:9b:00",
+            "suggested_actions": {"repair_actions": ["REBOOT_SYSTEM"]}}]},
+        {"component": "accelerator-nvidia-infiniband", "states": [{"health": "Degraded", "reason": "7 of 8 ports"}]},
+    ]  # fmt: skip
+    path = tmp_path / "states.json"
+    path.write_text(json.dumps(states))
+    found = diagnose(path)
+    assert found.files[0].kind == "gpud-states"
+    assert found.files[0].facts["states_by_health"] == {"Healthy": 1, "Unhealthy": 1, "Degraded": 1}
+    assert [(one.id, one.severity, one.fix) for one in found.findings] == [
+        ("machine.accelerator-nvidia-error-xid", "error", "reboot the node"),
+        ("machine.accelerator-nvidia-infiniband", "warning", None),
+    ]
+    path.write_text(json.dumps(states[:1]))
+    assert diagnose(path).healthy
+    path.write_text(json.dumps([{"component": "a", "states": 7}, {"component": 3}, 5]))
+    assert diagnose(path).files[0].kind == "json"
