@@ -35,7 +35,7 @@ def openb(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for row in csv.DictReader(read):
                 many = int(row.pop("many"))
                 name = "sn" if table.stem == "nodes" else "name"
-                stamp = {} if table.stem == "nodes" else {"creation_time": "0"}
+                stamp = {"creation_time": "0"} if table.stem == "pods_default" else {}
                 if lines is None:
                     lines = csv.DictWriter(written, [name, *row, *stamp])
                     lines.writeheader()

@@ -43,7 +43,7 @@ def asked(folder: Path, jobs: str = JOBS, *, nodes: str = "2x8", queues: str | N
         (JOBS, {"queues": QUEUES.replace("y,", "x,")}, r"queues.csv line 3: queue x is stated twice"),
         (JOBS.replace("50,4", "50,4.5"), {}, r"jobs.csv line 3: gpus '4.5' is not a whole number"),
         (JOBS.replace("50,4", "soon,4"), {}, r"jobs.csv line 3: duration 'soon' is no time; give seconds"),
-        ("a,b\n1,2\n", {}, r"jobs.csv has no column for submit; name it one of submit_s"),
+        ("a,b\n1,2\n", {}, r"jobs.csv has no column for gpus; name it one of gpus"),
         ("job,submit_s,gpus\n", {}, r"jobs.csv holds no job"),
         (JOBS, {"nodes": "0x8"}, r"`nodes` 0x8: no node"),
         (JOBS, {"nodes": "4x0"}, r"`nodes` 4x0: no node or no GPU"),
@@ -159,3 +159,10 @@ def test_nodes_are_named_once_and_files_are_text(tmp_path: Path) -> None:
 
 def test_few_drawn_jobs_still_work() -> None:
     assert tl.simulate_cluster("2x8", "philly:10").outcome.seconds_simulated > 600
+
+
+def test_jobs_without_a_time_come_at_once_and_that_is_said(tmp_path: Path) -> None:
+    found = asked(tmp_path, "name,num_gpu,gpu_milli\na,1,500\nb,8,1000\nc,8,1000\n", policy="best-fit")
+    assert [one.code for one in found.warnings] == ["all_at_once"]
+    assert (found.outcome.unstarted, found.outcome.allocated_share) == (1, pytest.approx(8.5 / 16))
+    assert not found.fits

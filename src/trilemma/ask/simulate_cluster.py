@@ -16,7 +16,7 @@ from trilemma.ask.cluster_options import CLUSTER, CLUSTER_OPTIONS
 from trilemma.ask.cluster_words import asked_job, control_plane, node_failures, slowdowns
 from trilemma.ask.options import settled
 from trilemma.ask.screen import screen_width
-from trilemma.errors import InputError, shorten
+from trilemma.errors import Caution, InputError, shorten
 from trilemma.simulation.cluster.drawn_jobs import demanding, draw_jobs, faster
 from trilemma.simulation.cluster.event_loop import ClusterRun, RunRules
 from trilemma.simulation.cluster.figures import space_time
@@ -64,6 +64,7 @@ def simulate_cluster(nodes: Any = None, jobs: Any = None, **options: Any) -> Clu
             outcome=outcome,
             wait=None if asked.wait is None else wait_estimate(run, *asked_job(asked.wait)),
             compared=tuple(compared),
+            warnings=_cautions(question),
             picture=space_time(run) if question.rules.keeps_stretches else None,
         )
     )
@@ -149,6 +150,13 @@ def _others(
         else:
             found.append((plain, replace(choice, name=name.lower(), placement="")))
     return found
+
+
+def _cautions(question: ClusterQuestion) -> tuple[Caution, ...]:
+    if len(question.jobs) > 1 and not any(one.submit_ticks for one in question.jobs):
+        message = f"{question.source} does not say when jobs come: all come at once, in its order"
+        return (Caution(code="all_at_once", message=message),)
+    return ()
 
 
 def _inputs(asked: SimpleNamespace, question: ClusterQuestion) -> dict[str, Any]:

@@ -25,14 +25,15 @@ class JobDefaults:
 
 
 def read_jobs(path: Path, nodes: Sequence[ClusterNode], defaults: JobDefaults) -> list[ClusterJob]:
-    """The jobs of a table in the order of their submission, the first at 0 s. Raises `InputError` that names a bad line."""
+    """The jobs of a table in the order of their submission, the first at 0 s; all at 0 s where it does not say when they come.
+    Raises `InputError` that names a bad line."""
     largest = max((one.gpus for one in nodes), default=0)
     known = {one.model for one in nodes if one.model}
     found: list[tuple[float, ClusterJob]] = []
-    for row in _rows(path, "jobs", ("submit",), ("gpus", "tres", "pods", "cpu_milli")):
+    for row in _rows(path, "jobs", ("gpus", "tres", "pods", "cpu_milli")):
         if row.word("name").count(".") and row.columns.found["tres"]:
             continue  # a step of a Slurm job
-        submit = row.seconds("submit")
+        submit = row.seconds("submit") if row.columns.found["submit"] else 0.0
         if submit is None:
             raise row.error("it has no time of submission; give one, or leave the line out")
         shape = _shape(row, largest, known, defaults)
