@@ -32,14 +32,14 @@ def openb(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for table in _DATA.glob("*.csv"):
         with table.open() as read, (folder / table.name).open("w", newline="") as written:
             lines = None
-            for row in csv.DictReader(read):
+            for kind, row in enumerate(csv.DictReader(read)):
                 many = int(row.pop("many"))
                 name = "sn" if table.stem == "nodes" else "name"
                 stamp = {"creation_time": "0"} if table.stem == "pods_default" else {}
                 if lines is None:
                     lines = csv.DictWriter(written, [name, *row, *stamp])
                     lines.writeheader()
-                lines.writerows({name: f"{table.stem}-{len(row)}-{at}", **row, **stamp} for at in range(many))
+                lines.writerows({name: f"{table.stem}-{kind}-{at}", **row, **stamp} for at in range(many))
     return folder
 
 
