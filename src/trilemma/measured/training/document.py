@@ -25,7 +25,6 @@ from trilemma.timing.training_operators import training_work
 
 #: Fewer samples than this fit nothing.
 _FEWEST = 20
-_FOLDS = 5
 _FEWEST_OF_CLASS = 8
 _KINDS = ("dense", "mixture")
 #: Marks of rows that contradict themselves or their neighbours: judged like any other, never fitted.
@@ -42,9 +41,8 @@ _GUESSED = "batch"
 def fit_table(path: str | Path, *, where: Sequence[str] = (), models_dir: str | None = None) -> str:
     """Fit the training rows of ``path`` and return the data file as text. Raises `InputError`.
 
-    Intervals of measured classes are the 5th and 95th percentile of measured over predicted seconds, each row predicted by a
-    fit that left it out (five folds), apart for frameworks that few runs tell about; of unmeasured classes the same with
-    whole frameworks left out.
+    Intervals are the 5th and 95th percentile of measured over predicted seconds, each row predicted by a fit that left its source
+    out, apart for what many, few and no runs of other sources tell about.
     """
     table = read_table(path)
     if table.kind.name != "training":
@@ -79,29 +77,37 @@ def read_samples(rows: Sequence[Row], models_dir: str | None = None) -> list[Sam
 
 
 def _spreads(design: Design, samples: Sequence[Sample], theta: Array) -> dict[str, dict[str, Any]]:
-    """Factors and rows of every class. ``sparse``: frameworks told by few runs, judged like measured ones by rows left out."""
+    """Factors and rows of every class, from rows whose source a fit never saw: the class of a row is that which the runs left
+    name, and a source weighs as the root of its rows. Classes that few rows are in take whole frameworks left out; none is
+    narrower than the class that knows more.
+    """
     mixture = np.array([training_work(sample.model, mtp=False).is_mixture for sample in samples])
+    sources = np.array([sample.source for sample in samples])
     frameworks = np.array([sample.framework.name for sample in samples])
-    told = framework_runs(samples)
-    sparse = np.array(
-        [told[f"{name}.{_KINDS[int(mixed)]}"] < SPARSE for name, mixed in zip(frameworks, mixture, strict=True)]
-    )
-    folds = np.random.default_rng(0).permutation(len(samples)) % _FOLDS
-    by_row, by_framework = (_held_out(design, theta, groups) for groups in (folds, frameworks))
+    by_source, by_framework = (_held_out(design, theta, groups) for groups in (sources, frameworks))
+    classes = np.array([_class_without(samples, mixture, sources, at) for at in range(len(samples))])
     found: dict[str, dict[str, Any]] = {}
     for mixed, kind in enumerate(_KINDS):
-        of_kind = mixture == bool(mixed)
-        for name, held, chosen in (
-            ("measured", by_row, of_kind & ~sparse),
-            ("sparse", by_row, of_kind & sparse),
-            ("unmeasured", by_framework, of_kind),
-        ):
+        low, high = 0.97, 1.03
+        for name in ("measured", "sparse", "unmeasured"):
+            chosen, held = (mixture == bool(mixed)) & (classes == name), by_source
             if np.count_nonzero(chosen) < _FEWEST_OF_CLASS:
-                chosen, held = of_kind, by_framework
-            ratio, weight = np.exp(design.measured[chosen] - held[chosen]), design.weights()[chosen]
-            low, high = (_weighted_quantile(ratio, weight, share) for share in (0.05, 0.95))
-            found[f"{kind}_{name}"] = {"step": [min(low, 0.97), max(high, 1.03)], "rows": int(chosen.sum())}
+                chosen, held = mixture == bool(mixed), by_framework
+            ratio, weight = np.exp(design.measured - held), design.weights() * chosen
+            weight = weight / np.sqrt([max(weight[sources == one].sum(), 1e-12) for one in sources])
+            low = min(low, _weighted_quantile(ratio[chosen], weight[chosen], 0.05))
+            high = max(high, _weighted_quantile(ratio[chosen], weight[chosen], 0.95))
+            found[f"{kind}_{name}"] = {"step": [low, high], "rows": int(chosen.sum())}
     return found
+
+
+def _class_without(samples: Sequence[Sample], mixture: Array, sources: Array, at: int) -> str:
+    """The class of sample ``at`` by the runs of other sources of its kind of model."""
+    others = [samples[int(i)] for i in np.flatnonzero((mixture == mixture[at]) & (sources != sources[at]))]
+    one = samples[at]
+    runs = sum(other.weight for other in others if other.framework.name == one.framework.name)
+    card = any(other.cluster.accelerator.id == one.cluster.accelerator.id for other in others)
+    return "unmeasured" if not runs or not card else "measured" if runs >= SPARSE else "sparse"
 
 
 def framework_runs(samples: Sequence[Sample]) -> dict[str, float]:
