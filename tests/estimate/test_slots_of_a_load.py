@@ -32,3 +32,9 @@ def test_longer_prompts_are_never_sooner() -> None:
         for isl in (64, 96, 128, 256)
     ]  # fmt: skip
     assert firsts == sorted(firsts)
+
+
+def test_more_cards_never_mean_fewer_slots() -> None:
+    options = {"engine": "llama.cpp", "precision": "Q4_K_M", "isl": 4096, "osl": 1024, "concurrency": 128}
+    one, two = (tl.fit("gemma-3-27b", f"h200-sxm:{gpus}", **options).cache.tokens.value for gpus in (1, 2))
+    assert two >= one

@@ -32,11 +32,11 @@ def with_slots(pool: Pool, question: ServingQuestion) -> Pool:
     if not cuts or (load.concurrency or 1) <= 1:
         return pool
     slots = -(-int(load.concurrency or 1) // (pool.replicas * int(pool.layout.dp)))
-    on_card = start_pool(pool, question).ledger["weights"].bytes if slots > 1 else 0.0
+    spilled = start_pool(pool, question).host_bytes if slots > 1 else 0.0
     while slots > 1:
         tried = replace(pool, options=replace(pool.options, max_seqs=slots))
         start = start_pool(tried, question)
-        if engines.get(name).likeliest_stage(start)[0] == "ok" and start.ledger["weights"].bytes >= on_card:
+        if engines.get(name).likeliest_stage(start)[0] == "ok" and start.host_bytes <= spilled:
             return tried
         slots //= 2
     return pool
