@@ -61,6 +61,15 @@ def _told_by(card: str) -> tuple[bool, bool]:
     return memory_class(accelerator) == "gddr", halves_sums(accelerator)
 
 
+@cache
+def _of_die(card: str, others: tuple[str, ...], *, nearest: bool = False) -> Accelerator | None:
+    """Of ``others`` the one of the chips of ``card`` with the least bandwidth, or with that which is nearest to its own."""
+    own = find(card)
+    alike = [one for other in others if chips_of(one := find(other)) == chips_of(own)]
+    near = own.bandwidth_bytes_per_s.value if nearest else 1.0
+    return min(alike, key=lambda one: abs(np.log(one.bandwidth_bytes_per_s.value / near)), default=None)
+
+
 def precision_of(work: ModelWork) -> str:
     """How most of a model's weights are stored and multiplied, such as ``8-bit fp8`` or ``4-bit bf16``."""
     sums: dict[str, float] = {}
@@ -163,10 +172,31 @@ class ServingTerms:
         """The multiplier of every term for one deployment; one that was not measured has the levels that it shares."""
         untold = self.untold(engine, accelerator, precision)
         sums = dict.fromkeys(fitted_terms(), 0.0)
-        for known, key in zip(self.offsets, keys_of(engine, accelerator, precision), strict=True):
+        for known, key in zip(self.offsets, self.keys(engine, accelerator, precision), strict=True):
             for term, offset in known.get(key, {}).items():
                 sums[term] += offset if term not in untold else 0.0
         return {term: float(np.exp(np.clip(total, -4.0, 4.0))) for term, total in sums.items()}
+
+    def keys(self, engine: str, accelerator: Accelerator, precision: str) -> tuple[str, ...]:
+        """The key of a deployment at each of `LEVELS` as its runs, or those that speak for it, have it."""
+        own = f"{engine} {accelerator.id} {precision}"
+        keys = keys_of(engine, self.told_by(engine, accelerator), precision)
+        return (*keys[:-1], own if self.offsets and own in self.offsets[-1] else keys[-1])
+
+    def told_by(self, engine: str, accelerator: Accelerator) -> Accelerator:
+        """The card whose runs speak for ``accelerator`` under ``engine``: itself, the nearest measured one of its die, or, where
+        the engine ran on none, the least one that others ran on.
+
+        Cards with HBM of one generation run the same kernels; what sets them apart stands on their datasheets. With levels of
+        its own a card with more of everything would be told slower for want of runs.
+        """
+        if memory_class(accelerator) != "hbm" or not self.offsets:
+            return accelerator
+        sites, boards = (self.offsets[LEVELS.index(level)] for level in ("site", "card"))
+        if f"{engine} {accelerator.id}" in sites:
+            return accelerator
+        own = tuple(site.split(" ", 1)[1] for site in sites if site.startswith(f"{engine} "))
+        return _of_die(accelerator.id, own, nearest=True) or _of_die(accelerator.id, tuple(boards)) or accelerator
 
     def measured(self, engine: str, accelerator: Accelerator, precision: str) -> bool:
         """Whether this very deployment was among those that were fitted."""

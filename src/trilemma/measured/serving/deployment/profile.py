@@ -77,7 +77,7 @@ class Profile:
     def applied(self, terms: ServingTerms) -> ServingTerms:
         """``terms`` with the profile put on top of its deployment, which may so far have had the terms of a stand-in."""
         accelerator = find(self.accelerator)
-        keys = keys_of(self.engine, accelerator, self.precision)
+        keys = terms.keys(self.engine, accelerator, self.precision)
         own = {}
         for term, factor in terms.factors(self.engine, accelerator, self.precision).items():
             above = sum(
