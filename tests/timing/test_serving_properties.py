@@ -147,7 +147,12 @@ _SAME_DIE = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("less", "more", "engine"), _SAME_DIE)
 def test_a_card_with_more_of_everything_is_not_slower_for_want_of_runs(less, more, engine):
-    for name, scheme in (("llama-3.1-70b", "fp8"), ("deepseek-v3", ""), ("gpt-oss-120b", ""), ("qwen3-235b-a22b", "fp8")):
+    for name, scheme in (
+        ("llama-3.1-70b", "fp8"),
+        ("deepseek-v3", ""),
+        ("gpt-oss-120b", ""),
+        ("qwen3-235b-a22b", "fp8"),
+    ):
         slow, fast = (speed(stored(name, scheme), find(card), engine) for card in (less, more))
         assert np.all(fast.tpot_s <= slow.tpot_s * (1 + 1e-9)), name
         assert np.all(fast.ttft_s <= slow.ttft_s * (1 + 1e-9)), name

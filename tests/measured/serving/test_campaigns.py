@@ -44,6 +44,13 @@ def test_weights_beyond_the_cards_are_refused_and_their_campaign_counts_nothing(
 
 @pytest.mark.parametrize("engine", ["llama.cpp", "vllm"])
 def test_what_llama_cpp_cannot_place_stays_on_the_host(engine: str):
-    cells = {"model": "llama-2-7b", "precision_weights": "bf16", "gpu": "rtx-3070", "gpus": "1", "tp": "1", "engine": engine}
+    cells = {
+        "model": "llama-2-7b",
+        "precision_weights": "bf16",
+        "gpu": "rtx-3070",
+        "gpus": "1",
+        "tp": "1",
+        "engine": engine,
+    }
     question = read_questions([row("7B in 8 GB", **cells)], None)[0]
     assert isinstance(question, SpeedQuestion) == (engine == "llama.cpp")

@@ -170,7 +170,8 @@ def left_out(benches: Sequence[SpeedFigures], questions: Sequence[SpeedQuestion 
     """Rows as fits from the spec sheet see them that saw less and less of their surroundings: the other loads of their run, other
     models on their deployment, and so on outwards to other engines alone. A row stands once in each class in which it can.
 
-    Blocks are left out a sixth at a time, neighbours in different sixths: a fit for each would say the same at five times the cost.
+    Blocks are left out a sixth at a time, neighbours in different sixths: a fit for each would say much the same at five times
+    the cost.
     """
     runs = runs_of(benches, questions)
     loads = {at: load for bench in benches for at, load in _loads(bench, questions)}
