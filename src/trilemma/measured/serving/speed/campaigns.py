@@ -1,4 +1,4 @@
-"""Campaigns whose layouts are not what their columns say: a row that states fewer cards than its weights fill gives its own away."""
+"""Campaigns whose layouts are not what their columns say: one row of fewer cards than its weights fill gives them all away."""
 
 from __future__ import annotations
 
