@@ -110,26 +110,6 @@ def serving_speed(
     return _speed(work, machine, turn, gpus=layout.gpus, rate=rate)
 
 
-def load_times(
-    work: ModelWork,
-    machine: Machine,
-    layout: Layout,
-    *,
-    concurrency: Numbers,
-    isl: Numbers,
-    osl: Numbers,
-    kv_format: Format,
-    admission: Admission = UNBOUNDED,
-) -> tuple[Any, Any, Any]:
-    """(seconds to the first token, seconds per output token, output tokens per second over the whole plan) of `serving_speed`,
-    alone: fits ask for them a million times."""
-    turn = _turn(
-        work, machine, layout, concurrency=concurrency, isl=isl, osl=osl, kv_format=kv_format, admission=admission,
-        prefix_hit=0.0, speculation=None,
-    )  # fmt: skip
-    return turn.ttft_s, turn.cycle.tpot_s, turn.output_per_s
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Turn:
     """One turn of a load with the passes that it is made of: a decode step, one prompt alone, prompts ``shared`` by a pass."""

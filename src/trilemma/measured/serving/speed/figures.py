@@ -17,7 +17,7 @@ from trilemma.timing.eras import LAUNCHES
 from trilemma.timing.forward_pass import decode_step, prefill_pass
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
-from trilemma.timing.serving_step import concurrency_for_rate, load_times
+from trilemma.timing.serving_step import ServingSpeed, concurrency_for_rate, serving_speed
 from trilemma.timing.serving_terms import keys_of
 
 #: Figures of a load, which one question answers together.
@@ -92,13 +92,12 @@ def _under(bench: SpeedFigures, factors: Mapping[str, Any]) -> Machine:
 
 
 def _of_load(bench: SpeedFigures, machine: Machine) -> Any:
-    answers = _load_answers(bench, machine)
-    rest = np.where(bench.quantity == "ttft", answers["ttft"], answers["output"])
-    return np.where(bench.quantity == "tpot", answers["tpot"], rest)
+    speed = _load_speed(bench, machine)
+    rest = np.where(bench.quantity == "ttft", speed.ttft_s, speed.output_tokens_per_s)
+    return np.where(bench.quantity == "tpot", speed.tpot_s, rest)
 
 
-def _load_answers(bench: SpeedFigures, machine: Machine) -> dict[str, Any]:
-    """Each figure of `_OF_LOAD` of every load of ``bench``."""
+def _load_speed(bench: SpeedFigures, machine: Machine) -> ServingSpeed:
     if bench.polls_every is not None:
         # a request that arrives between two looks waits for half of the passes between them
         waited = machine.coefficients.steps_waited + (bench.polls_every - 1) / 2
@@ -112,11 +111,10 @@ def _load_answers(bench: SpeedFigures, machine: Machine) -> dict[str, Any]:
             kv_format=bench.kv_format, admission=bench.admission,
         )  # fmt: skip
         offered = np.where(arriving, kept_up, offered)
-    ttft_s, tpot_s, output_per_s = load_times(
+    return serving_speed(
         bench.work, machine, bench.layout, concurrency=offered, isl=bench.isl, osl=bench.osl, kv_format=bench.kv_format,
         admission=bench.admission,
     )  # fmt: skip
-    return {"tpot": tpot_s, "ttft": ttft_s, "output": output_per_s}
 
 
 def _decode_rate(bench: SpeedFigures, machine: Machine) -> Any:
@@ -147,7 +145,8 @@ class AskedOnce:
         """`predict` of ``figures``."""
         if self.figures.quantity[0] not in _OF_LOAD:
             return predict(self.figures, factors)
-        answers = _load_answers(self.asked, _under(self.asked, factors))
+        speed = _load_speed(self.asked, _under(self.asked, factors))
+        answers = {"ttft": speed.ttft_s, "tpot": speed.tpot_s, "output": speed.output_tokens_per_s}
         shape = np.broadcast_shapes(self.asked.measured.shape, *(np.shape(factor) for factor in factors.values()))
         wide = np.stack([np.broadcast_to(answers[name], shape) for name in _OF_LOAD])
         return np.moveaxis(wide, 0, -1)[..., self.of, [_OF_LOAD.index(name) for name in self.figures.quantity]]
