@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePosixPath
 
-from trilemma.engines.training import framework_facts
+from trilemma.engines.training import training_programs
 from trilemma.engines.traits import every
 
 
@@ -42,7 +42,7 @@ def programs() -> tuple[Program, ...]:
     serving = (Program(engine=one.name, words=words) for one in every().values() for words in one.programs)
     training = (
         Program(engine=row["framework"], words=tuple(words), launched=True)
-        for row in framework_facts("trainers")["program"]
+        for row in training_programs()
         for words in row.get("words", ())
     )
     return (*serving, *training)

@@ -63,7 +63,7 @@ def owner_of(words: Sequence[str]) -> str | None:
     """The framework whose command stands anywhere in ``words``; None where none does."""
     readers = _readers()
     flags = {word.partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
-    for row in _programs():
+    for row in training_programs():
         named = any(starts_program(words, at, one) for one in row.get("words", ()) for at in range(len(words)))
         flagged = any(flag.replace("-", "_") in flags for flag in row.get("flags", ()))
         script = row.get("script", "")
@@ -103,7 +103,7 @@ def _readers() -> Mapping[str, str]:
 
 
 @cache
-def _programs() -> tuple[Mapping[str, Any], ...]:
+def training_programs() -> tuple[Mapping[str, Any], ...]:
     """How commands are recognised, from ``engines/trainers.toml`` and each framework's own file: the first row found counts."""
     rows = framework_facts("trainers")["program"]
     flagged = next(at for at, row in enumerate(rows) if "flags" in row)
