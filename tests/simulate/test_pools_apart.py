@@ -101,3 +101,10 @@ def test_pools_do_not_come_and_go() -> None:
             "llama-3.1-8b", "h100-sxm:2", arrivals="burst", isl=10, osl=10, prefill="1xTP1", decode="1xTP1",
             autoscale="1:2:3:4",
         )  # fmt: skip
+
+
+def test_first_tokens_of_pools_at_a_rate_are_those_of_the_simulation() -> None:
+    load = {"isl": 4000, "osl": 300, "prefill": "2xTP4", "decode": "2xTP4"}
+    said = tl.fit("llama-3.1-70b", "h100-sxm:16", rate=3, **load).to_dict()["speed"]["ttft_ms"]["value"]
+    seen = tl.simulate("llama-3.1-70b", "h100-sxm:16", arrivals="poisson:3", bounds=False, **load).to_dict()
+    assert said == pytest.approx(seen["metrics"]["ttft_ms"]["mean"], rel=0.08)

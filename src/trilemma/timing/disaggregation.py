@@ -189,12 +189,14 @@ def flow(
     machine: Machine,
     gpus: Numbers,
     slots: Numbers = np.inf,
+    arriving: bool = False,
 ) -> Flow:
     """Both pools while every decode worker runs its ``batch``: rates, first token, requests in flight.
 
     ``TTFT = request + wait for a prefill worker + prefill + transfer + steps waited · step``. The wait is that of Poisson
     arrivals before the workers that there are, plus what requests that come in bunches find ahead of them: ``queue`` of the
-    others in flight for each worker, as in interleaved serving. A prefill worker is busy until its prompt is computed, or
+    others in flight for each worker, as in interleaved serving (none where they
+    come one by one, ``arriving``). A prefill worker is busy until its prompt is computed, or
     sent where the wire is the slower of the two. ``slots`` are what one attention replica of a decode worker holds; a slot
     is taken from the transfer on.
     """
@@ -206,12 +208,13 @@ def flow(
     busy = rate * service_s / servers
     joining_s = moved_s + host.steps_waited * decode.step_s
     sure_s = host.request_s + prefill.alone_s + joining_s
-    ahead_s = (host.queue_share * service_s + host.queued_request_s) / servers
+    together_s = 0.0 * service_s if arriving else host.queue_share * service_s + host.queued_request_s
+    ahead_s = together_s / servers
     queue_s = shared_queue_wait_s(busy, servers, service_s)
     alone = rate * (sure_s + queue_s + decode.decode_s)
     held_up = np.minimum(rate * ahead_s, _MOST_HELD_UP)
     in_flight = np.where(alone > servers, (alone - held_up * servers) / (1.0 - held_up), alone)
-    waited_s = queue_s + np.maximum(in_flight - servers, 0.0) * ahead_s
+    waited_s = queue_s if arriving else queue_s + np.maximum(in_flight - servers, 0.0) * ahead_s
     return Flow(
         rate=rate,
         ttft_s=sure_s + waited_s,

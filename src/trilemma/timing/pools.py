@@ -51,7 +51,8 @@ class Pools:
     """``prefill_workers`` engines of ``prefill`` and ``decode_workers`` of ``decode``, numbers or a table of plans.
 
     Layouts are those of one engine, ``slots`` the requests that one attention replica of a decode worker holds;
-    ``prefill_machine`` is that of prefill engines where they exchange otherwise than those of decode. Outputs are of at least
+    ``prefill_machine`` is that of prefill engines where they exchange otherwise than those of decode; requests are ``arriving``
+    one by one or follow one another. Outputs are of at least
     two tokens: a single one is all prefill.
     """
 
@@ -68,6 +69,7 @@ class Pools:
     prefix_hit: float = 0.0
     speculation: Speculation | None = None
     prefill_machine: Machine | None = None
+    arriving: bool = False
 
     @property
     def gpus(self) -> Any:
@@ -100,7 +102,7 @@ class Pools:
     def flow(self, prefill: PrefillWorker, decode: DecodeWorker) -> Flow:
         return flow(
             prefill, decode, prefill_workers=self.prefill_workers, decode_workers=self.decode_workers,
-            machine=self.machine, gpus=self.gpus, slots=self.slots,
+            machine=self.machine, gpus=self.gpus, slots=self.slots, arriving=self.arriving,
         )  # fmt: skip
 
     def speed(self, *, concurrency: Numbers | None = None, rate: Numbers | None = None) -> PoolsSpeed:
@@ -110,6 +112,8 @@ class Pools:
         are asked for; requests beyond what the slots hold wait. Arrays broadcast; one plan is a table of one row. A rate that one
         plan does not keep up with is priced at `MOST_REQUESTS` in flight; such rows of a table mean nothing.
         """
+        if rate is not None and not self.arriving:
+            return replace(self, arriving=True).speed(rate=rate)
         prefill, received = self.prefill_worker(), self.received_bytes
 
         def at(batch: Any) -> tuple[DecodeWorker, Flow]:
@@ -126,7 +130,7 @@ class Pools:
             decode, found = at(batch)
             carried = (found.rate >= asked * (1 - 1e-9)) & (found.in_flight <= MOST_REQUESTS)
             if np.ndim(carried) == 0 and not carried:
-                return replace(self.speed(concurrency=MOST_REQUESTS), carried=carried)
+                return replace(replace(self, arriving=False).speed(concurrency=MOST_REQUESTS), carried=carried)
             requests, queued_s = found.in_flight, 0.0 * batch
         else:
             requests = np.asarray(concurrency, dtype=float) + 0.0 * most
