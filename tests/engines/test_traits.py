@@ -70,6 +70,7 @@ NAMED = {
     "timing/kernels/ladder.py": "words of tables of kernels, below the engines",
     "measured/training/classes.py": "a class of rows without one framework, whose tables are many",
     "measured/activations/judge.py": "counts what one library's own model code saves",
+    "ask/piloted.py": "runs one library's models on this machine",
 }
 #: The engines themselves, the words of launchers that people paste, data.
 BELOW = ("engines", "commands", "data")
