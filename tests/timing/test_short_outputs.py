@@ -55,7 +55,8 @@ def test_prompts_alone_wait_for_all_before_them():
     wait_s = _BATCHES * speed.prefill.total_s
     assert speed.ttft_s[several] == pytest.approx(wait_s[several], rel=1e-9)
     assert speed.output_tokens_per_s[several] == pytest.approx(1 / speed.prefill.total_s[several], rel=1e-9)
-    assert np.all(np.diff(speed.output_tokens_per_s) >= 0)
+    made = speed.output_tokens_per_s
+    assert np.all(np.diff(made) >= -1e-12 * made[:-1])
 
 
 def test_the_wait_for_prefill_is_booked_before_the_first_token():
