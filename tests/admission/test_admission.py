@@ -211,3 +211,19 @@ def test_one_review_from_the_command_line(tmp_path: Path, capsys: pytest.Capture
     assert main(["admission", "--review", str(tmp_path / "none.json")]) == 2
     assert main(["admission"]) == 2
     assert "--cert" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [(["--gpu", "nosuchcard"], "nosuchcard"), (["--models", "nosuchfolder"], "nosuchfolder is no folder")],
+)
+def test_a_policy_that_judges_nothing_does_not_start(
+    words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else every object would be let in unjudged, with a warning that nobody reads."""
+    file = tmp_path / "review.json"
+    file.write_bytes(body(deployment(SMALL)))
+    assert main(["admission", "--review", str(file), *words]) == 2
+    said = capsys.readouterr().err
+    assert told in said
+    assert len(said.splitlines()) == 1

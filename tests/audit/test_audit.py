@@ -234,3 +234,15 @@ def test_any_records_are_audited(tmp_path: Path, texts: list[str], noise: bytes,
         assert str(error).count("\n") == 0  # noqa: PT017 - a refusal is one of the two right ends
         return
     assert len(found.items) == len(_NAMES)
+
+
+@pytest.mark.parametrize("content", [b"", bytes(range(256)) * 8])
+def test_files_that_say_nothing_are_no_checklist(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.bin"
+    file.write_bytes(content)
+    assert main(["audit", str(file)]) == 2
+    told = capsys.readouterr().err
+    assert "nothing to audit in" in told
+    assert len(told.splitlines()) == 1

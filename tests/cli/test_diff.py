@@ -193,3 +193,27 @@ def test_hooks_name_commands_that_are_there() -> None:
         with pytest.raises(SystemExit) as ended:
             main([*hook["entry"].split()[1:2], "--help"])
         assert ended.value.code == 0
+
+
+@pytest.mark.parametrize("card", ["h100", "nosuchcard"])
+def test_a_card_that_nobody_knows_is_no_change_of_nothing(card: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both sides would be unjudged for one reason, and a job that checks pull requests would pass for ever."""
+    assert asked("--gpu", card, BEFORE, f"{BEFORE[:-1]}4") == 2
+    told = capsys.readouterr().err
+    assert card in told
+    assert len(told.splitlines()) == 1
+
+
+def test_commands_that_differ_and_cannot_be_judged_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "vllm serve nobody/knows-this"
+    assert asked("--gpu", "h100-sxm", command, f"{command} --max-num-seqs 3") == 0
+    assert "not judged: " in capsys.readouterr().out
+    assert asked("--gpu", "h100-sxm", command, command) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_why_not_judged_names_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    asked(BEFORE, f"{BEFORE[:-1]}4")
+    out = capsys.readouterr().out
+    assert "--gpu" in out
+    assert "`" not in out

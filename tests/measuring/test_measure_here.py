@@ -133,3 +133,18 @@ def test_ranks_that_are_no_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.redirect_stderr(io.StringIO()) as told:
         assert main(["measure", "--device", "cpu"]) == 2
     assert "torchrun" in told.getvalue()
+
+
+@pytest.mark.parametrize("name", ["machine.yaml", "folder.toml", "nowhere/machine.toml"])
+def test_what_could_not_be_kept_is_not_measured(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from trilemma.measuring import suite
+
+    def measured(*_: object, **__: object) -> None:
+        raise AssertionError("a minute was spent")
+
+    monkeypatch.setattr(suite, "measure_device", measured)
+    (tmp_path / "folder.toml").mkdir()
+    assert main(["measure", "-o", str(tmp_path / name)]) == 2
+    assert f"{name}" in capsys.readouterr().err

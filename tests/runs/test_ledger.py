@@ -389,3 +389,19 @@ def test_a_trainers_log_is_imported(tmp_path: Path, path: Path, capsys: pytest.C
     (tmp_path / "x.txt").write_text("nothing here\n")
     with pytest.raises(InputError, match="no figures"):
         imported(str(tmp_path / "x.txt"))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("mysql://me:secret@host/runs", "mysql://me@host/runs"), ("junk.db", "name another file with --ledger")],
+)
+def test_what_is_no_ledger_is_told_what_would_be(
+    name: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("junk.db").write_bytes(b"not a database at all" * 100)
+    assert main(["runs", "list", "--ledger", name]) == 2
+    said = capsys.readouterr().err
+    assert told in said
+    assert "secret" not in said
+    assert "free the disk" not in said

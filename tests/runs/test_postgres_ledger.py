@@ -134,6 +134,8 @@ def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[st
     told = capsys.readouterr().err
     assert len(told.splitlines()) == 1
     assert "cannot be opened" in told
+    assert "refused" in told
+    assert "name a file with --ledger" in told
     assert "secret" not in told
 
 

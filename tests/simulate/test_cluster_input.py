@@ -166,3 +166,9 @@ def test_jobs_without_a_time_come_at_once_and_that_is_said(tmp_path: Path) -> No
     assert [one.code for one in found.warnings] == ["all_at_once"]
     assert (found.outcome.unstarted, found.outcome.allocated_share) == (1, pytest.approx(8.5 / 16))
     assert not found.fits
+
+
+@pytest.mark.parametrize("word", ["best_fit", "-4", "4"])
+def test_what_is_compared_is_a_policy_or_more_nodes(word: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"`compare` .* neither a policy nor \+N nodes; use fifo, .* such as \+4"):
+        asked(tmp_path, compare=word)

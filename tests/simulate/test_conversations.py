@@ -118,3 +118,13 @@ def test_users_whose_requests_never_fit_end() -> None:
         MODEL, GPU, arrivals="users:2", isl=5000, osl=10, context=1024, requests=20, bounds=False
     ).to_dict()
     assert (told["completed"], told["rejected"]) == (0, 20)
+
+
+def test_users_are_among_the_arrivals_that_are_offered() -> None:
+    with pytest.raises(InputError, match="users:N"):
+        traffic(arrivals="people:4")
+    with pytest.raises(InputError, match="no traffic is stated; give `trace` FILE or `arrivals`"):
+        traffic(arrivals=None)
+    with pytest.raises(InputError, match="`turns` 0 is out of range; give a whole number of at least 1"):
+        traffic(arrivals="users:2", turns=0)
+    assert "users:4, 1 turn, " in traffic(arrivals="users:4").words

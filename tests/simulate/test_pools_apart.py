@@ -108,3 +108,11 @@ def test_first_tokens_of_pools_at_a_rate_are_those_of_the_simulation() -> None:
     said = tl.fit("llama-3.1-70b", "h100-sxm:16", rate=3, **load).to_dict()["speed"]["ttft_ms"]["value"]
     seen = tl.simulate("llama-3.1-70b", "h100-sxm:16", arrivals="poisson:3", bounds=False, **load).to_dict()
     assert said == pytest.approx(seen["metrics"]["ttft_ms"]["mean"], rel=0.08)
+
+
+def test_engines_of_one_card_are_named_in_one_space() -> None:
+    found = tl.simulate(
+        "llama-3.1-8b", "h100-sxm:4", arrivals="poisson:2", isl=500, osl=20, requests=10, bounds=False,
+        prefill="2xTP1", decode="1xTP2",
+    )  # fmt: skip
+    assert "2 engines prefill + TP2 decode" in found.show()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from trilemma.admission.review import Decision, Review
 from trilemma.ask.answers import Answer
-from trilemma.ask.checking import checked_engine
+from trilemma.ask.checking import cards_of, checked_engine
 from trilemma.ask.options import CHECK, settled
 from trilemma.commands.pod_labels import cards_named
 from trilemma.engines.extract import in_manifest
@@ -33,6 +34,12 @@ class Policy:
     def __post_init__(self) -> None:
         if not 0.5 <= self.deny_from <= 1.0:
             raise InputError(f"`deny_from` {self.deny_from:g} is no chance of at least 0.5, such as 0.9")
+        if self.gpu is not None:
+            cards_of(self.gpu)
+        if self.models is not None and not Path(self.models).is_dir():
+            raise InputError(
+                f"`models` {shorten(self.models)} is no folder; give one that holds <org>--<name>/config.json"
+            )
 
 
 def decide(review: Review, policy: Policy) -> Decision:

@@ -51,6 +51,12 @@ def audit(
     expectation = _expectation(command, gpu, answer or _saved(readings, command), asked)
     if not readings and expectation is None:
         raise InputError("nothing to audit; name a saved plan, files of the run, or a command behind -- with `gpu`")
+    if expectation is None and all(one.unreadable or one.kind == "empty" for one in readings):
+        first = readings[0]
+        raise InputError(
+            f"nothing to audit in {shorten(first.file)} ({first.why or 'it is empty'}); name a saved plan, files of the run,"
+            " or a command behind -- with `gpu`"
+        )
     plan = None if expectation is None else expectation.answer
     if tokens_per_s is not None:
         readings.append(_measured(tokens_per_s, plan))

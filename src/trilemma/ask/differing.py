@@ -8,9 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from trilemma.ask.answers import Shown
-from trilemma.ask.checking import checked_engine, words_of
+from trilemma.ask.checking import cards_of, checked_engine, words_of
 from trilemma.ask.options import CHECK, settled
-from trilemma.errors import InputError, shorten
+from trilemma.ask.questions import named_cards
+from trilemma.errors import InputError, shorten, with_flags
 from trilemma.estimate.differences import ChangesJudged, CommandDifference, JudgedSide, differences, objections
 
 #: Engines of one file.
@@ -53,6 +54,9 @@ def diff(
     if not 0 <= least < 1:
         raise InputError(f"`least` {least:g} is no share of at least 0 and below 1, such as 0.01")
     asked = settled(CHECK, options)
+    gpu = named_cards(gpu)
+    if gpu is not None:
+        cards_of(gpu)  # a misspelled card would leave both sides unjudged, and nothing told
     sides = [_judged_sides(one, gpu, asked) for one in (before, after)]
     found = []
     for key in dict.fromkeys((*sides[0], *sides[1])):
@@ -107,13 +111,11 @@ def _of_file(path: Path, gpu: Any, asked: SimpleNamespace) -> dict[str, JudgedSi
 
 
 def _judged(engine: str, own: list[str], gpu: Any, asked: SimpleNamespace, shown: str) -> JudgedSide:
-    from trilemma.ask.questions import named_cards
-
     command = shorten(shown, most=400)
     try:
-        answer = checked_engine(engine, own, named_cards(gpu), asked)
+        answer = checked_engine(engine, own, gpu, asked)
     except InputError as error:
-        return JudgedSide(command=command, why=str(error))
+        return JudgedSide(command=command, why=with_flags(error))
     return JudgedSide(
         command=command, fits=answer.fits, stage=answer.verdict.stage, probability=answer.verdict.probability,
         reason=answer.reason, estimate=answer,

@@ -136,7 +136,10 @@ def plan_of(options: SimpleNamespace, *, gpus: int, context: int | None, quantiz
         raise InputError(f"`pp` {pp} x `dp` {dp} does not divide the {counted(gpus, 'GPU')} of `gpu`")
     tp = options.tp or gpus // (pp * dp)
     if tp * pp * dp != gpus:
-        raise InputError(f"`tp` {tp} x `pp` {pp} x `dp` {dp} is {tp * pp * dp} GPUs, but `gpu` names {gpus}")
+        raise InputError(
+            f"`tp` {tp} x `pp` {pp} x `dp` {dp} is {counted(tp * pp * dp, 'GPU')}, but `gpu` names {gpus}; name as many, or"
+            " give other sizes"
+        )
     serving = ServeOptions(
         **fields_of("engine", options), context=context, kv_dtype=options.kv_dtype, quantization=quantization
     )

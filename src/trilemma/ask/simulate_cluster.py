@@ -26,7 +26,7 @@ from trilemma.simulation.cluster.manifests import read_node_manifests, read_queu
 from trilemma.simulation.cluster.nodes import ClusterNode, uniform_nodes
 from trilemma.simulation.cluster.outcome import ClusterSimulation
 from trilemma.simulation.cluster.quotas import QueueQuota
-from trilemma.simulation.cluster.simulation import ClusterQuestion, PolicyChoice, compare_policies, run_policy
+from trilemma.simulation.cluster.simulation import POLICIES, ClusterQuestion, PolicyChoice, compare_policies, run_policy
 from trilemma.simulation.cluster.tables import JobDefaults, read_jobs, read_nodes, read_queues
 from trilemma.simulation.cluster.virtual_cells import CellQuota, read_cells, states_cells
 from trilemma.simulation.cluster.wait_estimate import wait_estimate
@@ -147,6 +147,10 @@ def _others(
             last = question.nodes[-1]
             more = tuple(replace(last, name=f"{last.name}+{at}") for at in range(1, int(name) + 1))
             found.append((replace(plain, nodes=(*question.nodes, *more)), replace(choice, name=choice.name)))
+        elif name.lower() not in POLICIES:
+            raise InputError(
+                f"`compare` {shorten(name)!r} is neither a policy nor +N nodes; use {', '.join(POLICIES)}, or such as +4"
+            )
         else:
             found.append((plain, replace(choice, name=name.lower(), placement="")))
     return found

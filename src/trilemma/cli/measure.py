@@ -66,6 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.load_from is not None and not arguments.load_from.is_dir():
         raise InputError(f"--load-from {shorten(str(arguments.load_from))} is no folder")
+    if arguments.output is not None:
+        _check_writable(arguments.output)
     rank, _ = world()
     device = find_device(arguments.device, threads=arguments.threads)
     found = measure_device(
@@ -103,9 +105,17 @@ def _run_sub_command(arguments: argparse.Namespace) -> int:
     return int(module.run(parser.parse_args(arguments.rest, argparse.Namespace(behind=arguments.behind))))
 
 
-def _write(path: Path, text: str) -> None:
+def _check_writable(path: Path) -> None:
+    """Before a minute or more is spent on what could not be kept."""
     if path.suffix != ".toml":
         raise InputError(f"-o {shorten(str(path))}: an accelerator file ends in .toml, so that --gpu takes it")
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(
+            f"-o {shorten(str(path))} cannot be written: it is a folder, or lies in none; give another file"
+        )
+
+
+def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

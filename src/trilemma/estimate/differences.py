@@ -87,7 +87,8 @@ class CommandDifference:
         """Whether anything is to be told: a figure, the verdict, or that a side cannot be judged."""
         if self.before is None or self.after is None:
             return True
-        return bool(self.figures) or _outcome(self.before) != _outcome(self.after)
+        unjudged = bool(self.after.why) and self.before.command != self.after.command
+        return bool(self.figures) or unjudged or _outcome(self.before) != _outcome(self.after)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

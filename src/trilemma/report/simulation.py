@@ -71,7 +71,7 @@ def _pool(name: str, layout: Mapping[str, int]) -> str:
         if engines > 1
         else ""
     )
-    return f"{many}{degrees} {name}".strip()
+    return " ".join(f"{many}{degrees} {name}".split())
 
 
 def _table(found: ServingSimulation) -> str:

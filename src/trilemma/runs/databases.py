@@ -119,8 +119,10 @@ class PostgresDatabase:
         try:
             self.connection = psycopg.connect(url, autocommit=True, connect_timeout=15)
         except psycopg.Error as error:
-            why = shorten(str(error).strip().splitlines()[-1] if str(error).strip() else "no answer", most=160)
-            raise InputError(f"the ledger {self.shown} cannot be opened: {why}") from None
+            why = shorten((str(error).strip().splitlines() or ["no answer"])[0], most=160)
+            raise InputError(
+                f"the ledger {self.shown} cannot be opened: {why}; start the server, or name a file with `ledger`"
+            ) from None
         with self.transaction():
             self.execute("SELECT pg_advisory_xact_lock(7461)")  # two that open an empty one at once
             self.execute("CREATE TABLE IF NOT EXISTS ledger_version (version INTEGER NOT NULL)")

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from trilemma.errors import InputError, shorten
-from trilemma.runs.databases import Database, PostgresDatabase, SqliteDatabase, is_postgres
+from trilemma.runs.databases import Database, PostgresDatabase, SqliteDatabase, is_postgres, without_password
 from trilemma.runs.run import MOST_BYTES, LedgerRun, RunEvent, checked_figure
 
 #: Where the ledger lies unless told.
@@ -32,7 +33,13 @@ def ledger_path(given: str | None = None) -> Path | str:
     """The file or the PostgreSQL URL named, or that of ``TRILEMMA_LEDGER``, or the user's own file."""
     if given or os.environ.get(VARIABLE):
         named = given or os.environ[VARIABLE]
-        return named if is_postgres(named) else Path(named)
+        if is_postgres(named):
+            return named
+        if "://" in named:
+            raise InputError(
+                f"`ledger` {shorten(without_password(named))} is no ledger; give a file or a postgresql:// URL"
+            )
+        return Path(named)
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "trilemma" / "runs.db"
 
 
@@ -152,9 +159,11 @@ class RunLedger:
         try:
             yield
         except errors as error:
+            why = f"the ledger {shorten(str(self.path))} cannot be {what}: {shorten(str(error), most=120)}"
+            if type(error) is sqlite3.DatabaseError:  # what is in the file, no fault of the disk
+                raise InputError(f"{why}; name another file with `ledger`") from None
             raise InputError(
-                f"the ledger {shorten(str(self.path))} cannot be {what}: {shorten(str(error), most=120)}; what was recorded"
-                " before stands; free the disk, or name another file with `ledger`"
+                f"{why}; what was recorded before stands; free the disk, or name another file with `ledger`"
             ) from None
 
 

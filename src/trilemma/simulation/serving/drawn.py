@@ -49,7 +49,8 @@ class ArrivalProcess:
             many, every = int(values[0]), values[1]
             return cls(words=words, rate=many / every, draw=lambda _, n: np.full(n, every), together=many)
         raise InputError(
-            f"`arrivals` {shorten(words)!r} is not known; use poisson:R, gamma:R:CV, constant:R, burst or burst:N:EVERY"
+            f"`arrivals` {shorten(words)!r} is not known; use poisson:R, gamma:R:CV, constant:R, burst,"
+            " burst:N:EVERY or users:N"
         )
 
 
@@ -69,7 +70,7 @@ class LengthDistribution:
         if not numbers:
             fixed = parse_count(text, what=f"`{name}`")
             if not 1 <= fixed <= _LONGEST:
-                raise InputError(f"`{name}` {fixed} is out of range; give from 1 token")
+                raise InputError(f"`{name}` {fixed} is out of range; give a whole number of at least 1")
             return cls(words=text, mean=fixed, draw=lambda _, n: np.full(n, fixed))
         values = [_number(one, text, name) for one in numbers]
         if kind == "uniform" and len(values) == 2 and values[0] <= values[1]:

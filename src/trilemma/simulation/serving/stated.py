@@ -52,8 +52,8 @@ def stated_traffic(
 ) -> StatedTraffic:  # fmt: skip
     """The traffic that options state. Raises `InputError` where none or two are stated."""
     if (trace is None) == (arrivals is None):
-        both = "both state" if trace is not None else "neither of which states"
-        raise InputError(f"`trace` and `arrivals` {both} the traffic; give one of them, such as `arrivals` poisson:4")
+        stated = "`trace` and `arrivals` both state the traffic" if trace is not None else "no traffic is stated"
+        raise InputError(f"{stated}; give `trace` FILE or `arrivals`, such as `arrivals` poisson:4")
     if trace is not None:
         if turns is not None or think is not None:
             raise InputError(
@@ -111,9 +111,10 @@ def _conversations(arrivals: str, isl: Any, osl: Any, turns: str, think: str, ma
         return Traffic(talk.openings(times), talk.follow)
 
     grown = 1 + (length.mean - 1) / 2
+    turns_word = "turn" if length.words == "1" else "turns"
     return StatedTraffic(
         again=again, requests=many, mean_tokens=(prompts.mean + outputs.mean) * grown,
-        words=f"{arrivals}, {length.words} turns, {pause.words} s between, prompts {prompts.words}, outputs"
+        words=f"{arrivals}, {length.words} {turns_word}, {pause.words} s between, prompts {prompts.words}, outputs"
         f" {outputs.words}, seed {seed}",
     )  # fmt: skip
 
