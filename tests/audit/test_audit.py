@@ -236,7 +236,7 @@ def test_any_records_are_audited(tmp_path: Path, texts: list[str], noise: bytes,
     assert len(found.items) == len(_NAMES)
 
 
-@pytest.mark.parametrize("content", [b"", bytes(range(256)) * 8])
+@pytest.mark.parametrize("content", [b"", bytes(range(256)) * 8, b'{"schema": "trilemma/recommendation@1"}'])
 def test_files_that_say_nothing_are_no_checklist(
     content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -246,3 +246,11 @@ def test_files_that_say_nothing_are_no_checklist(
     told = capsys.readouterr().err
     assert "nothing to audit in" in told
     assert len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize("option", ["--loader", "--checkpoint-minutes", "--storage"])
+def test_rates_that_cannot_be_are_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for value in ("0", "-1"):
+        words = ["audit", option, value, "--gpu", "h100-sxm", "--", "vllm", "serve", "Qwen/Qwen3-8B"]
+        assert main(words) == 2
+        assert capsys.readouterr().err == f"trilemma: {option} {value} is out of range; give a number above 0\n"

@@ -53,7 +53,9 @@ def test_a_turn_holds_all_that_was_said_and_finds_it_in_the_cache(tmp_path) -> N
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert {row["input"] for row in rows} == {320, 320 + 336, 320 + 2 * 336}
     # of 320, 656 and 992 tokens 0, 335 and 671 were there, whole blocks of 16 of them
-    assert told["cache"]["token_hit_rate"] == pytest.approx((320 + 656) / (320 + 656 + 992), abs=0.02)
+    found = {320: 0, 656: 320, 992: 656}
+    share = sum(found[row["input"]] for row in rows) / sum(row["input"] for row in rows)
+    assert told["cache"]["token_hit_rate"] == pytest.approx(share, abs=1e-6)
 
 
 def test_the_same_seed_draws_the_same_whoever_ends_first() -> None:
@@ -128,3 +130,9 @@ def test_users_are_among_the_arrivals_that_are_offered() -> None:
     with pytest.raises(InputError, match="`turns` 0 is out of range; give a whole number of at least 1"):
         traffic(arrivals="users:2", turns=0)
     assert "users:4, 1 turn, " in traffic(arrivals="users:4").words
+
+
+def test_where_all_are_refused_it_says_why_and_shows_no_empty_table() -> None:
+    text = tl.simulate(MODEL, GPU, arrivals="users:2", isl=200_000, osl=10, requests=5, bounds=False).show()
+    assert "0 of 5 requests answered in 0.0 s, 5 refused (longer than the context of 131,072 tokens" in text
+    assert "P99" not in text

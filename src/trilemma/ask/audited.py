@@ -22,6 +22,8 @@ from trilemma.estimate.estimate import Estimate
 from trilemma.hardware.network import parse_network
 
 _MOST_GATE_BYTES = 1 << 20
+#: Kinds of files that hold no record of a run (a JSON document may be a plan or a gate).
+_SAY_NOTHING = frozenset({"empty", "json"})
 
 
 def audit(
@@ -51,10 +53,12 @@ def audit(
     expectation = _expectation(command, gpu, answer or _saved(readings, command), asked)
     if not readings and expectation is None:
         raise InputError("nothing to audit; name a saved plan, files of the run, or a command behind -- with `gpu`")
-    if expectation is None and all(one.unreadable or one.kind == "empty" for one in readings):
+    _check_stated(loader=loader, checkpoint_minutes=checkpoint_minutes, storage=storage)
+    if expectation is None and not gates and all(one.unreadable or one.kind in _SAY_NOTHING for one in readings):
         first = readings[0]
+        why = first.why or ("it is empty" if first.kind == "empty" else "no plan, and no document of a gate")
         raise InputError(
-            f"nothing to audit in {shorten(first.file)} ({first.why or 'it is empty'}); name a saved plan, files of the run,"
+            f"nothing to audit in {shorten(first.file)} ({why}); name a saved plan, files of the run,"
             " or a command behind -- with `gpu`"
         )
     plan = None if expectation is None else expectation.answer
@@ -72,6 +76,12 @@ def audit(
     )
     known = Known(answer=plan, diagnosis=diagnosis, gates=gates, loader_samples_per_s=loader, saving=saving)
     return Audited.of(audited(known))
+
+
+def _check_stated(**rates: float | None) -> None:
+    for name, value in rates.items():
+        if value is not None and not 0 < value < 1e18:
+            raise InputError(f"`{name}` {value:g} is out of range; give a number above 0")
 
 
 def _expectation(command: str | Sequence[str], gpu: Any, answer: Estimate | None, asked: Any) -> Expectation | None:

@@ -28,7 +28,7 @@ _COLUMNS = ("mean", "p50", "p90", "p95", "p99")
 
 def render_simulation(found: ServingSimulation, *, explain: bool, width: int) -> str:
     """What users saw, what the engines did, what was assumed."""
-    parts = [_head(found), _table(found), _machine(found)]
+    parts = [_head(found), *([_table(found)] if found.completed else []), _machine(found)]
     if found.compared is not None:
         parts.append(_beside(found, found.compared))
     if found.load_curve is not None:
@@ -42,9 +42,10 @@ def render_simulation(found: ServingSimulation, *, explain: bool, width: int) ->
 
 
 def _head(found: ServingSimulation) -> str:
+    longest = f"refused (longer than the context of {show_count(found.inputs['context'])} tokens, or than the cache)"
     lost = "".join(
         f", {show_count(number)} {what}"
-        for number, what in ((found.rejected, "refused"), (found.abandoned, "given up"))
+        for number, what in ((found.rejected, longest), (found.abandoned, "given up"))
         if number
     )
     return (
