@@ -217,3 +217,12 @@ def test_why_not_judged_names_flags(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "--gpu" in out
     assert "`" not in out
+
+
+def test_a_folder_without_git_and_a_card_that_nobody_knows_are_refused_though_nothing_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked("--rev", "HEAD", str(tmp_path)) == 2
+    assert "lies in no git checkout" in capsys.readouterr().err
+    assert asked("--rev", "HEAD", "--gpu", "nosuchcard", str(tmp_path)) == 2
+    assert "nosuchcard" in capsys.readouterr().err

@@ -54,9 +54,7 @@ def diff(
     if not 0 <= least < 1:
         raise InputError(f"`least` {least:g} is no share of at least 0 and below 1, such as 0.01")
     asked = settled(CHECK, options)
-    gpu = named_cards(gpu)
-    if gpu is not None:
-        cards_of(gpu)  # a misspelled card would leave both sides unjudged, and nothing told
+    gpu = known_cards(gpu)
     sides = [_judged_sides(one, gpu, asked) for one in (before, after)]
     found = []
     for key in dict.fromkeys((*sides[0], *sides[1])):
@@ -68,6 +66,14 @@ def diff(
         found.append(CommandDifference(name=shown, before=old, after=new, figures=rows))
     changed = tuple(one for one in found if one.changed)
     return Changes(commands=changed, unchanged=len(found) - len(changed), allowed=dict(worse or {}))
+
+
+def known_cards(gpu: Any) -> Any:
+    """``gpu``, or this machine's cards. A misspelled card would leave both sides unjudged, and nothing told: `InputError`."""
+    named = named_cards(gpu)
+    if named is not None:
+        cards_of(named)
+    return named
 
 
 def together(parts: Sequence[Changes]) -> Changes:

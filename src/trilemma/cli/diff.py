@@ -35,11 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 where the change may go on (and nothing printed where nothing changed), 1 where something stops starting or is worse."""
-    from trilemma.ask.differing import diff, together
+    from trilemma.ask.differing import diff, known_cards, together
     from trilemma.cli.revisions import pairs_at
 
     options = {
-        **given(arguments, CHECK), "gpu": arguments.gpu, "least": _share(arguments.least, "--least"),
+        **given(arguments, CHECK), "gpu": known_cards(arguments.gpu), "least": _share(arguments.least, "--least"),
         "worse": dict(_limit(one) for one in arguments.worse),
     }  # fmt: skip
     if arguments.rev is None:

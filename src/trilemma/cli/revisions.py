@@ -24,13 +24,14 @@ def pairs_at(
     found: list[tuple[str, Path | None, Path | None]] = []
     for path in map(Path, paths):
         where = path if path.is_dir() else path.parent
+        _git(where, "rev-parse", "--git-dir", why=f"{where} lies in no git checkout; give two files instead of --rev")
         _git(
             where,
             "rev-parse",
             "--verify",
             "--quiet",
             f"{revision}^{{commit}}",
-            why=f"git knows no {revision} in {where}",
+            why=f"git knows no {revision} in {where}; give a branch, a tag or a commit (a shallow clone has few)",
         )
         names = _below(path, where, revision, endings)
         if len(names) > _MOST_FILES:
