@@ -254,3 +254,15 @@ def test_rates_that_cannot_be_are_refused(option: str, capsys: pytest.CaptureFix
         words = ["audit", option, value, "--gpu", "h100-sxm", "--", "vllm", "serve", "Qwen/Qwen3-8B"]
         assert main(words) == 2
         assert capsys.readouterr().err == f"trilemma: {option} {value} is out of range; give a number above 0\n"
+
+
+def test_more_than_the_peak_is_no_pass() -> None:
+    """The plan is to use 40 to 60 % of the peak: ten times its rate is none of this run's."""
+    answer = tl.fit("llama-3.1-8b", "h100-sxm:8", seq=4096, global_batch=128)
+    assert answer.speed is not None
+    assert answer.speed.tokens_per_s_per_gpu is not None
+    expected = answer.speed.tokens_per_s_per_gpu.value * 8
+    for rate, state in ((expected, "pass"), (10 * expected, "unknown")):
+        items = {one.item: one for one in tl.audit((), answer=answer, tokens_per_s=rate).items}
+        assert items["measured speed as expected"].state == state
+    assert "no card exceeds its peak" in items["measured speed as expected"].evidence

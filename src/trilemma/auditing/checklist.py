@@ -256,6 +256,9 @@ def _throughput(known: Known) -> Judged:
         if figure is not None:
             told += f"; {word} {figure.value * rate / expected.value:.1%} of an expected {figure.value:.1%}"
     findings = known.found("training.throughput")
+    if speed.mfu is not None and speed.mfu.value * rate > expected.value:
+        beyond = "; no card exceeds its peak: the rate is not in tokens over all GPUs, or the plan is not this run's"
+        return _item(name, "unknown", told + beyond)
     if rate >= expected.low:
         return _item(name, "pass", told)
     gap = f"; {findings[0].claim}" if findings else f"; largest parts of a step: {_largest(speed.lines)}"

@@ -139,7 +139,8 @@ def _missing(script: Script, node: ast.AST, library: str, module: str, name: str
     if name in _earlier(library, "modules", module):
         return _of_earlier(script, node, library, f"{module}.{name}")
     near = _nearest(name, library, module)
-    hint = f"the nearest names there are {' and '.join(near)}" if near else f"see the reference of {module}"
+    words = "names there are" if len(near) > 1 else "name there is"
+    hint = f"the nearest {words} {' and '.join(near)}" if near else f"see the reference of {module}"
     version = libraries()[library]["version"]
     return at(
         script, node, "api.unknown", f"{library.replace('_', '-')} {version} has no {module}.{name}", hint,
