@@ -100,7 +100,7 @@ def test_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "--trace and --arrivals"),
+        ([], "give --trace FILE or --arrivals"),
         (["--arrivals", "poisson:1"], "--isl is missing"),
         (["--arrivals", "often", "--isl", "5", "--osl", "5"], "--arrivals 'often' is not known"),
         (["--arrivals", "poisson:1", "--isl", "x", "--osl", "5"], "--isl"),

@@ -136,3 +136,11 @@ def test_where_all_are_refused_it_says_why_and_shows_no_empty_table() -> None:
     text = tl.simulate(MODEL, GPU, arrivals="users:2", isl=200_000, osl=10, requests=5, bounds=False).show()
     assert "0 of 5 requests answered in 0.0 s, 5 refused (longer than the context of 131,072 tokens" in text
     assert "P99" not in text
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_the_screen_is_no_wider_than_asked(width: int) -> None:
+    found = tl.simulate(MODEL, GPU, arrivals="users:2", isl=100, osl=10, requests=20)
+    lines = found.show(width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert any("P99" in line for line in lines)

@@ -7,7 +7,7 @@ from typing import Any
 
 from trilemma.quantities import counted, show_count, show_usd
 from trilemma.report.tables import render_table
-from trilemma.report.wrapping import wrapped
+from trilemma.report.wrapping import within, wrapped
 from trilemma.simulation.serving.outcome import (
     LoadCurve,
     LoadPoint,
@@ -28,7 +28,9 @@ _COLUMNS = ("mean", "p50", "p90", "p95", "p99")
 
 def render_simulation(found: ServingSimulation, *, explain: bool, width: int) -> str:
     """What users saw, what the engines did, what was assumed."""
-    parts = [_head(found), *([_table(found)] if found.completed else []), _machine(found)]
+    parts = [
+        within(_head(found), width), *([_table(found, width)] if found.completed else []), within(_machine(found), width)
+    ]  # fmt: skip
     if found.compared is not None:
         parts.append(_beside(found, found.compared))
     if found.load_curve is not None:
@@ -75,7 +77,7 @@ def _pool(name: str, layout: Mapping[str, int]) -> str:
     return " ".join(f"{many}{degrees} {name}".split())
 
 
-def _table(found: ServingSimulation) -> str:
+def _table(found: ServingSimulation, width: int) -> str:
     rows = []
     for label, name in _ROWS:
         figures: Quantiles | None = getattr(found.metrics, name)
@@ -84,7 +86,9 @@ def _table(found: ServingSimulation) -> str:
             rows.append([label, *cells, _range(found.bounds, name)])
     headers = ["", *(one if one == "mean" else one.upper() for one in _COLUMNS), "P99, ends of the error bars"]
     keep = len(headers) if found.bounds else len(headers) - 1
-    return render_table(headers[:keep], [row[:keep] for row in rows], align="lrrrrrr")
+    return render_table(
+        headers[:keep], [row[:keep] for row in rows], align="lrrrrrr", width=width, yields=("P95", "P90")
+    )
 
 
 def _range(bounds: Mapping[str, Any], name: str) -> str:
