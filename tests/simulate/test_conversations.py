@@ -144,3 +144,9 @@ def test_the_screen_is_no_wider_than_asked(width: int) -> None:
     lines = found.show(width=width).splitlines()
     assert max(map(len, lines)) <= width
     assert any("P99" in line for line in lines)
+
+
+def test_a_pause_before_no_turn_is_refused() -> None:
+    with pytest.raises(InputError, match="`think` is a pause before the next turn; give `turns`"):
+        traffic(arrivals="poisson:2", think="exponential:5")
+    assert traffic(arrivals="poisson:2", think="exponential:5", turns=2).requests == 50

@@ -61,6 +61,8 @@ def stated_traffic(
             )
         return _replayed(Path(str(trace)), requests, scale_rate, begin_s, span_s, in_order=sessions_in_order)
     assert arrivals is not None
+    if think is not None and turns is None and not arrivals.startswith("users:"):
+        raise InputError("`think` is a pause before the next turn; give `turns`, or `arrivals` users:N, with it")
     talks = turns is not None or think is not None or arrivals.startswith("users:")
     if talks:
         _check_lengths(isl, osl)
