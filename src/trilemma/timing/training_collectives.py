@@ -42,7 +42,8 @@ class Fabric:
         bridged = linked and near_ranks < min(cluster.gpus_per_node, cluster.gpus)
         far = cluster.inside_node.value if bridged else cluster.network.value
         near = link.bytes_per_s.value if link is not None and linked else cluster.inside_node.value
-        usual = 0.0 if bridged else cluster.usual_network.value
+        within = bridged or cluster.gpus <= cluster.gpus_per_node
+        usual = 0.0 if within else cluster.usual_network.value
         return cls(
             near_bytes_per_s=near, far_bytes_per_s=far, near_ranks=max(near_ranks, 1), linked=linked,
             usual_far_bytes_per_s=usual if far < usual else 0.0,

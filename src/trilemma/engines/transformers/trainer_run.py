@@ -185,6 +185,15 @@ def deepspeed_of(values: Values, folder: Path) -> DeepSpeedConfig | None:
     own = Path(text)
     beside = folder / own
     known = presets.get(own.name.removesuffix(".json"))
-    if known is not None and not own.exists() and not beside.exists():
+    here, there = (_is_there(one) for one in (own, beside))
+    if known is not None and not here and not there:
         return from_mapping(dict(known), name=text)
-    return read_config(str(own if own.exists() or own.is_absolute() else beside))
+    return read_config(str(own if here or own.is_absolute() else beside))
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a file of this name is there; a name longer than the file system's names none."""
+    try:
+        return path.exists()
+    except OSError:
+        return False

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reviews import UID, body, container, deployment, inference_service, leader_workers, review
+from review_documents import UID, body, container, deployment, inference_service, leader_workers, review
 
 from trilemma.admission.judging import Policy
 from trilemma.admission.review import MOST_BYTES, answer_document, read_review

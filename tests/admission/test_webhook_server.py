@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reviews import UID, body, deployment
+from review_documents import UID, body, deployment
 
 from trilemma.admission.judging import Policy
 from trilemma.admission.review import MOST_BYTES
