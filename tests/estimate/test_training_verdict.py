@@ -104,4 +104,4 @@ def test_the_processor_takes_its_time() -> None:
     seconds = [one.speed.step_s.interval for one in (near, quarter, away)]  # type: ignore[union-attr]
     assert seconds[2].value / seconds[0].value == pytest.approx(4.2, rel=0.15)
     assert seconds[1].value - seconds[0].value == pytest.approx((seconds[2].value - seconds[0].value) / 4, rel=0.02)
-    assert seconds[2].high / seconds[2].value > seconds[0].high / seconds[0].value
+    assert seconds[2].high / seconds[2].value > 1.5  # what is known of processors, and of mixtures on cards

@@ -151,7 +151,7 @@ def _stated(sides: Sides, question: SearchQuestion, tally: PlanTally) -> Joins:
         # a batch above the load answers as much more as it has in flight
         score = each * tried.workers / busy * np.where(busy > 1.0, 1.0, np.minimum(concurrency / found.in_flight, 1.0))
     else:
-        found = sides.joined(tried, offered=workload.rate / each)
+        found = sides.joined(tried, offered=workload.rate / each, arriving=True)
         carried = (each * tried.workers >= workload.rate) & (np.asarray(found.prefill_busy) < 1.0)
         answer_s = np.asarray(found.ttft_s) + (workload.osl or 1) * np.asarray(sides.decode.token_s)[tried.decode]
         score = np.where(carried, -answer_s, -np.inf)
@@ -203,7 +203,8 @@ def _with_prefill(sides: Sides, joins: Joins, question: SearchQuestion) -> tuple
     offered = rate / np.asarray(sides.decode.rate)[joins.decode]
 
     def holds(engines: NDArray[np.int64]) -> NDArray[np.bool_]:
-        found = sides.joined(replace(joins, engines=np.maximum(engines, 1)), offered=offered)
+        tried = replace(joins, engines=np.maximum(engines, 1))
+        found = sides.joined(tried, offered=offered, arriving=question.workload.rate is not None)
         return np.asarray((found.prefill_busy < 1.0) & (found.ttft_s <= target_s) & (engines > 0))
 
     low, high = np.zeros(len(joins), dtype=np.int64), most

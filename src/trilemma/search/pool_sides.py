@@ -118,8 +118,9 @@ class Sides:
             allowed &= ~newly
         return allowed
 
-    def joined(self, joins: Joins, *, offered: NDArray[np.float64] | None = None) -> Flow:
-        """What runs through ``joins`` while every decode engine runs its batch, or ``offered`` of them do."""
+    def joined(self, joins: Joins, *, offered: NDArray[np.float64] | None = None, arriving: bool = False) -> Flow:
+        """What runs through ``joins`` while every decode engine runs its batch, or ``offered`` of them do; ``arriving``: requests
+        come at a rate, whoever is in flight."""
         return flow(
             self.prefill.take(joins.prefill),
             self.decode.take(joins.decode),
@@ -128,6 +129,7 @@ class Sides:
             machine=self.running.machine,
             gpus=self.gpus(joins),
             slots=self.running.admission.holds[self.decode_at[joins.decode]],
+            arriving=arriving,
         )
 
     def gpus(self, joins: Joins) -> NDArray[Any]:
