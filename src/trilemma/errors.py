@@ -50,7 +50,7 @@ class UnknownName(InputError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Caution:
+class PlanWarning:
     """Something the reader must know before trusting an answer: what was assumed, widened or left out.
 
     ``share`` is its own share of doubt in a verdict; None: that of its code (`trilemma.estimate.doubt`).

@@ -32,7 +32,7 @@ def test_what_fits_is_let_in_without_a_word() -> None:
     assert reviewed(body(deployment(SMALL)), Policy()) == reviewed(body(deployment(SMALL)), Policy(unknown="deny"))
     decision = reviewed(body(deployment(SMALL)), Policy())
     assert decision.allowed
-    assert not decision.cautions
+    assert not decision.warnings
     assert answer_document(UID, decision) == {
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {"uid": UID, "allowed": True},
     }  # fmt: skip
@@ -97,7 +97,7 @@ def test_another_runtime_is_no_engine() -> None:
 def test_what_is_not_known_goes_by_the_policy(manifest: dict[str, Any], said: str) -> None:
     open_, closed = reviewed(body(manifest), Policy()), reviewed(body(manifest), Policy(unknown="deny"))
     assert open_.allowed
-    assert said in open_.cautions[0]
+    assert said in open_.warnings[0]
     assert not closed.allowed
     assert said in closed.message
 
@@ -106,7 +106,7 @@ def test_pods_without_a_label_take_the_card_of_the_policy() -> None:
     manifest = deployment(LARGE, product=None)
     unlabelled = reviewed(body(manifest), Policy())
     assert unlabelled.allowed
-    assert "no label says on which cards" in unlabelled.cautions[0]
+    assert "no label says on which cards" in unlabelled.warnings[0]
     assert not reviewed(body(manifest), Policy(gpu="h100-sxm")).allowed
 
 
@@ -131,7 +131,7 @@ def test_a_no_below_the_policy_is_a_warning() -> None:
     assert not reviewed(tight, Policy(deny_from=0.8)).allowed
     doubtful = reviewed(tight, Policy(deny_from=0.999))
     assert doubtful.allowed
-    assert doubtful.cautions[0].startswith("container engine: may not start on NVIDIA-H100-80GB-HBM3 (")
+    assert doubtful.warnings[0].startswith("container engine: may not start on NVIDIA-H100-80GB-HBM3 (")
     with pytest.raises(InputError, match="deny_from"):
         Policy(deny_from=0.2)
 
@@ -151,7 +151,7 @@ def test_a_no_below_the_policy_is_a_warning() -> None:
 def test_what_runs_no_engine_is_let_in(manifest: dict[str, Any]) -> None:
     decision = reviewed(body(manifest), Policy(unknown="deny"))
     assert decision.allowed
-    assert not decision.cautions
+    assert not decision.warnings
 
 
 def test_what_goes_away_is_let_go() -> None:
@@ -200,7 +200,7 @@ def test_no_object_brings_the_judge_down(manifest: dict[str, Any]) -> None:
     frame = review({})
     frame["request"]["object"] = manifest
     decision = reviewed(json.dumps(frame).encode(), Policy(gpu="h100-sxm"))
-    assert "bug of trilemma" not in " ".join(decision.cautions)
+    assert "bug of trilemma" not in " ".join(decision.warnings)
 
 
 def test_one_review_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -255,7 +255,7 @@ def serving(engine: str) -> str:
                 "stage": stage,
                 "chance": chance,
                 "feasible": feasible,
-                "cautions": [c.code for c in start.cautions],
+                "warnings": [c.code for c in start.warnings],
             }
 
         lines.append(_line(f"{model} {card} {shown}", figures))

@@ -386,7 +386,7 @@ def serving_readings(engine: str) -> str:
 
     def read(words: Sequence[str]) -> Any:
         found = one.read(words)
-        told: dict[str, Any] = {"plan": found.plan, "cautions": sorted(caution.code for caution in found.cautions)}
+        told: dict[str, Any] = {"plan": found.plan, "warnings": sorted(warning.code for warning in found.warnings)}
         try:
             written = one.write(model=found.model, plan=found.plan)
         except InputError as error:

@@ -73,7 +73,7 @@ def test_every_file_reads_back_as_the_plan(folder: Path, name: str) -> None:
     found = get(engine).read(words)
     assert found.model == "org/Model-1.5_B"
     assert found.plan.pools == PLAN.pools
-    assert (found.unknown_flags, {caution.code for caution in found.cautions}) == ((), set())
+    assert (found.unknown_flags, {warning.code for warning in found.warnings}) == ((), set())
     if name != "serve.sh":
         assert found.plan.engine.version == "0.24.0"
         assert found.facts["gpus_visible"] == 8

@@ -84,8 +84,8 @@ def test_sglang_reserves_slots_for_a_batch_of_adapters(words: str, rank: int, sa
         options=command.plan.pool.options,
     )  # fmt: skip
     assert _slots(start)[0] == 8 * rank * 81920 * 32 * 2
-    assert tuple(note.code for note in start.cautions if note.code == "assumed-adapters") == says
-    assert not any(caution.code == "not-counted" for caution in command.cautions)
+    assert tuple(note.code for note in start.warnings if note.code == "assumed-adapters") == says
+    assert not any(warning.code == "not-counted" for warning in command.warnings)
 
 
 def test_targets_named_are_those_that_have_slots() -> None:

@@ -97,7 +97,7 @@ def test_all_documented_keys_are_among_the_files() -> None:
 def test_a_key_that_nobody_knows_is_named_and_passed_over(tmp_path: Path) -> None:
     found = read(tmp_path, {"fsdp_config": {"reshard": 1, "offload_params": False}, "fsdp": ["full_shard", "most"]})
     assert found.unknown_flags == ("fsdp_config.reshard", "fsdp: most")
-    assert any("fsdp_config.reshard" in caution.message for caution in found.cautions)
+    assert any("fsdp_config.reshard" in warning.message for warning in found.warnings)
     assert found.plan.zero == 3
 
 
@@ -121,7 +121,7 @@ def test_targets_by_a_pattern_and_of_another_model(tmp_path: Path) -> None:
     assert found.workload.targets == ("q_proj", "o_proj")
     found = read(tmp_path, {**LORA, "lora_target_linear": False, "lora_target_modules": ["kv_a_proj_with_mqa"]})
     assert found.workload.targets == ()
-    assert "assumed-targets" in {caution.code for caution in found.cautions}
+    assert "assumed-targets" in {warning.code for warning in found.warnings}
 
 
 @pytest.mark.parametrize(

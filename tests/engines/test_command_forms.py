@@ -46,7 +46,7 @@ def test_own_words_alone(command: str) -> None:
     found = engines.get(engine).read(words)
     assert (found.model, found.plan.pool.options.context, found.plan.pool.layout.tp) == ("m/x", 4096, 2)
     assert found.unknown_flags == ()
-    assert not found.cautions
+    assert not found.warnings
 
 
 @pytest.mark.parametrize(

@@ -59,8 +59,8 @@ def test_the_version_that_is_not_stated_bounds_both_rules() -> None:
         float(unknown.pool.available_high_bytes) / float(unknown.pool.bytes_per_token_per_gpu),
     )
     assert low < float(newest.pool.tokens) < high
-    assert [note.code for note in unknown.cautions].count("approximate-pool") == 1
-    assert not any(note.code == "approximate-pool" for note in newest.cautions)
+    assert [note.code for note in unknown.warnings].count("approximate-pool") == 1
+    assert not any(note.code == "approximate-pool" for note in newest.warnings)
 
 
 def test_drafting_doubles_rings_and_adds_a_layer() -> None:

@@ -77,7 +77,7 @@ def test_deepspeed_config_flag_and_silent_keys(tmp_path: Path) -> None:
         "deepspeed", shlex.split(f"deepspeed --num_gpus 4 train.py --deepspeed --deepspeed_config {file} {FLAGS}")
     )
     assert found.unknown_flags == ("zero_optimisation",)
-    assert "did you mean zero_optimization" in found.cautions[0].message
+    assert "did you mean zero_optimization" in found.warnings[0].message
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_trainer_defaults_are_told() -> None:
         "transformers", shlex.split("python sft.py --model_name_or_path gpt2 --per_device_train_batch_size 4")
     )
     assert found.workload.seq == 1024
-    assert [caution.code for caution in found.cautions] == ["assumed-length"]
+    assert [warning.code for warning in found.warnings] == ["assumed-length"]
 
 
 def test_axolotl_qlora(tmp_path: Path) -> None:

@@ -46,4 +46,4 @@ def test_a_flag_that_came_later_is_no_slip_of_an_older_one() -> None:
 
 def test_engines_of_all_flag_lists_refuse_slips() -> None:
     command = engines.get("vllm").read(["vllm", "serve", "m", "--max-num-sesq", "4"])
-    assert [caution.code for caution in command.cautions] == ["refused-flag"]
+    assert [warning.code for warning in command.warnings] == ["refused-flag"]

@@ -118,7 +118,7 @@ def test_fit_cuts_the_context_then_layers() -> None:
     assert likeliest(shorter)[0] == "ok"
     fewer = _start("bartowski/Llama-3.3-70B-Instruct-GGUF:Q4_K_M")
     assert fewer.context == 4096
-    assert {caution.code for caution in fewer.cautions} >= {"context-cut", "layers-on-host", "on-host"}
+    assert {warning.code for warning in fewer.warnings} >= {"context-cut", "layers-on-host", "on-host"}
     assert likeliest(fewer)[0] == "ok"
     without = _start("bartowski/Llama-3.3-70B-Instruct-GGUF:Q4_K_M", context=4096, extra=_ON_CARDS)
     assert likeliest(without)[0] == "oom_load"
@@ -126,7 +126,7 @@ def test_fit_cuts_the_context_then_layers() -> None:
 
 def test_fit_moves_as_few_experts_as_will_do_before_layers() -> None:
     start = _start("gpt-oss-120b", context=8192)
-    note = next(caution for caution in start.cautions if caution.code == "experts-on-host")
+    note = next(warning for warning in start.warnings if warning.code == "experts-on-host")
     away = int(note.message.split("experts of ")[1].split()[0])
     assert start.on_host is not None
     assert start.on_host.layers == frozenset()
@@ -140,7 +140,7 @@ def test_fit_moves_as_few_experts_as_will_do_before_layers() -> None:
 def test_fit_moves_nothing_beside_options_that_place_tensors() -> None:
     """common/fit.cpp: "model_params::tensor_buft_overrides already set by user, abort"."""
     start = _start("gpt-oss-120b", context=8192, extra={"n-cpu-moe": 4})
-    assert "fit-without-effect" in {caution.code for caution in start.cautions}
+    assert "fit-without-effect" in {warning.code for warning in start.warnings}
     assert likeliest(start)[0] == "oom_load"
 
 

@@ -257,25 +257,25 @@ def test_fit_leaves_a_margin_and_takes_the_longest_context(extra: dict[str, Any]
     rate = 32 * 2 * 8 * 128 * 2 + 512 * 2
     assert total + 256 * rate > 20 * GIB - over * MIB
     assert cells % 256 == 0
-    assert "context-cut" in {one.code for one in found.cautions}
+    assert "context-cut" in {one.code for one in found.warnings}
 
 
 def test_fit_cuts_no_context_that_is_stated_and_none_below_its_least() -> None:
-    assert "context-cut" not in {one.code for one in start(context=131072, extra={}).cautions}
+    assert "context-cut" not in {one.code for one in start(context=131072, extra={}).warnings}
     found = start("llama-3.1-70b", free=24 * GIB)
     assert int(found.context) == 4096
     found = start("llama-3.1-70b", free=24 * GIB, extra={"fit-ctx": 8192})
     assert int(found.context) == 8192
-    assert "layers-on-host" in {one.code for one in found.cautions}
+    assert "layers-on-host" in {one.code for one in found.warnings}
     off = start("llama-3.1-70b", free=24 * GIB, context=4096, extra={"fit": "off"})
-    assert not {one.code for one in off.cautions} & {"layers-on-host", "context-cut"}
+    assert not {one.code for one in off.warnings} & {"layers-on-host", "context-cut"}
     with pytest.raises(InputError, match="--fit-target 'x' is not a number of MiB"):
         start(extra={"fit-target": "x"})
 
 
 def test_fit_leaves_as_few_experts_behind_as_will_do() -> None:
     found = start(MIXTURE, "h200-sxm", free=40 * GIB, context=4096)
-    note = next(one.message for one in found.cautions if one.code == "experts-on-host")
+    note = next(one.message for one in found.warnings if one.code == "experts-on-host")
     number = int(note.split("experts of ")[1].split()[0])
     stack = of(MIXTURE, roles=("experts",), layers=range(1))
     total = sum(float(one.bytes) for one in found.ledger)

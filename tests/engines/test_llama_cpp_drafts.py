@@ -60,7 +60,7 @@ def test_a_draft_model_of_its_own_is_counted() -> None:
     assert float(start.ledger["draft_model"].bytes) > sum(t.bytes for t in small.tensors if t.part == "layers")
     unknown = _start("qwen3-32b", gpu="rtx-5090", draft=Draft(method="draft", model="/no/such.gguf"), context=8192)
     assert unknown.ledger.get("draft_model") is None
-    assert any(note.code == "draft-not-counted" for note in unknown.cautions)
+    assert any(note.code == "draft-not-counted" for note in unknown.warnings)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_gpt3_is_built_from_flags() -> None:
 def test_no_precision_flag_means_fp32_and_is_said() -> None:
     found = read(command(LLAMA3_70B.replace("--bf16", ""), nodes=8))
     assert found.plan.recipe.name == "fp32"
-    assert any(caution.code == "fp32-training" for caution in found.cautions)
+    assert any(warning.code == "fp32-training" for warning in found.warnings)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_recipes(fp8: str, expected: str) -> None:
 def test_unknown_flags_are_named_with_near_ones() -> None:
     found = read(command(LLAMA3_70B, nodes=8, more="--use-distributed-optimiser --tensor-parallel-size 3"))
     assert found.unknown_flags == ("--use-distributed-optimiser", "--tensor-parallel-size")
-    assert "did you mean --use-distributed-optimizer" in found.cautions[0].message
+    assert "did you mean --use-distributed-optimizer" in found.warnings[0].message
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-70b", "qwen3-8b", "qwen2.5-7b", "mixtral-8x7b", "deepseek-v3", "gpt-22b",

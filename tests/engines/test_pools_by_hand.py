@@ -149,9 +149,9 @@ def test_caches_of_tensorrt_llm() -> None:
 def test_a_pool_below_the_longest_request_is_said(tokens: int, said: bool) -> None:
     extra = {"kv_cache_config": {"max_tokens": tokens}}
     found = start("tensorrt-llm", context=4096, block_size=1, extra=extra)
-    assert any(one.code == "pool-below-context" for one in found.cautions) is said
+    assert any(one.code == "pool-below-context" for one in found.warnings) is said
     if said:
-        assert "4,095 tokens, fewer than the 4,096 of the longest request" in found.cautions[-1].message
+        assert "4,095 tokens, fewer than the 4,096 of the longest request" in found.warnings[-1].message
 
 
 @pytest.mark.parametrize(("seqs", "context"), [(1, 4096), (4, 2048), (None, 1024)])
@@ -207,7 +207,7 @@ def test_continuous_batching_takes_a_share_of_what_is_left() -> None:
 
 
 def codes(**more: Any) -> set[str]:
-    return {one.code for one in start("transformers", **more).cautions}
+    return {one.code for one in start("transformers", **more).warnings}
 
 
 def test_what_is_assumed_of_transformers() -> None:
@@ -223,8 +223,8 @@ def test_what_is_assumed_of_transformers() -> None:
 def test_old_transformers_load_in_32_bits() -> None:
     old, new = start("transformers", version="4.50", context=2048), start("transformers", context=2048)
     assert size(old, "weights") == pytest.approx(2 * size(new, "weights"), rel=1e-3)
-    assert "float32" in {one.code for one in old.cautions}
-    assert "float32" not in {one.code for one in new.cautions}
+    assert "float32" in {one.code for one in old.warnings}
+    assert "float32" not in {one.code for one in new.warnings}
     told = start("transformers", version="4.50", context=2048, dtype="bfloat16")
     assert size(told, "weights") == size(new, "weights")
 

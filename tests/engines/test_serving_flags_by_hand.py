@@ -180,7 +180,7 @@ def test_values_that_an_engine_refuses(engine: str, words: str, says: str) -> No
 def test_edges_that_are_taken() -> None:
     assert at(read("vllm", "--gpu-memory-utilization 1.0"), "memory_fraction") == 1.0
     assert at(read("vllm", "--limit-mm-per-prompt '{\"image\": 1048576}'"), "multimodal_limits") == {"image": 1048576}
-    assert [one.code for one in read("vllm", '--speculative-config \'{"method": "mtp"}\'').cautions] == [
+    assert [one.code for one in read("vllm", '--speculative-config \'{"method": "mtp"}\'').warnings] == [
         "assumed-draft-tokens"
     ]
 
@@ -197,9 +197,9 @@ def test_versions_in_tags_of_images(image: str, version: str | None) -> None:
 
 
 def test_experts_of_part_of_the_ranks_are_said() -> None:
-    assert "approximate-experts" in {one.code for one in read("sglang", "--tp 8 --ep-size 4").cautions}
+    assert "approximate-experts" in {one.code for one in read("sglang", "--tp 8 --ep-size 4").warnings}
     for words in ("--tp 8 --ep-size 8", "--tp 8", "--tp 8 --dp 4 --enable-dp-attention --ep-size 8"):
-        assert "approximate-experts" not in {one.code for one in read("sglang", words).cautions}
+        assert "approximate-experts" not in {one.code for one in read("sglang", words).warnings}
     assert "approximate-experts" in {
-        one.code for one in read("sglang", "--tp 8 --dp 4 --enable-dp-attention --ep-size 4").cautions
+        one.code for one in read("sglang", "--tp 8 --dp 4 --enable-dp-attention --ep-size 4").warnings
     }

@@ -104,7 +104,7 @@ def test_sized_after_capture_gives_the_pool_the_reserve() -> None:
     plain = _start("llama-3.1-8b", "h100-sxm", version="0.5.23")
     after = _start("llama-3.1-8b", "h100-sxm", version="0.5.23", extra={"SGLANG_ENABLE_POST_CAPTURE_KV_SIZING": "1"})
     assert float(after.pool.available_bytes) > float(plain.pool.available_bytes) + 5 * GIB
-    assert any(caution.code == "sized-after-capture" for caution in after.cautions)
+    assert any(warning.code == "sized-after-capture" for warning in after.warnings)
 
 
 def test_states_of_recurrent_layers_get_their_share() -> None:
@@ -128,9 +128,9 @@ def test_tables_and_single_plans_agree() -> None:
 def test_versions_not_known_are_widened_and_said() -> None:
     newer, none = for_version("9.9.9"), for_version(None)
     assert not newer.known
-    assert newer.cautions[0].code == "newer-engine"
+    assert newer.warnings[0].code == "newer-engine"
     assert not none.known
-    assert none.cautions[0].code == "assumed-engine-version"
+    assert none.warnings[0].code == "assumed-engine-version"
     assert newer.reserve == none.reserve
     known, unknown = (_start("llama-3.1-8b", "h100-sxm", version=version) for version in ("0.5.23", "9.9.9"))
     width = [float(one.ledger["activations"].high - one.ledger["activations"].bytes) for one in (known, unknown)]
@@ -154,7 +154,7 @@ def test_command_with_attention_replicas() -> None:
     assert pool.options.prefix_caching is False
     assert pool.options.extra == {"enable-dp-attention": True, "cuda-graph-max-bs": 128}
     assert command.facts["server"] == {"host": "0.0.0.0"}
-    assert not command.cautions
+    assert not command.warnings
     again = read(write(model="deepseek-ai/DeepSeek-R1", plan=command.plan), version="0.5.10")
     assert again.plan == command.plan
 
@@ -169,7 +169,7 @@ def test_command_with_attention_replicas() -> None:
 )
 def test_flags_of_the_newest_version(words: str, code: str | None) -> None:
     command = read(f"sglang serve --model-path m/x {words}".split(), version="0.5.23")
-    codes = [caution.code for caution in command.cautions]
+    codes = [warning.code for warning in command.warnings]
     assert (code in codes) if code else not {"unknown-flag", "refused-flag"} & set(codes)
 
 

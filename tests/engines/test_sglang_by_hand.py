@@ -216,20 +216,20 @@ def test_states_take_their_share_of_what_is_left() -> None:
 
 
 def codes(**more: Any) -> set[str]:
-    return {one.code for one in start(**more).cautions}
+    return {one.code for one in start(**more).warnings}
 
 
 def test_what_is_said_of_a_pool() -> None:
     assert "pool-below-context" in codes(context=131072, extra={"max-total-tokens": 131071})
     assert "pool-below-context" not in codes(context=131072, extra={"max-total-tokens": 131072})
     message = next(
-        one.message for one in start(context=9000, extra={"max-total-tokens": 8000}).cautions if "below" in one.code
+        one.message for one in start(context=9000, extra={"max-total-tokens": 8000}).warnings if "below" in one.code
     )
     assert (
         "8,000 tokens, fewer than the context of 9,000: SGLang starts all the same and refuses longer requests"
         in message
     )
-    message = next(one.message for one in start(extra={"max-total-tokens": 8000}).cautions if "below" in one.code)
+    message = next(one.message for one in start(extra={"max-total-tokens": 8000}).warnings if "below" in one.code)
     assert message.endswith("SGLang starts and serves up to that")
 
 
@@ -239,7 +239,7 @@ def test_pools_sized_after_capture() -> None:
     for version, kept in (("0.5.17", 512), ("0.5.20", 1536)):
         found = start(gpu="l40s", version=version, extra=variable)
         assert float(found.memory_fraction) == pytest.approx(round((card - kept - 128) / card, 3))
-        assert "sized-after-capture" in {one.code for one in found.cautions}
+        assert "sized-after-capture" in {one.code for one in found.warnings}
         left = (float(found.capacity_bytes) - held(found, "context")) * float(found.memory_fraction)
         left -= held(found, "activations", "cuda_graphs", "weights")
         assert int(found.pool.tokens) == pytest.approx(left / (32 * 2 * 8 * 128 * 2), abs=1)

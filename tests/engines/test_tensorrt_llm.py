@@ -95,7 +95,7 @@ def test_command_and_its_file(tmp_path: Path) -> None:
     assert pool.draft == Draft(method="mtp", tokens=2)
     assert (pool.options.memory_fraction, pool.options.max_seqs, pool.options.kv_dtype) == (0.8, 64, "fp8")
     assert pool.options.prefix_caching is False
-    assert not command.cautions
+    assert not command.warnings
     words = write(model="deepseek-ai/DeepSeek-R1", plan=command.plan)
     assert words[:4] == ["trtllm-serve", "deepseek-ai/DeepSeek-R1", "--tp_size", "8"]
     path.write_text(yaml.safe_dump(yaml_options(command.plan)))

@@ -73,7 +73,7 @@ def test_job_file_of_an_older_version(tmp_path: Path) -> None:
     found = read(shlex.split(f"torchrun --nproc_per_node 8 train.py --job.config_file {file}"))
     assert (found.model, found.plan.micro_batch, found.plan.compiled) == ("llama-3.1-8b", 2, True)
     assert (found.plan.recipe.matmul, found.plan.recompute.mode) == ("fp8_tensor", "op")
-    assert {caution.code for caution in found.cautions} == {"old-torchtitan", "unknown-flag"}
+    assert {warning.code for warning in found.warnings} == {"old-torchtitan", "unknown-flag"}
     assert found.unknown_flags == ("experimental.nobody_knows",)
 
 
@@ -207,7 +207,7 @@ def test_job_files_that_torchtitan_came_with_need_not_be_here() -> None:
     for name in facts["shipped"]:
         found = read(shlex.split(f"NGPU=64 CONFIG_FILE=./torchtitan/models/any/train_configs/{name} ./run_train.sh"))
         assert found.unknown_flags == ()
-        assert "assumed-file" in {caution.code for caution in found.cautions}
+        assert "assumed-file" in {warning.code for warning in found.warnings}
     old = read(shlex.split("NGPU=8 CONFIG_FILE=./train_configs/llama3_8b.toml ./run_train.sh"))
     assert (old.model, old.plan.version, old.plan.recompute.mode) == ("llama-3.1-8b", "2025-02", "op")
     with pytest.raises(InputError, match=r"mine\.toml"):

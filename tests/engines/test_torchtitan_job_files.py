@@ -132,8 +132,8 @@ def test_a_line_of_a_job_file(lines: str, expected: dict[str, Any], tmp_path: Pa
 )
 def test_what_is_counted_as_something_else_is_said(lines: str, says: str, tmp_path: Path) -> None:
     found = from_file(tmp_path, lines)
-    assert sum(says in one.message for one in found.cautions) == 1
-    assert not any(says in one.message for one in from_file(tmp_path, "").cautions)
+    assert sum(says in one.message for one in found.warnings) == 1
+    assert not any(says in one.message for one in from_file(tmp_path, "").warnings)
 
 
 @pytest.mark.parametrize(

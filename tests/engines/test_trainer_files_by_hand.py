@@ -439,7 +439,7 @@ def test_what_a_trainer_cannot_mean(framework: str, command: str, says: str) -> 
         read_training(framework, command.split())
 
 
-#: (framework, command, caution)
+#: (framework, command, warning)
 SAID = [
     ("llama-factory", f"llamafactory-cli train --model_name_or_path {QWEN} --finetuning_type oft",
      "oft is counted as lora"),
@@ -462,9 +462,9 @@ SAID = [
 @pytest.mark.parametrize(("framework", "command", "says"), SAID)
 def test_what_is_counted_as_something_else_is_said(framework: str, command: str, says: str) -> None:
     found = read_training(framework, command.split(), gpus=8)
-    assert sum(says in one.message for one in found.cautions) == 1, [one.message for one in found.cautions]
+    assert sum(says in one.message for one in found.warnings) == 1, [one.message for one in found.warnings]
 
 
 def test_the_plain_megatron_command_is_counted_as_it_stands() -> None:
-    assert not read_training("megatron", GPT.split()).cautions
-    assert not read_training("megatron", f"{GPT} --make-vocab-size-divisible-by 128".split()).cautions
+    assert not read_training("megatron", GPT.split()).warnings
+    assert not read_training("megatron", f"{GPT} --make-vocab-size-divisible-by 128".split()).warnings

@@ -140,7 +140,7 @@ def test_files_of_each_trainer(tmp_path: Path) -> None:
 def test_a_key_that_is_unknown_is_named_with_the_nearest() -> None:
     found = read(f"llamafactory-cli train --model_name_or_path {QWEN} --cutof_len 4096 --bf16")
     assert found.unknown_flags == ("--cutof_len",)
-    assert any("cutoff_len" in caution.message for caution in found.cautions)
+    assert any("cutoff_len" in warning.message for warning in found.warnings)
     assert found.workload.seq == 2048
 
 

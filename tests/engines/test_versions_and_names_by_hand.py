@@ -51,21 +51,21 @@ TABLE = FlagTable(
 
 
 def told(version: str | None, **given: Any) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """(values by name, cautions) of flags that are given, names with underscores."""
+    """(values by name, warnings) of flags that are given, names with underscores."""
     names = {name.replace("_", "-"): value for name, value in given.items()}
     settings = FlagSettings(
         by_name={
             name: FlagSetting(flag=TABLE.flags[name], value=value, shown=f"--{name}") for name, value in names.items()
         }
     )
-    cautions = put_in_force(settings, TABLE, version)
-    return {name: one.value for name, one in settings.by_name.items()}, [(one.code, one.message) for one in cautions]
+    warnings = put_in_force(settings, TABLE, version)
+    return {name: one.value for name, one in settings.by_name.items()}, [(one.code, one.message) for one in warnings]
 
 
 def test_a_renamed_flag_gives_its_value_to_the_new_name() -> None:
-    values, cautions = told("1.3", old_size=4)
+    values, warnings = told("1.3", old_size=4)
     assert values == {"new-size": 4}
-    assert cautions == [(
+    assert warnings == [(
         "removed-flag",
         "Made 1.3 has no --old-size (gone by 1.2.0) and would refuse it; use --new-size, which is given its value here",
     )]  # fmt: skip
@@ -141,8 +141,8 @@ def test_what_a_flag_is_called_today(name: str, at: Any, today: str | None) -> N
 )  # fmt: skip
 def test_words_that_no_flag_is(words: str, version: str | None, code: str) -> None:
     settings = FlagSettings(by_name={}, unknown=(words, words))
-    cautions = put_in_force(settings, TABLE, version)
-    assert [one.code for one in cautions] == [code]
+    warnings = put_in_force(settings, TABLE, version)
+    assert [one.code for one in warnings] == [code]
 
 
 def test_what_changes_memory_and_is_not_counted() -> None:
@@ -174,15 +174,15 @@ def test_dates_before_all_releases_and_dates_that_are_none() -> None:
 
 def test_versions_older_and_newer_than_what_is_known() -> None:
     for reader, old, new, patch in ((vllm, "0.0.1", "9.0", "0.33.9"), (sglang, "0.1.0", "9.0.0", "0.5.23")):
-        assert [one.code for one in reader(old).cautions] == ["older-engine"]
+        assert [one.code for one in reader(old).warnings] == ["older-engine"]
         assert not reader(old).known
-        assert [one.code for one in reader(new).cautions] == ["newer-engine"]
+        assert [one.code for one in reader(new).warnings] == ["newer-engine"]
         assert not reader(new).known
-        assert reader(patch).cautions == ()
+        assert reader(patch).warnings == ()
         assert reader(patch).known
-        assert [one.code for one in reader(None).cautions] == ["assumed-engine-version"]
+        assert [one.code for one in reader(None).warnings] == ["assumed-engine-version"]
     fork = vllm("0.11.2.dev280 (fork build of 2025-06-20)")
-    assert [one.code for one in fork.cautions] == ["fork-version"]
+    assert [one.code for one in fork.warnings] == ["fork-version"]
     assert fork.version == vllm(None, date="2025-06-20").version
 
 

@@ -168,8 +168,8 @@ def test_unknown_versions_use_the_newest_facts_widened() -> None:
     known, newer = (_start("llama-3.1-8b", version=version, context=8192) for version in ("0.33.0", "0.99.0"))
     assert newer.pool.available_bytes == known.pool.available_bytes
     assert newer.spread_bytes > known.spread_bytes
-    assert any(caution.code == "newer-engine" for caution in newer.cautions)
-    assert any(caution.code == "assumed-engine-version" for caution in _start("llama-3.1-8b", version="").cautions)
+    assert any(warning.code == "newer-engine" for warning in newer.warnings)
+    assert any(warning.code == "assumed-engine-version" for warning in _start("llama-3.1-8b", version="").warnings)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_a_draft_model_brings_its_weights_and_its_cache() -> None:
 )
 def test_drafts_that_cannot_be_counted_are_said(draft: Draft) -> None:
     start = _start("llama-3.1-8b", context=8192, draft=draft)
-    assert any(caution.code == "draft-not-counted" for caution in start.cautions)
+    assert any(warning.code == "draft-not-counted" for warning in start.warnings)
     assert start.ledger.get("draft_model") is None
 
 
@@ -291,7 +291,7 @@ def test_quantisation_at_load() -> None:
     )
     assert old.load_peak_bytes > 1.6 * new.load_peak_bytes
     other = _start("llama-3.1-8b", context=8192, quantization="awq")
-    assert any(caution.code == "quantization-not-counted" for caution in other.cautions)
+    assert any(warning.code == "quantization-not-counted" for warning in other.warnings)
 
 
 def test_automatic_context_is_what_the_pool_holds() -> None:

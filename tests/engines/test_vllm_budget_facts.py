@@ -51,7 +51,7 @@ def test_a_fork_is_read_by_its_build_date() -> None:
     facts = for_version("0.11.2.dev280 (fork build of 2026-08-10)")
     assert facts.graphs_in_budget
     assert not facts.known
-    assert facts.cautions[0].code == "fork-version"
+    assert facts.warnings[0].code == "fork-version"
 
 
 @pytest.mark.parametrize(

@@ -86,5 +86,5 @@ def test_latents_were_cached_as_heads_before_0_7_1() -> None:
     )
     assert float(old.pool.bytes_per_token_per_gpu) == 60 * 16 * 2 * 256 * 2
     assert float(new.pool.bytes_per_token_per_gpu) == 60 * (512 + 64) * 2
-    assert any(one.code == "latents-as-heads" for one in old.cautions)
-    assert not any(one.code == "latents-as-heads" for one in new.cautions)
+    assert any(one.code == "latents-as-heads" for one in old.warnings)
+    assert not any(one.code == "latents-as-heads" for one in new.warnings)

@@ -33,7 +33,7 @@ def draft(flags: str) -> Draft | None:
 
 
 def codes(line: str) -> set[str]:
-    return {caution.code for caution in command(line).cautions}
+    return {warning.code for warning in command(line).warnings}
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_version_environment_and_devices_are_facts() -> None:
     assert found.facts["gpus_visible"] == 2
     assert found.facts["server"] == {"port": 8000}
     assert "secret" not in repr(found)
-    assert [caution.code for caution in found.cautions] == ["too-few-visible"]
+    assert [warning.code for warning in found.warnings] == ["too-few-visible"]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_unknown_flags_are_named_with_near_ones() -> None:
     found = command("vllm serve m --max-model-length 4096 --brand-new yes -tp 2")
     assert found.unknown_flags == ("--max-model-length", "--brand-new")
     assert found.plan.pool.layout.tp == 2
-    assert "--max-model-len" in found.cautions[0].message
+    assert "--max-model-len" in found.warnings[0].message
 
 
 @pytest.mark.parametrize(
@@ -215,11 +215,11 @@ def test_unknown_flags_are_named_with_near_ones() -> None:
         ("""vllm serve m --profiler-config.c x --profiler-config '{"a": 1}'""", "replaced-value", "dotted keys"),
     ],
 )
-def test_flags_of_other_versions_are_cautioned(line: str, code: str, says: str) -> None:
-    (caution,) = command(line).cautions
-    assert caution.code == code
-    assert says in caution.message
-    assert not command("vllm/vllm-openai:v0.8.5 --model m --swap-space 4").cautions
+def test_flags_of_other_versions_are_warned_of(line: str, code: str, says: str) -> None:
+    (warning,) = command(line).warnings
+    assert warning.code == code
+    assert says in warning.message
+    assert not command("vllm/vllm-openai:v0.8.5 --model m --swap-space 4").warnings
 
 
 def test_an_old_command_is_read_for_its_version_and_can_be_written_for_a_newer_one() -> None:
@@ -231,9 +231,9 @@ def test_an_old_command_is_read_for_its_version_and_can_be_written_for_a_newer_o
 
 def test_a_flag_that_went_and_came_back() -> None:
     flags = "--model m --disable-log-requests"
-    assert not command(f"vllm/vllm-openai:v0.11.0 {flags}").cautions
+    assert not command(f"vllm/vllm-openai:v0.11.0 {flags}").warnings
     assert codes(f"vllm/vllm-openai:v0.24.0 {flags}") == {"removed-flag"}
-    assert not command(f"vllm/vllm-openai:v0.33.0 {flags}").cautions
+    assert not command(f"vllm/vllm-openai:v0.33.0 {flags}").warnings
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 
 import trilemma as tl
 from trilemma.data.files import read_data
-from trilemma.errors import Caution
-from trilemma.estimate.doubt import doubted, of_served_class, of_trained_class, share_of, with_cautions
+from trilemma.errors import PlanWarning
+from trilemma.estimate.doubt import doubted, of_served_class, of_trained_class, share_of, with_warnings
 from trilemma.estimate.estimate import Verdict
 from trilemma.hardware.catalogue import find
 from trilemma.models.resolve import load_model
 
 CODES = {code: row for row in read_data("doubts.toml")["doubt"] for code in row["codes"]}
-CAUTIONS = st.lists(st.sampled_from([*CODES, "price", "assumed-load"]).map(lambda code: Caution(code=code, message="")))
+WARNINGS = st.lists(
+    st.sampled_from([*CODES, "price", "assumed-load"]).map(lambda code: PlanWarning(code=code, message=""))
+)
 
 
 def test_every_code_that_is_doubted_is_told_somewhere() -> None:
@@ -26,34 +28,34 @@ def test_every_code_that_is_doubted_is_told_somewhere() -> None:
 
 
 @settings(deadline=None)
-@given(CAUTIONS, st.floats(0.5, 1), st.sampled_from(["ok", "oom_load"]))
-def test_doubt_makes_no_verdict_surer_and_turns_none(cautions: list[Caution], sure: float, stage: str) -> None:
+@given(WARNINGS, st.floats(0.5, 1), st.sampled_from(["ok", "oom_load"]))
+def test_doubt_makes_no_verdict_surer_and_turns_none(warnings: list[PlanWarning], sure: float, stage: str) -> None:
     verdict = Verdict(stage=stage, probability=sure, reason="")  # type: ignore[arg-type]
-    found = doubted(verdict, cautions)
+    found = doubted(verdict, warnings)
     assert 0.5 <= found.probability <= sure
-    assert found.probability == pytest.approx(doubted(verdict, [*reversed(cautions), *cautions]).probability)
-    if any(share_of(one, fits=stage == "ok") for one in cautions):
+    assert found.probability == pytest.approx(doubted(verdict, [*reversed(warnings), *warnings]).probability)
+    if any(share_of(one, fits=stage == "ok") for one in warnings):
         assert found.probability <= 0.99
 
 
 def test_two_doubts_are_independent() -> None:
     """A fifth and an eighth of doubt leave 0.8 * 0.88 of what stands above even odds."""
     verdict = Verdict(stage="ok", probability=1.0, reason="")
-    cautions = [Caution(code="not-counted", message=""), Caution(code="newer-engine", message="")]
-    assert doubted(verdict, cautions).probability == pytest.approx(0.5 + 0.5 * 0.8 * 0.88)
-    assert doubted(replace(verdict, measured=True), cautions).probability == 1.0
+    warnings = [PlanWarning(code="not-counted", message=""), PlanWarning(code="newer-engine", message="")]
+    assert doubted(verdict, warnings).probability == pytest.approx(0.5 + 0.5 * 0.8 * 0.88)
+    assert doubted(replace(verdict, measured=True), warnings).probability == 1.0
 
 
 def test_what_only_adds_leaves_a_no_as_sure() -> None:
     no = Verdict(stage="oom_load", probability=0.999, reason="")
-    assert doubted(no, [Caution(code="not-counted", message="")]).probability == 0.999
-    assert doubted(no, [Caution(code="fork-version", message="")]).probability < 0.99
+    assert doubted(no, [PlanWarning(code="not-counted", message="")]).probability == 0.999
+    assert doubted(no, [PlanWarning(code="fork-version", message="")]).probability < 0.99
 
 
-def test_cautions_told_twice_count_once() -> None:
+def test_warnings_told_twice_count_once() -> None:
     answer = tl.fit("qwen3-8b", gpu="h100-sxm", engine="vllm@0.40")
     assert "newer-engine" in {one.code for one in answer.warnings}
-    again = with_cautions(answer, [one for one in answer.warnings if one.code == "newer-engine"])
+    again = with_warnings(answer, [one for one in answer.warnings if one.code == "newer-engine"])
     assert again.verdict.probability == answer.verdict.probability
 
 

@@ -60,7 +60,7 @@ def test_unmeasured_cards_say_so_and_widen() -> None:
     usual = estimate_training(
         Question(model=small, cluster=Cluster.of(find("h100-sxm"), 8), workload=load, plan=layout)
     )
-    assert any(caution.code == "training-speed-unmeasured" for caution in rare.warnings)
+    assert any(warning.code == "training-speed-unmeasured" for warning in rare.warnings)
 
     def width(found: object) -> float:
         interval = found.speed.step_s.interval  # type: ignore[attr-defined]

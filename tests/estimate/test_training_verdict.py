@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from trilemma.errors import Caution
-from trilemma.estimate.doubt import with_cautions
+from trilemma.errors import PlanWarning
+from trilemma.estimate.doubt import with_warnings
 from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.training import estimate_training
 from trilemma.hardware.catalogue import find
@@ -77,7 +77,7 @@ def test_a_tower_that_is_not_counted_is_a_range() -> None:
 
 def test_what_a_command_asks_for_beside_is_never_sure() -> None:
     plan = sharded()
-    unsure = with_cautions(estimate("llama-3.1-8b", plan), (Caution(code="not-counted", message="--x"),))
+    unsure = with_warnings(estimate("llama-3.1-8b", plan), (PlanWarning(code="not-counted", message="--x"),))
     assert estimate("llama-3.1-8b", plan).verdict.probability > 0.94
     assert unsure.fits
     assert unsure.verdict.probability <= 0.9

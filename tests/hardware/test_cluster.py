@@ -64,10 +64,10 @@ def test_latency_grows_outwards():
 
 def test_a_stated_network_counts_and_an_assumed_one_is_listed():
     assert Cluster.of(find("h100-sxm"), 16, network_bytes_per_s=8 * 25e9).link_bytes_per_s(16) == 25e9
-    assert Cluster.of(find("h100-sxm"), 16).cautions == ()
-    (caution,) = Cluster.of(find("l40s"), 16).cautions
-    assert caution.code == "network-assumed"
-    assert Cluster.of(find("l40s"), 8).cautions == ()
+    assert Cluster.of(find("h100-sxm"), 16).warnings == ()
+    (warning,) = Cluster.of(find("l40s"), 16).warnings
+    assert warning.code == "network-assumed"
+    assert Cluster.of(find("l40s"), 8).warnings == ()
 
 
 @pytest.mark.parametrize(("generation", "gb_per_s"), [(3, 15.75), (4, 31.51), (5, 63.02), (6, 121.0)])

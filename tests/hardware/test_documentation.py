@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trilemma.cli.main import main
-from trilemma.hardware import find, memory_cautions
+from trilemma.hardware import find, memory_warnings
 from trilemma.quantities import GIB, MIB
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-an-accelerator.md"
@@ -26,7 +26,7 @@ def test_the_example_loads(example: Path):
     assert card.peak("fp8").value == 360e12
     assert card.nvml_total_bytes.value == 46068 * MIB
     assert 43 * GIB < card.runtime_total().low < card.runtime_total().high < 45 * GIB
-    assert [caution.code for caution in memory_cautions(card)] == ["memory-total-assumed"]
+    assert [warning.code for warning in memory_warnings(card)] == ["memory-total-assumed"]
 
 
 def test_the_example_explains_itself(example: Path, capsys):

@@ -176,9 +176,9 @@ def test_a_memory_total_decides(name: str, memory_gib: float, expected: str):
     ],
 )
 def test_rows_of_measured_tables(name: str, total: float | None, expected: str, codes: list[str]):
-    accelerator, cautions = find_measured(name, total)
+    accelerator, warnings = find_measured(name, total)
     assert accelerator.id == expected
-    assert [caution.code for caution in cautions] == codes
+    assert [warning.code for warning in warnings] == codes
 
 
 @pytest.mark.parametrize(

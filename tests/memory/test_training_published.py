@@ -156,12 +156,12 @@ def test_zero_3_does_not_shrink_what_is_gathered_and_kept() -> None:
     assert line_bytes(found[0], "weights") == pytest.approx(2 * line_bytes(found[1], "weights"))
 
 
-def test_collectives_of_tensor_parallelism_under_fsdp2_are_cautioned() -> None:
+def test_collectives_of_tensor_parallelism_under_fsdp2_are_warned_of() -> None:
     """torchtitan issue 735: recordStream keeps freed blocks of TP collectives alive; the remedy is named."""
     found = memory("llama-3.1-8b", tp=4, dp=2, implementation="torchtitan", zero=3, recipe=recipe("fsdp"))
-    assert any("TORCH_NCCL_AVOID_RECORD_STREAMS=1" in caution.message for caution in found.cautions)
+    assert any("TORCH_NCCL_AVOID_RECORD_STREAMS=1" in warning.message for warning in found.warnings)
     alone = memory("llama-3.1-8b", dp=8, implementation="torchtitan", zero=3, recipe=recipe("fsdp"))
-    assert not any(caution.code == "record_streams" for caution in alone.cautions)
+    assert not any(warning.code == "record_streams" for warning in alone.warnings)
 
 
 def test_reserved_over_allocated_of_healthy_and_leaking_runs() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import trilemma as tl
-from trilemma.errors import Caution
+from trilemma.errors import PlanWarning
 from trilemma.estimate.estimate import Latency, OperatorTime, SpeedEstimate
 from trilemma.estimate.upgrade import Upgrade, VersionChange
 from trilemma.intervals import Interval
@@ -284,7 +284,7 @@ def test_headlines_of_upgrades(sides: tuple[Any, Any, Any]) -> None:
     assert headline(upgraded(none, roomy)).startswith("vLLM 1.0 to 2.0: it starts, which it does not under 1.0")
     assert headline(upgraded(roomy, none)).startswith(f"vLLM 1.0 to 2.0: it does not start ({none.verdict.stage}): ")
     assert f"does not start ({none.verdict.stage}), nor does it under 1.0: " in headline(upgraded(none, none))
-    gone = Caution(code="removed-flag", message="no --x")
+    gone = PlanWarning(code="removed-flag", message="no --x")
     assert (
         headline(upgraded(roomy, roomy, refused=(gone,))) == "vLLM 1.0 to 2.0: 1 flag is refused; without it it starts"
     )
@@ -307,7 +307,7 @@ def test_memory_of_both_sides(sides: tuple[Any, Any, Any]) -> None:
     document = upgrade_document(found)
     assert [one["name"] for one in document["memory"]] == list(dict.fromkeys(
         line.name for side in (roomy, tight) for line in side.memory.ledger))  # fmt: skip
-    refused = upgrade_document(upgraded(roomy, tight, refused=(Caution(code="a", message="b"),)))
+    refused = upgrade_document(upgraded(roomy, tight, refused=(PlanWarning(code="a", message="b"),)))
     assert (document["harmless"], refused["harmless"]) == (True, False)
 
 

@@ -49,17 +49,17 @@ def decide(review: Review, policy: Policy) -> Decision:
     found = in_manifest([review.manifest])[:_MOST_ENGINES]
     cards = cards_named(review.manifest) or (() if policy.gpu is None else (policy.gpu,))
     denials: list[str] = []
-    cautions: list[str] = []
+    warnings: list[str] = []
     for run, (engine, words) in found:
         where = f"container {shorten(run.name, most=60)}"
         if not cards:
-            cautions.append(f"{where}: not judged, no label says on which cards it runs")
+            warnings.append(f"{where}: not judged, no label says on which cards it runs")
             continue
         denied, said = _judged(engine, words, cards, policy)
-        (denials if denied else cautions).extend(f"{where}: {one}" for one in said)
+        (denials if denied else warnings).extend(f"{where}: {one}" for one in said)
     if denials:
-        return Decision(allowed=False, message="; ".join(denials), cautions=tuple(cautions))
-    return Decision(allowed=True, cautions=tuple(cautions))
+        return Decision(allowed=False, message="; ".join(denials), warnings=tuple(warnings))
+    return Decision(allowed=True, warnings=tuple(warnings))
 
 
 def _judged(engine: str, words: list[str], cards: tuple[str, ...], policy: Policy) -> tuple[bool, list[str]]:

@@ -28,11 +28,11 @@ class Review:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """``message`` says why not (or, allowed, nothing); ``cautions`` are shown to whoever applied the object."""
+    """``message`` says why not (or, allowed, nothing); ``warnings`` are shown to whoever applied the object."""
 
     allowed: bool
     message: str = ""
-    cautions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def read_review(body: bytes) -> Review:
@@ -66,9 +66,9 @@ def answer_document(uid: str, decision: Decision) -> dict[str, Any]:
     response: dict[str, Any] = {"uid": uid, "allowed": decision.allowed}
     if not decision.allowed:
         response["status"] = {"code": 403, "reason": "Forbidden", "message": decision.message}
-    if decision.cautions:
+    if decision.warnings:
         # the API server cuts a warning after 256 characters and all of them after 4,096
-        response["warnings"] = [one if len(one) <= 256 else one[:255] + "…" for one in decision.cautions[:8]]
+        response["warnings"] = [one if len(one) <= 256 else one[:255] + "…" for one in decision.warnings[:8]]
     return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
 
 

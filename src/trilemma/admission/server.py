@@ -108,7 +108,7 @@ def reviewed(body: bytes, policy: Policy) -> Decision:
         why = f"not judged: {with_flags(error)}"
     except Exception as error:
         why = f"not judged, a bug of trilemma: {type(error).__name__}"
-    return Decision(allowed=policy.unknown == "allow", message=why, cautions=(why,))
+    return Decision(allowed=policy.unknown == "allow", message=why, warnings=(why,))
 
 
 def context_of(certificate: str | Path, key: str | Path) -> ssl.SSLContext:

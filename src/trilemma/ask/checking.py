@@ -17,7 +17,7 @@ from trilemma.ask.nouns import counts, surrounded
 from trilemma.ask.profiles import terms_of
 from trilemma.ask.unknown_models import UnknownModel
 from trilemma.commands.bare_json import UNQUOTED, quoted
-from trilemma.errors import Caution, InputError, UnknownName, shorten
+from trilemma.errors import InputError, PlanWarning, UnknownName, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
 from trilemma.hardware.mixed import parse_gpus
@@ -45,10 +45,10 @@ def words_of(command: str | Sequence[str]) -> list[str]:
 
 def with_pasted(answer: Answer, command: str | Sequence[str]) -> Answer:
     """``answer`` with what must be said of the text that was pasted: JSON that a shell would take apart."""
-    from trilemma.estimate.doubt import with_cautions
+    from trilemma.estimate.doubt import with_warnings
 
     whole = command if isinstance(command, str) else str(command[0]) if len(command) == 1 else ""
-    return answer if quoted(whole) == whole else Answer.of(with_cautions(answer, (UNQUOTED,)))
+    return answer if quoted(whole) == whole else Answer.of(with_warnings(answer, (UNQUOTED,)))
 
 
 def checked(words: Sequence[str], gpu: Any, options: SimpleNamespace) -> Answer:
@@ -67,7 +67,7 @@ def checked_engine(
     from trilemma.engines.loading import while_loading
     from trilemma.engines.training import trainable
     from trilemma.estimate.checking import check_command
-    from trilemma.estimate.doubt import with_cautions
+    from trilemma.estimate.doubt import with_warnings
     from trilemma.search.answer import with_remedies
 
     if engine in trainable():
@@ -77,7 +77,7 @@ def checked_engine(
     command = engines.get(engine).read(own_words)
     beside = prediction_beside(pasted)
     command = with_acceptance(options.draft, on_cards(gpu, command))
-    cluster, named, cautions = cluster_of_command(gpu, command)
+    cluster, named, warnings = cluster_of_command(gpu, command)
     try:
         model, elsewhere = exported_weights(beside, command, options.models) or model_of_command(
             command, options.models
@@ -96,12 +96,12 @@ def checked_engine(
         served_as=command.model,
         terms=terms_of(options.profile),
     )
-    cautions = (*cautions, *_remote_code(command, model))
+    warnings = (*warnings, *_remote_code(command, model))
     log = None if options.log is None else start_in(options.log, engine)[1]
     answer = with_remedies(check_command(command, question, log=log), gpus=named)
     if options.log is not None:
         answer = with_failed_sum(answer, options.log)
-    return Answer.of(with_cautions(answer, (*elsewhere, *expected, *cautions)))
+    return Answer.of(with_warnings(answer, (*elsewhere, *expected, *warnings)))
 
 
 def upgraded(words: Sequence[str], gpu: Any, options: SimpleNamespace) -> VersionsCompared:
@@ -136,7 +136,7 @@ def upgraded(words: Sequence[str], gpu: Any, options: SimpleNamespace) -> Versio
     )
 
 
-def model_of_command(command: EngineCommand, models: str | None) -> tuple[Model, tuple[Caution, ...]]:
+def model_of_command(command: EngineCommand, models: str | None) -> tuple[Model, tuple[PlanWarning, ...]]:
     """The model that a command names, its configuration as the command overrides it.
 
     A folder of the machine where it will run is known here by its name alone.
@@ -149,10 +149,10 @@ def model_of_command(command: EngineCommand, models: str | None) -> tuple[Model,
     if not by_name:
         return model, ()
     message = f"{shorten(command.model)} is not on this machine; taken by its name as {model.name}"
-    return model, (Caution(code="model-elsewhere", message=message),)
+    return model, (PlanWarning(code="model-elsewhere", message=message),)
 
 
-def _remote_code(command: EngineCommand, model: Model) -> tuple[Caution, ...]:
+def _remote_code(command: EngineCommand, model: Model) -> tuple[PlanWarning, ...]:
     """That the model's repository brings code of its own, where the command does not allow it."""
     from trilemma.models.remote_code import needs_remote_code
 
@@ -163,7 +163,7 @@ def _remote_code(command: EngineCommand, model: Model) -> tuple[Caution, ...]:
     message = (
         f"{shorten(command.model)} brings code of its own: without --trust-remote-code the engine stops before it loads"
     )
-    return (Caution(code="needs-remote-code", message=message),)
+    return (PlanWarning(code="needs-remote-code", message=message),)
 
 
 def on_cards(gpu: Any, command: EngineCommand) -> EngineCommand:
@@ -180,7 +180,7 @@ def on_cards(gpu: Any, command: EngineCommand) -> EngineCommand:
     return on_every_card(command, int(number)) if number.isdigit() and len(number) < 7 else command
 
 
-def cluster_of_command(gpu: Any, command: EngineCommand) -> tuple[Cluster, int, tuple[Caution, ...]]:
+def cluster_of_command(gpu: Any, command: EngineCommand) -> tuple[Cluster, int, tuple[PlanWarning, ...]]:
     """The cards that the command occupies: as many as its layout takes, of those named; and how many are named."""
     accelerator, named, cards, counted = cards_of(gpu)
     needed = int(command.plan.pool.layout.gpus)
@@ -194,7 +194,7 @@ def cluster_of_command(gpu: Any, command: EngineCommand) -> tuple[Cluster, int, 
     used = cards[:needed] if len({card.id for card in cards[:needed]}) > 1 else ()
     shape = replace(gpu, cards=()) if isinstance(gpu, Cluster) else Cluster(accelerator=accelerator)
     cluster = replace(shape, gpus=needed, gpus_per_node=min(accelerator.gpus_per_node, needed), cards=used)
-    return cluster, max(named, needed), idle_cautions(needed, named, counted=counted)
+    return cluster, max(named, needed), idle_warnings(needed, named, counted=counted)
 
 
 def cards_of(gpu: Any) -> tuple[Accelerator, int, tuple[Accelerator, ...], bool]:
@@ -210,9 +210,9 @@ def cards_of(gpu: Any) -> tuple[Accelerator, int, tuple[Accelerator, ...], bool]
     return accelerator, named, cards, "+" in text or (counts(text) and text.rpartition(":")[2].isdigit())
 
 
-def idle_cautions(needed: int, named: int, *, counted: bool) -> tuple[Caution, ...]:
+def idle_warnings(needed: int, named: int, *, counted: bool) -> tuple[PlanWarning, ...]:
     """Cards that are named and that the command leaves idle."""
     if not counted or needed >= named:
         return ()
     message = f"the command uses {needed} of the {named} GPUs; the others stay idle"
-    return (Caution(code="idle-gpus", message=message),)
+    return (PlanWarning(code="idle-gpus", message=message),)

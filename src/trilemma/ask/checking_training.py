@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from trilemma.ask.answers import Answer
-from trilemma.ask.checking import cards_of, idle_cautions
+from trilemma.ask.checking import cards_of, idle_warnings
 from trilemma.ask.logged import beside_training_log
 from trilemma.ask.nouns import surrounded
 from trilemma.errors import InputError
@@ -20,7 +20,7 @@ def checked_training(framework: str, words: Sequence[str], gpu: Any, options: Si
     """Read the command, check its layout, judge its plan."""
     from trilemma.ask.reinforced import with_round
     from trilemma.engines.training import read_training
-    from trilemma.estimate.doubt import with_cautions
+    from trilemma.estimate.doubt import with_warnings
     from trilemma.estimate.training import estimate_training
     from trilemma.models.resolve import load_model
     from trilemma.search.training_remedies import with_training_remedies
@@ -42,9 +42,9 @@ def checked_training(framework: str, words: Sequence[str], gpu: Any, options: Si
     answer = estimate_training(
         Question(model=model, cluster=cluster, workload=command.workload, plan=command.plan),
     )  # fmt: skip
-    answer = with_cautions(answer, with_round(command.cautions, answer, command.generated))
+    answer = with_warnings(answer, with_round(command.warnings, answer, command.generated))
     answer = with_training_remedies(answer, model=model, cluster=cluster, workload=command.workload, plan=command.plan)
     if options.log is not None:
         answer = beside_training_log(answer, options.log)
-    idle = idle_cautions(needed, named, counted=counted)
+    idle = idle_warnings(needed, named, counted=counted)
     return Answer.of(replace(answer, warnings=(*idle, *answer.warnings)))

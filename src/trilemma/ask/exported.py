@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from trilemma.errors import Caution, InputError
+from trilemma.errors import InputError, PlanWarning
 from trilemma.workloads import Serving
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def prediction_beside(words: Sequence[str]) -> Prediction | str | None:
 
 def exported_weights(
     found: Prediction | str | None, command: EngineCommand, models_dir: str | None
-) -> tuple[Model, tuple[Caution, ...]] | None:
+) -> tuple[Model, tuple[PlanWarning, ...]] | None:
     """The model of a command whose checkpoint has still to be made, as the plan stores it; None where the command says it.
 
     The prediction names the published model and the scheme. A checkpoint that is here is read instead.
@@ -50,10 +50,10 @@ def exported_weights(
     message = (
         f"{name} is not on this machine; taken as {model.name} in {found.precision}, as the prediction beside it says"
     )
-    return model, (Caution(code="model-elsewhere", message=message),)
+    return model, (PlanWarning(code="model-elsewhere", message=message),)
 
 
-def expected_load(found: Prediction | str | None, plan: Plan) -> tuple[Serving, tuple[Caution, ...]]:
+def expected_load(found: Prediction | str | None, plan: Plan) -> tuple[Serving, tuple[PlanWarning, ...]]:
     """The load to check ``plan`` for, and what to say of it; an empty load where no prediction lies beside the file named.
 
     Engines that share a load get their part of it.
@@ -105,5 +105,5 @@ def _is_file(text: str) -> bool:
         return False
 
 
-def _said(message: str) -> tuple[Caution, ...]:
-    return (Caution(code=_CODE, message=message),)
+def _said(message: str) -> tuple[PlanWarning, ...]:
+    return (PlanWarning(code=_CODE, message=message),)

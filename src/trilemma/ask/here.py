@@ -65,7 +65,7 @@ def _cards(machine: SeenMachine) -> list[CardsHere]:
             memory_bytes=card.memory_bytes,
             free_bytes=card.free_bytes,
             sliced=card.sliced,
-            note="; ".join((card.why, *(one.message for one in card.cautions))).strip("; "),
+            note="; ".join((card.why, *(one.message for one in card.warnings))).strip("; "),
         )
         for card, count in machine.kinds()
     ]

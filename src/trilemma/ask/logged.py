@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.estimate.estimate import Estimate, Verdict
 from trilemma.estimate.measured import LogComparison
 from trilemma.intervals import Interval
@@ -50,7 +50,7 @@ def with_failed_sum(answer: Estimate, path: str) -> Estimate:
     if failure is None:
         return answer
     event = failure.events[0]
-    told = Caution(code="failed-sum", message=f"{path}:{event.line}: {failed_sum(event)}")
+    told = PlanWarning(code="failed-sum", message=f"{path}:{event.line}: {failed_sum(event)}")
     return replace(answer, warnings=(told, *answer.warnings))
 
 

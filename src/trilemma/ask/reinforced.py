@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from trilemma.data.files import read_data
-from trilemma.errors import Caution, InputError
+from trilemma.errors import InputError, PlanWarning
 from trilemma.estimate.estimate import Estimate
 
 _CODE = "update-only"
 
 
-def with_round(cautions: Iterable[Caution], update: Estimate, generated: int | None) -> tuple[Caution, ...]:
-    """``cautions`` with what a round of ``update`` takes in the words of the one that says what its seconds leave out, where the
+def with_round(warnings: Iterable[PlanWarning], update: Estimate, generated: int | None) -> tuple[PlanWarning, ...]:
+    """``warnings`` with what a round of ``update`` takes in the words of the one that says what its seconds leave out, where the
     command says how long answers may get (``generated`` tokens)."""
-    told = tuple(cautions)
+    told = tuple(warnings)
     if generated is None or not any(one.code == _CODE for one in told):
         return told
     seconds = round_seconds(update, generated)

@@ -16,7 +16,7 @@ from trilemma.ask.cluster_options import CLUSTER, CLUSTER_OPTIONS
 from trilemma.ask.cluster_words import asked_job, control_plane, node_failures, slowdowns
 from trilemma.ask.options import settled
 from trilemma.ask.screen import screen_width
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.simulation.cluster.drawn_jobs import demanding, draw_jobs, faster
 from trilemma.simulation.cluster.event_loop import ClusterRun, RunRules
 from trilemma.simulation.cluster.figures import space_time
@@ -64,7 +64,7 @@ def simulate_cluster(nodes: Any = None, jobs: Any = None, **options: Any) -> Clu
             outcome=outcome,
             wait=None if asked.wait is None else wait_estimate(run, *asked_job(asked.wait)),
             compared=tuple(compared),
-            warnings=_cautions(question),
+            warnings=_warnings(question),
             picture=space_time(run) if question.rules.keeps_stretches else None,
         )
     )
@@ -156,10 +156,10 @@ def _others(
     return found
 
 
-def _cautions(question: ClusterQuestion) -> tuple[Caution, ...]:
+def _warnings(question: ClusterQuestion) -> tuple[PlanWarning, ...]:
     if len(question.jobs) > 1 and not any(one.submit_ticks for one in question.jobs):
         message = f"{question.source} does not say when jobs come: all come at once, in its order"
-        return (Caution(code="all_at_once", message=message),)
+        return (PlanWarning(code="all_at_once", message=message),)
     return ()
 
 

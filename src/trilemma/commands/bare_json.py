@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 
-from trilemma.errors import Caution
+from trilemma.errors import PlanWarning
 
 #: Where a bare value may begin: an object or a list behind a blank or ``--flag=``.
 _BEGINS = re.compile(r"(?<=[\s=])[{\[](?=\s*[\"{\[])")
 _LONGEST = 1 << 16
 _MOST = 64
 
-UNQUOTED = Caution(
+UNQUOTED = PlanWarning(
     code="unquoted-json",
     message="the command holds JSON without quotes around it, which a shell takes apart; put it in single quotes",
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from trilemma.errors import Caution
+from trilemma.errors import PlanWarning
 from trilemma.memory.ledger import Ledger
 from trilemma.plans import Plan
 from trilemma.quantities import Numbers
@@ -70,7 +70,7 @@ class StartUp:
     kv_format: str
     load_peak_bytes: Numbers
     version: str
-    cautions: tuple[Caution, ...] = ()
+    warnings: tuple[PlanWarning, ...] = ()
     #: Half-width (90 %) in bytes of what is left for the cache, by which verdict probabilities are judged.
     spread_bytes: Numbers = 0
     #: What other processes leave of the card; None: all of it. Engines that check refuse a budget above it.
@@ -99,5 +99,5 @@ class EngineCommand:
     model: str
     plan: Plan
     unknown_flags: tuple[str, ...] = ()
-    cautions: tuple[Caution, ...] = ()
+    warnings: tuple[PlanWarning, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -30,12 +30,12 @@ def beside(rows: list[StartUp]) -> StartUp:
         lines.append(replace(shown, **figures))
     pool_fields = {name: joined([getattr(row.pool, name) for row in rows]) for name in KvPool.__dataclass_fields__}
     scalars = ("budget_bytes", "max_seqs", "max_batched_tokens", "load_peak_bytes", "spread_bytes", "host_bytes")
-    cautions = tuple(dict.fromkeys(note for row in rows for note in row.cautions if note.code.startswith("assumed")))
+    warnings = tuple(dict.fromkeys(note for row in rows for note in row.warnings if note.code.startswith("assumed")))
     return replace(
         first,
         ledger=replace(first.ledger, lines=tuple(lines)),
         pool=KvPool(**pool_fields),
-        cautions=cautions,
+        warnings=warnings,
         on_host=None,
         **{name: joined([getattr(row, name) for row in rows]) for name in scalars},
     )

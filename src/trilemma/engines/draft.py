@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trilemma.errors import Caution, InputError
+from trilemma.errors import InputError, PlanWarning
 from trilemma.models.architecture import Model
 from trilemma.models.elsewhere import load_from_anywhere
 from trilemma.plans import Draft
@@ -23,7 +23,7 @@ class Drafting:
     model: Model
     tokens: int = 0
     has_layers: bool = False
-    cautions: tuple[Caution, ...] = ()
+    warnings: tuple[PlanWarning, ...] = ()
 
 
 def with_draft(model: Model, draft: Draft | None) -> Drafting:
@@ -53,8 +53,8 @@ def with_draft(model: Model, draft: Draft | None) -> Drafting:
 
 
 def _not_counted(model: Model, draft: Draft, why: str) -> Drafting:
-    note = Caution(code="draft-not-counted", message=f"the draft's weights and cache are not counted: {why}")
-    return Drafting(model=model, tokens=draft.tokens, cautions=(note,))
+    note = PlanWarning(code="draft-not-counted", message=f"the draft's weights and cache are not counted: {why}")
+    return Drafting(model=model, tokens=draft.tokens, warnings=(note,))
 
 
 def _joined(model: Model, other: Model, draft: Draft) -> Model:

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from trilemma.data.files import read_data
 from trilemma.engines import coefficients
 from trilemma.engines.coefficients import ChangedRows, MemoryCoefficients
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.versions import Version, in_force, padded, parse_version, version_text
 
 
@@ -31,7 +31,7 @@ class Facts:
     known: bool
     sources: Mapping[str, str]
     coefficients: MemoryCoefficients
-    cautions: tuple[Caution, ...] = ()
+    warnings: tuple[PlanWarning, ...] = ()
 
 
 F = TypeVar("F", bound=Facts)
@@ -68,20 +68,20 @@ class FactFile(Generic[F]):
         built = re.search(r"fork build of (\d{4}-\d{2}(?:-\d{2})?)", asked)
         if built is not None:
             message = f"{self.engine} {shorten(asked)}: a fork, read as the release of its build date"
-            return self._at(self.release_of(built.group(1)), Caution(code="fork-version", message=message))
+            return self._at(self.release_of(built.group(1)), PlanWarning(code="fork-version", message=message))
         if not asked:
             return self._without_version(date)
         numbers, newest = self._numbers(asked), self._newest()
         if padded(numbers)[: self.release_numbers] > padded(newest)[: self.release_numbers]:
             known = self.data()["newest"]
             message = f"{self.engine} {shorten(asked)} is newer than the facts known ({known}); they are used, widened"
-            return self._at(numbers, Caution(code="newer-engine", message=message))
+            return self._at(numbers, PlanWarning(code="newer-engine", message=message))
         if padded(numbers) < padded(self._oldest()):
             first = version_text(self._oldest(), engine=self.engine)
             message = (
                 f"{self.engine} {shorten(asked)} is older than the facts known ({first} on); they are used, widened"
             )
-            return self._at(numbers, Caution(code="older-engine", message=message))
+            return self._at(numbers, PlanWarning(code="older-engine", message=message))
         return self._at(numbers)
 
     def release_of(self, date: str) -> Version:
@@ -111,17 +111,17 @@ class FactFile(Generic[F]):
         shown = version_text(numbers, engine=self.engine)
         which = f"{shown}, the release of {date}" if date else f"the newest known, {shown}"
         message = f"no {self.engine} version given: {which}"
-        return self._at(numbers, Caution(code="assumed-engine-version", message=message))
+        return self._at(numbers, PlanWarning(code="assumed-engine-version", message=message))
 
-    def _at(self, numbers: Version, *cautions: Caution) -> F:
+    def _at(self, numbers: Version, *warnings: PlanWarning) -> F:
         rows = _rows(self.file, self.engine, numbers)
         values = self.shaped({name: row["value"] for name, row in rows.items()})
         return self.kind(
             version=version_text(numbers, engine=self.engine),
-            known=not cautions,
+            known=not warnings,
             sources={name: str(row["source"]) for name, row in rows.items()},
             coefficients=coefficients.in_force(self.file, numbers, engine=self.engine),
-            cautions=cautions,
+            warnings=warnings,
             **values,
         )
 

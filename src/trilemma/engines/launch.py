@@ -10,7 +10,7 @@ from typing import Any
 from trilemma.commands.command_line import FlagSettings
 from trilemma.commands.flag_words import strict_json
 from trilemma.engines.base import EngineCommand
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.plans import Layout
 from trilemma.quantities import counted
 
@@ -86,18 +86,18 @@ def config_overrides(extra: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def named_model(settings: FlagSettings, cautions: list[Caution], *, engine: str, remedy: str) -> str:
+def named_model(settings: FlagSettings, warnings: list[PlanWarning], *, engine: str, remedy: str) -> str:
     """The model that a command names by a stray word or a flag. Raises `InputError` where it names none."""
     words = list(settings.words)
     named = next((one.value for one in settings.by_name.values() if one.flag.field == "model"), None)
     if not words and named is None and settings.unknown_values:
         named = settings.unknown_values[0]
         message = f"no model named: {shorten(named)}, the word after an unknown flag, is taken for it"
-        cautions.append(Caution(code="assumed-model", message=message))
+        warnings.append(PlanWarning(code="assumed-model", message=message))
     model = words.pop(0) if words else named
     if words:
         message = f"{engine} would refuse the stray word {shorten(words[0])!r}"
-        cautions.append(Caution(code="stray-word", message=message))
+        warnings.append(PlanWarning(code="stray-word", message=message))
     if not isinstance(model, str) or not model.strip():
         raise InputError(f"the {engine} command names no model; {remedy}")
     if model.startswith(("$", "`")) or "$(" in model or "${" in model:
@@ -105,12 +105,12 @@ def named_model(settings: FlagSettings, cautions: list[Caution], *, engine: str,
     return model
 
 
-def check_visible(layout: Layout, facts: Mapping[str, Any], cautions: list[Caution]) -> None:
+def check_visible(layout: Layout, facts: Mapping[str, Any], warnings: list[PlanWarning]) -> None:
     """One node that shows fewer GPUs than the layout takes cannot start."""
     visible = facts.get("gpus_visible")
     if visible is not None and layout.gpus > visible:
         message = f"the layout takes {counted(layout.gpus, 'GPU')} where the command shows {visible}"
-        cautions.append(Caution(code="too-few-visible", message=message))
+        warnings.append(PlanWarning(code="too-few-visible", message=message))
 
 
 def check_model_word(model: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from trilemma.engines import traits_of
-from trilemma.errors import Caution, InputError
+from trilemma.errors import InputError, PlanWarning
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.models.architecture import Model, Tensor
@@ -17,7 +17,7 @@ from trilemma.plans import ServeOptions
 
 def as_stored(
     model: Model, options: ServeOptions, quantizes_while_loading: Mapping[str, str]
-) -> tuple[Model, tuple[Caution, ...]]:
+) -> tuple[Model, tuple[PlanWarning, ...]]:
     """``model`` as ``--quantization`` makes it: 16-bit checkpoints are stored narrower by methods that work at load.
 
     A checkpoint that is quantised already stays as it is; other methods need such a checkpoint, which is said.
@@ -28,7 +28,7 @@ def as_stored(
     scheme = quantizes_while_loading.get(method)
     if scheme is None:
         message = f"--quantization {method} needs a checkpoint stored so; {model.name} is counted in {model.dtype.name}"
-        return model, (Caution(code="quantization-not-counted", message=message),)
+        return model, (PlanWarning(code="quantization-not-counted", message=message),)
     return requantize(model, scheme), ()
 
 

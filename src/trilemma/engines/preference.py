@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from trilemma.engines.transformers.run import TrainerRun, recipe_of
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.models.naming import without_url
 from trilemma.models.parameters import count
 from trilemma.models.resolve import load_model
 from trilemma.plans.companions import Companion, Frees, Role
 
 #: What a step's seconds leave out where a trainer also generates and scores.
-UPDATE_ONLY = Caution(
+UPDATE_ONLY = PlanWarning(
     code="update-only",
     message="seconds are those of the update: generation, rewards and passes of frozen models come on top",
 )
@@ -44,7 +44,7 @@ def generating(run: TrainerRun, share: float, *, asleep: bool, where: str, frees
             f"{where} {share:g} is not a share of the card's memory; give one between 0 and 1, such as 0.3"
         )
     run.companions.append(Companion(name="generation engine", role="engine", share=share, asleep=asleep, frees=frees))
-    run.cautions.append(beside_share(asleep=asleep))
+    run.warnings.append(beside_share(asleep=asleep))
 
 
 def gathering(run: TrainerRun) -> None:
@@ -54,14 +54,14 @@ def gathering(run: TrainerRun) -> None:
         run.companions.append(Companion(name="weights gathered to generate", role="gathered", format="bf16"))
 
 
-def beside_share(*, asleep: bool) -> Caution:
+def beside_share(*, asleep: bool) -> PlanWarning:
     """What no line counts of an engine on the same cards."""
     text = (
         "what a sleeping engine leaves on the card (graphs, its own communicators) is not counted"
         if asleep
         else "what the engine holds beside its share (graphs, its own communicators) is not counted"
     )
-    return Caution(code="not-counted", message=text)
+    return PlanWarning(code="not-counted", message=text)
 
 
 def _companion(
@@ -80,5 +80,5 @@ def _companion(
             parameters = float(count(load_model(of)).total)
         except InputError:
             text = f"{name} {shorten(of)} is not a known model; counted as large as the one that is trained"
-            run.cautions.append(Caution(code="not-counted", message=text))
+            run.warnings.append(PlanWarning(code="not-counted", message=text))
     return [Companion(name=name, role=role, parameters=parameters, format=fmt, sharded=sharded, offloaded=offloaded)]

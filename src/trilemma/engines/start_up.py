@@ -18,10 +18,10 @@ from trilemma.engines.facts import Facts
 from trilemma.engines.loading import as_stored
 from trilemma.engines.stages import PipelineStage, tightest
 from trilemma.engines.table import BroadcastPlans
-from trilemma.errors import Caution, InputError
+from trilemma.errors import InputError, PlanWarning
 from trilemma.formats.formats import Format
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.hardware.memory import memory_cautions, runtime_total
+from trilemma.hardware.memory import memory_warnings, runtime_total
 from trilemma.memory.ledger import Ledger, Line
 from trilemma.models.architecture import Model
 from trilemma.plans import Draft, Layout, ServeOptions
@@ -56,7 +56,7 @@ class CardMemory:
     free_bytes: float
     uncertain_bytes: float
     shared_bytes: float
-    cautions: tuple[Caution, ...]
+    warnings: tuple[PlanWarning, ...]
 
     @classmethod
     def of(cls, accelerator: Accelerator, *, capacity_bytes: float | None, free_bytes: float | None) -> CardMemory:
@@ -70,7 +70,7 @@ class CardMemory:
             free_bytes=capacity if free_bytes is None else min(capacity, free_bytes),
             uncertain_bytes=0.0 if capacity_bytes is not None else (total.high - total.low) / 2,
             shared_bytes=capacity if accelerator.unified_memory else 0.0,
-            cautions=() if capacity_bytes else memory_cautions(accelerator),
+            warnings=() if capacity_bytes else memory_warnings(accelerator),
         )
 
 
@@ -89,7 +89,7 @@ class SettledStart:
     context: int
     kv: Format
     memory_fraction: Any
-    cautions: tuple[Caution, ...]
+    warnings: tuple[PlanWarning, ...]
     budget_checked_at_start: bool = False
 
     @property
@@ -129,7 +129,7 @@ class SizedPool:
     checked_bytes: Any = 0
     grows_to: Any = np.inf
     pool_inputs: Mapping[str, Any] = field(default_factory=dict)
-    cautions: Sequence[Caution] = ()
+    warnings: Sequence[PlanWarning] = ()
     card: CardMemory | None = None
     host_bytes: float = 0
     on_host: HostPart | None = None
@@ -212,7 +212,7 @@ def _answer(rules: Rules[I, G], settled: I, pool: SizedPool) -> StartUp:
         kv_format=settled.kv.name,
         load_peak_bytes=out(pool.load_peak_bytes),
         version=settled.facts.version,
-        cautions=(*settled.facts.cautions, *settled.cautions, *pool.cautions, *card.cautions),
+        warnings=(*settled.facts.warnings, *settled.warnings, *pool.warnings, *card.warnings),
         spread_bytes=out(np.broadcast_to(pool.spread_bytes, plans.shape)),
         free_bytes=settled.asked.free_bytes,
         budget_checked_at_start=settled.budget_checked_at_start,
@@ -246,11 +246,13 @@ def _ledger(rules: Rules[I, G], settled: I, pool: SizedPool) -> Ledger:
     return Ledger(lines=tuple(found))
 
 
-def as_loaded(asked: Asked, quantizes_while_loading: Mapping[str, str]) -> tuple[Drafting, Model, tuple[Caution, ...]]:
+def as_loaded(
+    asked: Asked, quantizes_while_loading: Mapping[str, str]
+) -> tuple[Drafting, Model, tuple[PlanWarning, ...]]:
     """(the model with what drafts for it, the model as stored, what must be said of both)."""
-    stored, cautions = as_stored(asked.model, asked.options, quantizes_while_loading)
+    stored, warnings = as_stored(asked.model, asked.options, quantizes_while_loading)
     drafting = with_draft(stored, asked.draft)
-    return drafting, stored, (*cautions, *drafting.cautions)
+    return drafting, stored, (*warnings, *drafting.warnings)
 
 
 def longest_request(settled: SettledStart, tokens: Any) -> Any:

@@ -15,8 +15,8 @@ from typing import Any
 
 from trilemma.commands.bounded_yaml import load_all, read_text
 from trilemma.commands.option_words import read_options, real, truth, whole
-from trilemma.engines.training import framework_facts, unknown_caution
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.engines.training import framework_facts, unknown_warning
+from trilemma.errors import InputError, PlanWarning, shorten
 
 _ENDINGS = (".yaml", ".yml", ".json")
 _NOTHING = ("", "none", "null", "~")
@@ -115,10 +115,10 @@ class Values:
             f"{self.dashes}{key}" for key in self.given if key not in known.keys and not key.startswith(known.prefixes)
         )
 
-    def cautions(self) -> list[Caution]:
+    def warnings(self) -> list[PlanWarning]:
         """What names the unknown keys with the nearest known ones."""
         names = (f"{self.dashes}{key}" for key in sorted(self.trainer.keys))
-        return list(unknown_caution(self.unknown, names, where=self.trainer.shown))
+        return list(unknown_warning(self.unknown, names, where=self.trainer.shown))
 
 
 def from_flags(of: Trainer, words: Sequence[str]) -> tuple[dict[str, Any], tuple[str, ...]]:

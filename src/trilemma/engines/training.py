@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from trilemma.data.files import read_data
-from trilemma.errors import Caution, InputError, nearest, shorten
+from trilemma.errors import InputError, PlanWarning, nearest, shorten
 from trilemma.models.architecture import Model
 from trilemma.plans.frameworks import every
 from trilemma.plans.training import TrainingPlan
@@ -34,7 +34,7 @@ class TrainingCommand:
     gpus_per_node: int | None = None
     architecture: Model | None = None
     unknown_flags: tuple[str, ...] = ()
-    cautions: tuple[Caution, ...] = ()
+    warnings: tuple[PlanWarning, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     generated: int | None = None
 
@@ -117,8 +117,8 @@ def framework_facts(name: str) -> Mapping[str, Any]:
     return read_data(f"engines/{name}.toml")
 
 
-def unknown_caution(unknown: Iterable[str], known: Iterable[str], *, where: str) -> tuple[Caution, ...]:
-    """One caution that names what is in no list of the framework, with the nearest known names; empty where nothing is."""
+def unknown_warning(unknown: Iterable[str], known: Iterable[str], *, where: str) -> tuple[PlanWarning, ...]:
+    """One warning that names what is in no list of the framework, with the nearest known names; empty where nothing is."""
     names = list(dict.fromkeys(unknown))
     if not names:
         return ()
@@ -128,7 +128,7 @@ def unknown_caution(unknown: Iterable[str], known: Iterable[str], *, where: str)
         near = nearest(name, candidates, most=1)
         shown.append(shorten(name, most=60) + (f" (did you mean {near[0]}?)" if near else ""))
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return (Caution(code="unknown-flag", message=f"{where} does not know {', '.join(shown)}{more}; not counted"),)
+    return (PlanWarning(code="unknown-flag", message=f"{where} does not know {', '.join(shown)}{more}; not counted"),)
 
 
 def replicas(gpus: int, *, given: Mapping[str, int], minimum: str = "") -> int:

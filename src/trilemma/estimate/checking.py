@@ -10,8 +10,8 @@ from trilemma import engines
 from trilemma.engines.base import EngineCommand, KvPool, Stage, StartUp
 from trilemma.engines.in_force import refusals
 from trilemma.engines.start_log import StartUpLog
-from trilemma.errors import Caution, InputError
-from trilemma.estimate.doubt import with_cautions
+from trilemma.errors import InputError, PlanWarning
+from trilemma.estimate.doubt import with_warnings
 from trilemma.estimate.estimate import Estimate, Verdict
 from trilemma.estimate.layouts import check_context, check_layout
 from trilemma.estimate.measured import LogComparison, compare, given_lines
@@ -41,7 +41,7 @@ def check_command(command: EngineCommand, question: ServingQuestion, *, log: Sta
         answer = replace(answer, refused=(*answer.refused, *refusals(command)))
     else:
         answer = measured_start(question, log)
-    return with_cautions(answer, command.cautions)
+    return with_warnings(answer, command.warnings)
 
 
 def measured_start(question: ServingQuestion, told: StartUpLog) -> Estimate:
@@ -82,8 +82,8 @@ def measured_start(question: ServingQuestion, told: StartUpLog) -> Estimate:
             said = "the log says so" if told.reason is None else f"the log says so: {told.reason.text.rstrip('.')}"
             text = f"{said}; {_beside_ledger(answer, told.outcome, joined)}"
         verdict = Verdict(stage=told.outcome, probability=1.0, reason=text, measured=True)
-    cautions = (*_other_card(capacity, cluster), *_graph_estimate(figures, cluster), *_divergence(compared))
-    warnings = (*cautions, *answer.warnings)
+    warnings = (*_other_card(capacity, cluster), *_graph_estimate(figures, cluster), *_divergence(compared))
+    warnings = (*warnings, *answer.warnings)
     return replace(answer, verdict=verdict, measured=tuple(compared), warnings=warnings)
 
 
@@ -98,7 +98,7 @@ def _beside_ledger(answer: Estimate, stage: Stage, start: StartUp) -> str:
     )
 
 
-def _other_card(capacity: float | None, cluster: Cluster) -> tuple[Caution, ...]:
+def _other_card(capacity: float | None, cluster: Cluster) -> tuple[PlanWarning, ...]:
     """A log of another card than the one named says nothing of it."""
     from trilemma.hardware.memory import runtime_total
 
@@ -109,7 +109,7 @@ def _other_card(capacity: float | None, cluster: Cluster) -> tuple[Caution, ...]
         f"the log is of a card of {capacity / GIB:.2f} GiB, {cluster.accelerator.name} has {known / GIB:.2f}: is it the log of"
         " this command?"
     )
-    return (Caution(code="log-of-another-card", message=message),)
+    return (PlanWarning(code="log-of-another-card", message=message),)
 
 
 def _check_pool(figures: Mapping[str, tuple[float, str]], capacity: float | None, cluster: Cluster) -> None:
@@ -124,7 +124,7 @@ def _check_pool(figures: Mapping[str, tuple[float, str]], capacity: float | None
         )
 
 
-def _graph_estimate(figures: Mapping[str, tuple[float, str]], cluster: Cluster) -> tuple[Caution, ...]:
+def _graph_estimate(figures: Mapping[str, tuple[float, str]], cluster: Cluster) -> tuple[PlanWarning, ...]:
     """Graphs measure some GiB; an estimate far above is the estimator's fault, and it is taken from the cache pool.
 
     vllm-project/vllm issue 53013: 118.65 GiB estimated, and the engine ran once the estimate was off.
@@ -138,10 +138,10 @@ def _graph_estimate(figures: Mapping[str, tuple[float, str]], cluster: Cluster) 
         f"the engine estimates {estimated / GIB:.2f} GiB for CUDA graphs ({where}), which is not plausible and is taken from"
         " the cache pool: set VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 and keep a lower --gpu-memory-utilization"
     )
-    return (Caution(code="implausible-graph-estimate", message=message),)
+    return (PlanWarning(code="implausible-graph-estimate", message=message),)
 
 
-def _divergence(compared: list[LogComparison]) -> tuple[Caution, ...]:
+def _divergence(compared: list[LogComparison]) -> tuple[PlanWarning, ...]:
     first = next((one for one in compared if one.diverges), None)
     if first is None:
         return ()
@@ -150,4 +150,4 @@ def _divergence(compared: list[LogComparison]) -> tuple[Caution, ...]:
         f"first divergence from the log: {name} measured {first.measured / GIB:.2f} GiB ({first.where}),"
         f" predicted {first.predicted / GIB:.2f} ({first.low / GIB:.2f} to {first.high / GIB:.2f})"
     )
-    return (Caution(code="divergence", message=message),)
+    return (PlanWarning(code="divergence", message=message),)

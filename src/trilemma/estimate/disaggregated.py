@@ -12,7 +12,7 @@ import numpy as np
 from trilemma import engines
 from trilemma.engines.base import Stage, StartUp
 from trilemma.engines.traits import those
-from trilemma.errors import Caution, InputError
+from trilemma.errors import InputError, PlanWarning
 from trilemma.estimate.estimate import Bottleneck, Estimate, Resource, Verdict
 from trilemma.estimate.number_formats import as_computed
 from trilemma.estimate.offer import PoolCommand
@@ -25,10 +25,10 @@ from trilemma.estimate.serving_load import (
     ASSUMED_ISL,
     ASSUMED_OSL,
     admission_of,
-    overload_cautions,
+    overload_warnings,
     stated,
 )
-from trilemma.estimate.speed import Speed, source_cautions, speed_figures, with_most
+from trilemma.estimate.speed import Speed, source_warnings, speed_figures, with_most
 from trilemma.estimate.timed_plan import speculation_of
 from trilemma.formats import catalogue
 from trilemma.hardware.cluster import Cluster
@@ -70,7 +70,7 @@ def estimate_pools(question: ServingQuestion) -> Estimate:
     worst = max(started, key=lambda one: float(one.start.ledger.total()) / float(one.start.capacity_bytes))
     decoding = started[1]
     speed = None
-    more: tuple[Caution, ...] = ()
+    more: tuple[PlanWarning, ...] = ()
     if all(one.stage == "ok" for one in started):
         speed, more = _speed(decoding.start, question)
     commands = tuple(
@@ -89,7 +89,7 @@ def estimate_pools(question: ServingQuestion) -> Estimate:
         cache=cache_of(decoding.start, decode.layout) if decoding.start.pool.bytes_per_token_per_gpu else None,
         speed=speed,
         ranks=tuple(_rank(one) for one in started),
-        cautions=(*_idle(plan, cluster), *more),
+        warnings=(*_idle(plan, cluster), *more),
         start_up=printed_lines(decoding.start, engine),
         commands=commands,
     )
@@ -150,7 +150,7 @@ def _rank(one: _Started) -> Mapping[str, Any]:
     }
 
 
-def _speed(start: StartUp, question: ServingQuestion) -> tuple[Speed, tuple[Caution, ...]]:
+def _speed(start: StartUp, question: ServingQuestion) -> tuple[Speed, tuple[PlanWarning, ...]]:
     """Latency and throughput of both pools; ``start`` is that of decode, whose slots hold the requests."""
     model, cluster, plan = question.model, question.cluster, question.plan
     load, assumed = stated(question.workload, start)
@@ -197,7 +197,7 @@ def _speed(start: StartUp, question: ServingQuestion) -> tuple[Speed, tuple[Caut
     )
     if able is not None:
         figures = with_most(figures, able_per_s=able, osl=osl, spread=pools_spread(machine, model))
-    overload = overload_cautions(figures, load)
+    overload = overload_warnings(figures, load)
     if overload:
         figures = replace(figures, ttft_s=None, request_s=None, ttft_lines={})
     idle = cluster.gpus / float(pools.gpus)
@@ -208,7 +208,7 @@ def _speed(start: StartUp, question: ServingQuestion) -> tuple[Speed, tuple[Caut
         figures=figures,
         bottleneck=_bottleneck(found, float(pools.slots)),
         output_tokens_per_s=float(serving.output_tokens_per_s),
-        cautions=(*overload, *assumed, *unstated, *source_cautions(machine)),
+        warnings=(*overload, *assumed, *unstated, *source_warnings(machine)),
     ), _handover(pools, found)
 
 
@@ -236,7 +236,7 @@ def _bottleneck(found: PoolsSpeed, held: float) -> Bottleneck:
     return Bottleneck(resource=cast(Resource, resource), detail=f"the {pool} pool limits: {shares}")
 
 
-def _handover(pools: Pools, found: PoolsSpeed) -> tuple[Caution, ...]:
+def _handover(pools: Pools, found: PoolsSpeed) -> tuple[PlanWarning, ...]:
     """Over which wire the cache travels, which is assumed, and what that takes."""
     gpus = int(pools.gpus)
     path = pools.machine.cluster.path(gpus)
@@ -248,12 +248,12 @@ def _handover(pools: Pools, found: PoolsSpeed) -> tuple[Caution, ...]:
         f"the cache of a prompt, {n_bytes / 2**20:,.0f} MiB for each decode rank, is taken to travel over {wire} once the"
         f" prefill is done: {float(np.asarray(found.flow.transfer_s)) * 1e3:,.1f} ms of the time to the first token"
     )
-    return (Caution(code="kv-transfer", message=message),)
+    return (PlanWarning(code="kv-transfer", message=message),)
 
 
-def _idle(plan: Plan, cluster: Cluster) -> tuple[Caution, ...]:
+def _idle(plan: Plan, cluster: Cluster) -> tuple[PlanWarning, ...]:
     idle = cluster.gpus - int(plan.gpus)
     if not idle:
         return ()
     message = f"{idle} of the {counted(cluster.gpus, 'GPU')} stay idle; figures per GPU and the price count them"
-    return (Caution(code="idle-gpus", message=message),)
+    return (PlanWarning(code="idle-gpus", message=message),)

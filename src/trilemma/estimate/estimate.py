@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypedDict
 from trilemma.columns import column
 from trilemma.data.digest import Made, made_by
 from trilemma.engines.base import Stage
-from trilemma.errors import Caution
+from trilemma.errors import PlanWarning
 from trilemma.estimate.measured import LogComparison
 from trilemma.estimate.offer import Cost, LatencyTarget, NodeCommand, PoolCommand, Power
 from trilemma.intervals import Interval
@@ -197,7 +197,7 @@ class Estimate:
     watts: float | None = None
     joules_per_token: float | None = None
     remedies: tuple[Remedy, ...] = ()
-    warnings: tuple[Caution, ...] = ()
+    warnings: tuple[PlanWarning, ...] = ()
     ranks: tuple[Mapping[str, Any], ...] = ()
     command: str | None = None
     commands: tuple[PoolCommand, ...] = ()

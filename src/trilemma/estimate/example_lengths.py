@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import exp, hypot, log
 
-from trilemma.errors import Caution
+from trilemma.errors import PlanWarning
 from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import Interval
 from trilemma.memory.training import TrainingMemory, training_memory
@@ -18,7 +18,7 @@ from trilemma.workloads import SHORT_EXAMPLE, TrainingWorkload
 
 def with_documents(
     question: TrainingQuestion, seconds: Callable[[TrainingWorkload], float], low: float, high: float
-) -> tuple[float, float, tuple[Caution, ...]]:
+) -> tuple[float, float, tuple[PlanWarning, ...]]:
     """Factors ``low`` and ``high`` of a step with what the lengths of packed examples leave open, and what says so.
 
     ``seconds`` of a step by workload. The two doubts are independent: their logarithms add as squares.
@@ -31,13 +31,13 @@ def with_documents(
         f"examples packed to {load.seq:,} tokens are taken as {load.attended:,} long, over which attention reaches: a step of"
         f" {short:.3g} s where they are {load.with_documents(0.05).attended:,}, of {long:.3g} s where they fill it"
     )
-    caution = Caution(code="packed-examples", message=text)
-    return exp(-hypot(log(low), log(value / short))), exp(hypot(log(high), log(long / value))), (caution,)
+    warning = PlanWarning(code="packed-examples", message=text)
+    return exp(-hypot(log(low), log(value / short))), exp(hypot(log(high), log(long / value))), (warning,)
 
 
 def of_capped_lengths(
     question: TrainingQuestion, memory: TrainingMemory, cluster: Cluster, capacity: Interval
-) -> tuple[Caution, ...]:
+) -> tuple[PlanWarning, ...]:
     """What doubts a no of the card where the sequence is the most that an example has: short ones would fit. None where they
     would not."""
     load = question.workload
@@ -52,4 +52,4 @@ def of_capped_lengths(
         f"{load.seq:,} tokens are the most that an example may have; where none is longer than {SHORT_EXAMPLE} the peak is"
         f" {show_gib(need)} GiB"
     )
-    return (Caution(code="length-is-a-cap", message=text),)
+    return (PlanWarning(code="length-is-a-cap", message=text),)

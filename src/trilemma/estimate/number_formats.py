@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from trilemma.engines import traits_of
 from trilemma.engines.loading import computing_format, in_dtype
-from trilemma.errors import Caution
+from trilemma.errors import PlanWarning
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.number_formats import expanded
 from trilemma.models.architecture import Model
@@ -41,18 +41,18 @@ def _refused_dtype(question: ServingQuestion) -> tuple[str, ...]:
     )
 
 
-def format_cautions(question: ServingQuestion) -> tuple[Caution, ...]:
+def format_warnings(question: ServingQuestion) -> tuple[PlanWarning, ...]:
     """What runs in another format than it is stored or asked for in, with the formats that the card has units for."""
     model, card = question.model, question.cluster.accelerator
     traits = traits_of(question.plan.engine.name)
-    found = [Caution(code="format-expanded", message=text) for text in _expanded(model, card)]
+    found = [PlanWarning(code="format-expanded", message=text) for text in _expanded(model, card)]
     computed = {computing_format(model, pool.options).name for pool in question.plan.pools}
     if _lacks_bfloat16(card, traits.bfloat16_from) and "bf16" in computed and not _refused_dtype(question):
         message = (
             f"{card.name} has no bfloat16 (compute capability {card.compute_capability:g}, below"
             f" {traits.bfloat16_from:g}): {traits.label} runs the model in float16, in which some models overflow"
         )
-        found.append(Caution(code="bfloat16-as-float16", message=message))
+        found.append(PlanWarning(code="bfloat16-as-float16", message=message))
     return tuple(found)
 
 

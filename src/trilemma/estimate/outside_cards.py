@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from trilemma.engines.base import StartUp
-from trilemma.errors import Caution
+from trilemma.errors import PlanWarning
 from trilemma.hardware.cluster import Cluster
 from trilemma.timing import PassTime, ServingSpeed
 from trilemma.timing.host_weights import HOST_LINES, HostPart, host_spread
@@ -34,7 +34,7 @@ def with_host(spread: SpreadFactors, speed: ServingSpeed, *, start: StartUp, clu
     return {**spread, "tpot": tpot, "ttft": ttft, "output": (1 / tpot[1], 1 / tpot[0])}
 
 
-def host_cautions(start: StartUp, cluster: Cluster) -> tuple[Caution, ...]:
+def host_warnings(start: StartUp, cluster: Cluster) -> tuple[PlanWarning, ...]:
     """What is said of the host of a plan whose processor reads weights there."""
     host = cluster.around
     if start.on_host is None or start.on_host.read_by_card or not host.assumed:
@@ -44,7 +44,7 @@ def host_cautions(start: StartUp, cluster: Cluster) -> tuple[Caution, ...]:
         f"the host's memory is assumed to be {host.name}, {host.bytes_per_s.value / 1e9:,.1f} GB/s ({low} to {high});"
         " state it with --host, such as DDR5-6000x2"
     )
-    return (Caution(code="assumed-host", message=message),)
+    return (PlanWarning(code="assumed-host", message=message),)
 
 
 def _host(part: HostPart, cluster: Cluster, *, prompt: bool) -> tuple[float, float]:

@@ -9,11 +9,11 @@ import numpy as np
 from trilemma import engines
 from trilemma.engines.base import StartUp
 from trilemma.engines.generating import named_so
-from trilemma.errors import Caution, InputError
+from trilemma.errors import InputError, PlanWarning
 from trilemma.estimate.estimate import Bottleneck, Latency, Resource, SpeedEstimate
 from trilemma.estimate.number_formats import as_computed
 from trilemma.estimate.serving_load import ASSUMED_ISL
-from trilemma.estimate.speed import Speed, source_cautions
+from trilemma.estimate.speed import Speed, source_warnings
 from trilemma.formats import catalogue
 from trilemma.intervals import Interval
 from trilemma.models.architecture import Model
@@ -64,7 +64,7 @@ def pooling_speed(start: StartUp, question: ServingQuestion) -> Speed:
         figures=figures,
         bottleneck=_bottleneck(worker.work.resources),
         output_tokens_per_s=0.0,
-        cautions=(*_cautions(question, isl, able), *source_cautions(machine)),
+        warnings=(*_warnings(question, isl, able), *source_warnings(machine)),
     )
 
 
@@ -75,15 +75,17 @@ def _bottleneck(resources: object) -> Bottleneck:
     return Bottleneck(resource=cast(Resource, name), detail=f"{share:.0%} of the time of a pass over a document")
 
 
-def _cautions(question: ServingQuestion, isl: int, able: float) -> list[Caution]:
+def _warnings(question: ServingQuestion, isl: int, able: float) -> list[PlanWarning]:
     load, found = question.workload, []
     told = "the model answers with a vector or a score: no token is generated"
-    found.append(Caution(code="generates-nothing", message=told))
+    found.append(PlanWarning(code="generates-nothing", message=told))
     if load.isl is None:
         found.append(
-            Caution(code="assumed-load", message=f"speed assumes documents of {show_count(isl)} tokens, many at once")
+            PlanWarning(
+                code="assumed-load", message=f"speed assumes documents of {show_count(isl)} tokens, many at once"
+            )
         )
     if load.rate is not None and load.rate > able:
         message = f"{load.rate:g} documents a second are more than this plan carries: at most {able:.3g}"
-        found.append(Caution(code="overloaded", message=message))
+        found.append(PlanWarning(code="overloaded", message=message))
     return found

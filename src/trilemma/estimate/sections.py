@@ -10,7 +10,7 @@ import numpy as np
 from trilemma import engines
 from trilemma.engines.base import StartUp
 from trilemma.engines.engine import Engine
-from trilemma.errors import Caution
+from trilemma.errors import PlanWarning
 from trilemma.estimate.doubt import doubted, of_model, of_served_class
 from trilemma.estimate.estimate import (
     Bottleneck,
@@ -21,10 +21,10 @@ from trilemma.estimate.estimate import (
     SpeedEstimate,
     Verdict,
 )
-from trilemma.estimate.number_formats import format_cautions
+from trilemma.estimate.number_formats import format_warnings
 from trilemma.estimate.offer import LatencyTarget
 from trilemma.estimate.speed import Speed
-from trilemma.hardware.price import price_cautions
+from trilemma.hardware.price import price_warnings
 from trilemma.intervals import Interval
 from trilemma.plans import Layout
 from trilemma.quantities import GIB
@@ -98,13 +98,13 @@ def per_million_tokens(hour: Interval | None, figures: SpeedEstimate | None) -> 
     )
 
 
-def cautions_of(start: StartUp, question: ServingQuestion, more: Iterable[Caution] = ()) -> tuple[Caution, ...]:
+def warnings_of(start: StartUp, question: ServingQuestion, more: Iterable[PlanWarning] = ()) -> tuple[PlanWarning, ...]:
     model, cluster = question.model, question.cluster
-    found = [*start.cautions]
+    found = [*start.warnings]
     found += of_model(model)
     found += of_served_class(engines.canonical(question.plan.engine.name), model, cluster.accelerator)
-    found += format_cautions(question)
-    found += price_cautions(cluster.every)
+    found += format_warnings(question)
+    found += price_warnings(cluster.every)
     return tuple(dict.fromkeys((*found, *more)))
 
 
@@ -117,14 +117,14 @@ def assembled(
     cache: CacheEstimate | None,
     speed: Speed | None,
     ranks: tuple[Mapping[str, Any], ...] = (),
-    cautions: Iterable[Caution] = (),
+    warnings: Iterable[PlanWarning] = (),
     **fields: Any,
 ) -> Estimate:
     """The answer to ``question`` from its parts, price and power of all its cards added; ``start`` is the pool
     shown, ``fields`` are further ones of it."""
     hour, watts = question.cluster.usd_per_hour, question.cluster.watts
     figures = speed.figures if speed else None
-    told = cautions_of(start, question, (*cautions, *(speed.cautions if speed else ())))
+    told = warnings_of(start, question, (*warnings, *(speed.warnings if speed else ())))
     return Estimate(
         question=question,
         version=start.version,

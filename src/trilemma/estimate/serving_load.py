@@ -9,7 +9,7 @@ import numpy as np
 
 from trilemma import engines
 from trilemma.engines.base import StartUp
-from trilemma.errors import Caution, InputError
+from trilemma.errors import InputError, PlanWarning
 from trilemma.estimate.estimate import SpeedEstimate
 from trilemma.plans import Plan
 from trilemma.quantities import counted, show_count
@@ -22,8 +22,8 @@ ASSUMED_ISL, ASSUMED_OSL, ASSUMED_CONCURRENCY = 1024, 1024, 32
 
 def stated(
     workload: Serving, start: StartUp, *, readers: int = ASSUMED_CONCURRENCY
-) -> tuple[Serving, tuple[Caution, ...]]:
-    """The load with gaps filled, of requests at once ``readers`` or what the cache holds, and a caution for what was filled.
+) -> tuple[Serving, tuple[PlanWarning, ...]]:
+    """The load with gaps filled, of requests at once ``readers`` or what the cache holds, and a warning for what was filled.
 
     Raises `InputError` for prompts of a length that leaves no token to answer with, where no output length is stated.
     """
@@ -48,7 +48,7 @@ def stated(
         assumed.append("one request at once" if load.concurrency == 1 else f"{load.concurrency} requests at once")
     if not assumed:
         return load, ()
-    return load, (Caution(code="assumed-load", message=f"speed assumes {' and '.join(assumed)}"),)
+    return load, (PlanWarning(code="assumed-load", message=f"speed assumes {' and '.join(assumed)}"),)
 
 
 def readers_of(plan: Plan) -> int:
@@ -84,7 +84,7 @@ def requests_held(start: StartUp, *, length: float) -> Any:
     )
 
 
-def overload_cautions(figures: SpeedEstimate, load: Serving, *, replicas: int | None = None) -> tuple[Caution, ...]:
+def overload_warnings(figures: SpeedEstimate, load: Serving, *, replicas: int | None = None) -> tuple[PlanWarning, ...]:
     """That more requests arrive than the plan answers, so that none of its times to the first token is steady."""
     most = figures.most_requests_per_s
     if most is None or load.rate is None or load.rate <= most.value * (1 + 1e-9):
@@ -98,4 +98,4 @@ def overload_cautions(figures: SpeedEstimate, load: Serving, *, replicas: int | 
         f"{load.rate:g} requests a second are more than this plan carries: at most {most.value:.3g}"
         f" ({most.low:.3g} – {most.high:.3g}), the queue grows without end{enough}"
     )
-    return (Caution(code="overloaded", message=message),)
+    return (PlanWarning(code="overloaded", message=message),)

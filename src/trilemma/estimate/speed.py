@@ -10,16 +10,16 @@ from typing import cast
 import numpy as np
 
 from trilemma.engines.base import StartUp
-from trilemma.errors import Caution
+from trilemma.errors import PlanWarning
 from trilemma.estimate.estimate import Bottleneck, Latency, OperatorTime, Resource, SpeedEstimate
 from trilemma.estimate.operators import operators
-from trilemma.estimate.outside_cards import SpreadFactors, host_cautions, with_host
+from trilemma.estimate.outside_cards import SpreadFactors, host_warnings, with_host
 from trilemma.estimate.serving_load import (
     ASSUMED_CONCURRENCY,
     ASSUMED_ISL,
     ASSUMED_OSL,
     admission_of,
-    overload_cautions,
+    overload_warnings,
     readers_of,
     stated,
 )
@@ -44,13 +44,13 @@ class Speed:
     figures: SpeedEstimate
     bottleneck: Bottleneck
     output_tokens_per_s: float
-    cautions: tuple[Caution, ...] = ()
+    warnings: tuple[PlanWarning, ...] = ()
 
 
 def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
     """Latency and throughput of a plan of one pool under its load; a load that is not stated is assumed and listed."""
     cluster, plan = question.cluster, question.plan
-    load, cautions = stated(question.workload, start, readers=readers_of(plan))
+    load, warnings = stated(question.workload, start, readers=readers_of(plan))
     isl, osl = load.isl or ASSUMED_ISL, load.osl or ASSUMED_OSL
     timed = timed_plan(start, question)
     model, work, machine = timed.model, timed.work, timed.machine
@@ -82,14 +82,14 @@ def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
     if able is not None:
         figures = with_most(figures, able_per_s=able, osl=osl, spread=spread)
     figures = replace(of_all(figures, plan.pool.replicas), ranges=ranges_in_words(machine, model))
-    overload = overload_cautions(figures, load, replicas=plan.pool.replicas)
+    overload = overload_warnings(figures, load, replicas=plan.pool.replicas)
     if overload:
         figures = replace(figures, ttft_s=None, request_s=None, ttft_lines={})
     return Speed(
         figures=replace(figures, mfu=None) if cluster.cards else figures,  # no one peak to compare with
         bottleneck=_bottleneck(speed, admission),
         output_tokens_per_s=float(speed.output_tokens_per_s) * plan.pool.replicas,
-        cautions=(*overload, *cautions, *timed.cautions, *host_cautions(start, cluster), *source_cautions(machine)),
+        warnings=(*overload, *warnings, *timed.warnings, *host_warnings(start, cluster), *source_warnings(machine)),
     )
 
 
@@ -210,15 +210,15 @@ def _bottleneck(speed: ServingSpeed, admission: Admission) -> Bottleneck:
     )
 
 
-def source_cautions(machine: Machine) -> tuple[Caution, ...]:
+def source_warnings(machine: Machine) -> tuple[PlanWarning, ...]:
     """Where the speed comes from: a profile, runs of this deployment, of deployments like it, or the datasheet."""
     if machine.era.name:
         slower = f"speed is that of {machine.era.name}: of runs of its time, hence its width"
-        return (Caution(code="engine-era", message=slower), *_source_cautions(machine))
-    return _source_cautions(machine)
+        return (PlanWarning(code="engine-era", message=slower), *_source_warnings(machine))
+    return _source_warnings(machine)
 
 
-def _source_cautions(machine: Machine) -> tuple[Caution, ...]:
+def _source_warnings(machine: Machine) -> tuple[PlanWarning, ...]:
     anchors = None if machine.terms is None else machine.terms.anchors
     if anchors is not None:
         known = anchors.key == f"{machine.engine} {machine.accelerator.id} {machine.precision}"
@@ -228,21 +228,21 @@ def _source_cautions(machine: Machine) -> tuple[Caution, ...]:
             if known
             else f"the runs given are of {anchors.key}"
         )
-        return (Caution(code="anchored", message=words),)
+        return (PlanWarning(code="anchored", message=words),)
     profile = None if machine.terms is None else machine.terms.profile
     if profile is not None:
         name, key = profile
         if key == f"{machine.engine} {machine.accelerator.id} {machine.precision}":
-            return (Caution(code="profile", message=f"speed as calibrated by the profile {name}"),)
-        return (Caution(code="profile", message=f"the profile {name} is for {key}, not for this plan: not used"),)
+            return (PlanWarning(code="profile", message=f"speed as calibrated by the profile {name}"),)
+        return (PlanWarning(code="profile", message=f"the profile {name} is for {key}, not for this plan: not used"),)
     if not machine.coefficients.known_card:
         words = (
             "speed comes from datasheet figures and typical efficiencies; no kernel of this kind of card was measured"
         )
-        return (Caution(code="spec-sheet-speed", message=words),)
+        return (PlanWarning(code="spec-sheet-speed", message=words),)
     if machine.measured:
         return ()
     words = (
         f"speed is carried over from runs of {machine.engine} on other cards or in other precisions, hence its width"
     )
-    return (Caution(code="unmeasured-deployment", message=words),)
+    return (PlanWarning(code="unmeasured-deployment", message=words),)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trilemma import engines
 from trilemma.engines.base import StartUp
-from trilemma.errors import Caution
+from trilemma.errors import PlanWarning
 from trilemma.estimate.number_formats import as_computed
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
@@ -30,7 +30,7 @@ class TimedPlan:
     layout: Layout
     kv_format: Format
     speculation: Speculation | None
-    cautions: tuple[Caution, ...]
+    warnings: tuple[PlanWarning, ...]
 
 
 def timed_plan(start: StartUp, question: ServingQuestion) -> TimedPlan:
@@ -58,7 +58,7 @@ def timed_plan(start: StartUp, question: ServingQuestion) -> TimedPlan:
             version=plan.engine.version,
             terms=machine.terms,
         )
-    speculation, cautions = speculation_of(plan)
+    speculation, warnings = speculation_of(plan)
     return TimedPlan(
         model=model,
         work=work,
@@ -66,16 +66,16 @@ def timed_plan(start: StartUp, question: ServingQuestion) -> TimedPlan:
         layout=plan.pool.layout,
         kv_format=catalogue.get(start.kv_format),
         speculation=speculation,
-        cautions=cautions,
+        warnings=warnings,
     )
 
 
-def speculation_of(plan: Plan) -> tuple[Speculation | None, tuple[Caution, ...]]:
+def speculation_of(plan: Plan) -> tuple[Speculation | None, tuple[PlanWarning, ...]]:
     """Drafts speed a plan up by their acceptance, which is measured on the user's own text and never guessed."""
     draft = plan.pool.draft
     if draft is None:
         return None, ()
     if draft.acceptance is None:
         message = f"speed is without the {draft.method} drafts: their acceptance is not stated"
-        return None, (Caution(code="draft-acceptance", message=message),)
+        return None, (PlanWarning(code="draft-acceptance", message=message),)
     return Speculation(drafted=draft.tokens, acceptance=draft.acceptance), ()

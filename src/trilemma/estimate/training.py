@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from trilemma.data.files import read_data
-from trilemma.errors import Caution, InputError
+from trilemma.errors import InputError, PlanWarning
 from trilemma.estimate.doubt import doubted, of_model, of_trained_class
 from trilemma.estimate.estimate import Bottleneck, Estimate, Latency, MemoryEstimate, Resource, SpeedEstimate
 from trilemma.estimate.example_lengths import of_capped_lengths, with_documents
 from trilemma.estimate.training_verdict import host_need, training_verdict
 from trilemma.hardware.cluster import Cluster
 from trilemma.hardware.number_formats import training_lacks
-from trilemma.hardware.price import price_cautions
+from trilemma.hardware.price import price_warnings
 from trilemma.intervals import Interval
 from trilemma.memory.training import TrainingMemory, training_memory
 from trilemma.models.architecture import ExpertFfn, Model
@@ -80,10 +80,10 @@ def estimate_training(
     watts = tdp.value * cluster.gpus if tdp else None
     per_s = float(step.tokens_per_s_per_gpu) * cluster.gpus
     told = (
-        *memory.cautions,
-        *cluster.cautions,
-        *price_cautions((cluster.accelerator,)),
-        *_cautions(question, setting),
+        *memory.warnings,
+        *cluster.warnings,
+        *price_warnings((cluster.accelerator,)),
+        *_warnings(question, setting),
         *packed,
         *(of_capped_lengths(question, memory, cluster, capacity) if verdict.stage != "ok" else ()),
     )
@@ -203,7 +203,7 @@ def _per_million(hour: Interval | None, tokens_per_s: float, low: float, high: f
     )  # fmt: skip
 
 
-def _cautions(question: TrainingQuestion, setting: TrainingSetting) -> tuple[Caution, ...]:
+def _warnings(question: TrainingQuestion, setting: TrainingSetting) -> tuple[PlanWarning, ...]:
     found = of_model(question.model)
     found += of_trained_class(
         question.plan.implementation,
@@ -215,7 +215,7 @@ def _cautions(question: TrainingQuestion, setting: TrainingSetting) -> tuple[Cau
         text = (
             f"no measured run told the speed of {', '.join(unknown)}: shared coefficients and a wide interval are used"
         )
-        found.append(Caution(code="training-speed-unmeasured", message=text))
+        found.append(PlanWarning(code="training-speed-unmeasured", message=text))
     return tuple(found)
 
 

@@ -11,8 +11,8 @@ from trilemma.commands.flags import FlagTable
 from trilemma.engines.base import EngineCommand, StartUp
 from trilemma.engines.engine import Engine
 from trilemma.engines.in_force import name_at
-from trilemma.errors import Caution
-from trilemma.estimate.doubt import with_cautions
+from trilemma.errors import PlanWarning
+from trilemma.estimate.doubt import with_warnings
 from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.layouts import check_context, check_layout
 from trilemma.estimate.pool_start import rescaled
@@ -22,7 +22,7 @@ from trilemma.models.architecture import Model
 from trilemma.question import Question
 from trilemma.workloads import Serving
 
-#: Codes of cautions by which a version refuses a flag.
+#: Codes of warnings by which a version refuses a flag.
 REFUSED = (
     "removed-flag",
     "newer-flag",
@@ -63,7 +63,7 @@ class Upgrade:
     new: str
     before: Estimate
     after: Estimate
-    refused: tuple[Caution, ...]
+    refused: tuple[PlanWarning, ...]
     renamed: tuple[VersionChange, ...]
     rules: tuple[VersionChange, ...]
     options: tuple[VersionChange, ...]
@@ -94,8 +94,8 @@ def upgrade(
     table.at(old), table.at(new)
     then = serving.read(words, version=old)
     renamed, now = _renamed(words, table, new), serving.read(words, version=new)
-    known = {caution.message for caution in then.cautions}
-    refused = tuple(c for c in now.cautions if c.code in REFUSED and c.message not in known)
+    known = {warning.message for warning in then.warnings}
+    refused = tuple(c for c in now.warnings if c.code in REFUSED and c.message not in known)
     before = _start(serving, then, old, model, cluster, free_bytes)
     after = _start(serving, now, new, model, cluster, free_bytes)
     first = _estimate(before, then, old, model, cluster)
@@ -147,7 +147,7 @@ def _estimate(start: StartUp, command: EngineCommand, version: str, model: Model
     plan = replace(command.plan, engine=replace(command.plan.engine, version=version))
     question = Question(model=model, cluster=cluster, workload=Serving(), plan=plan, served_as=command.model)
     answer = from_start_up(start, question)
-    return with_cautions(answer, command.cautions)
+    return with_warnings(answer, command.warnings)
 
 
 def _rules(engine: Engine, old: str, new: str) -> tuple[VersionChange, ...]:

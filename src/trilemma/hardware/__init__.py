@@ -4,7 +4,7 @@ from trilemma.hardware.accelerator import Accelerator, Figure, Link
 from trilemma.hardware.catalogue import all_accelerators, find, find_measured
 from trilemma.hardware.cluster import Cluster
 from trilemma.hardware.gpu_argument import parse_gpu_argument
-from trilemma.hardware.memory import memory_cautions, runtime_total
+from trilemma.hardware.memory import memory_warnings, runtime_total
 
 __all__ = [
     "Accelerator",
@@ -14,7 +14,7 @@ __all__ = [
     "all_accelerators",
     "find",
     "find_measured",
-    "memory_cautions",
+    "memory_warnings",
     "parse_gpu_argument",
     "runtime_total",
 ]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trilemma.data.files import read_data
-from trilemma.errors import Caution, InputError, UnknownName, shorten
+from trilemma.errors import InputError, PlanWarning, UnknownName, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.names import CardSpelling, plain, spell, unmatched_words
 from trilemma.hardware.reader import read_accelerator, read_text
@@ -74,11 +74,11 @@ def find(name: str, *, memory_gib: float | None = None) -> Accelerator:
     return _sized(entries[0], wanted, memory_gib)
 
 
-def find_measured(name: str, total_gib: float | None = None) -> tuple[Accelerator, tuple[Caution, ...]]:
+def find_measured(name: str, total_gib: float | None = None) -> tuple[Accelerator, tuple[PlanWarning, ...]]:
     """The accelerator of a row of a measured table, with what had to be assumed.
 
     The row's memory total decides between parts; else the SXM part is taken, then the one with most memory, and the
-    caution ``gpu-part-assumed`` says so. A host with its card in brackets (``PC (Nvidia RTX 4090)``) means the card, and
+    warning ``gpu-part-assumed`` says so. A host with its card in brackets (``PC (Nvidia RTX 4090)``) means the card, and
     a count before the name (``8x H100``) is not part of it.
     Raises as `find` does, and `InputError` for an empty name or one that lists several accelerators.
     """
@@ -90,20 +90,20 @@ def find_measured(name: str, total_gib: float | None = None) -> tuple[Accelerato
     if _is_path(name):
         return read_accelerator(Path(name)), ()
     wanted, entries = _measured_matches(name)
-    cautions: list[Caution] = []
+    warnings: list[PlanWarning] = []
     if len(entries) > 1 and total_gib is not None:
         entries = _by_total(entries, total_gib)
     if len(entries) > 1:
         chosen = _usual_part(wanted, entries)
         others = ", ".join(sorted(entry.id for entry in entries if entry is not chosen))
         text = f"{shorten(name)!r} does not say which part it is; {chosen.id} assumed (not {others})"
-        cautions.append(Caution(code="gpu-part-assumed", message=text))
+        warnings.append(PlanWarning(code="gpu-part-assumed", message=text))
         entries = [chosen]
     accelerator = _sized(entries[0], wanted, total_gib)
     if total_gib is not None and _total_distance(accelerator, total_gib) > _TOTAL_TOLERANCE:
         text = f"a memory total of {total_gib:g} GiB is not what {accelerator.id} has; the row's own total counts"
-        cautions.append(Caution(code="gpu-total-differs", message=text))
-    return accelerator, tuple(cautions)
+        warnings.append(PlanWarning(code="gpu-total-differs", message=text))
+    return accelerator, tuple(warnings)
 
 
 @cache

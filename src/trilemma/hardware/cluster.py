@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trilemma.errors import Caution, InputError
+from trilemma.errors import InputError, PlanWarning
 from trilemma.hardware.accelerator import Accelerator, Figure
 from trilemma.intervals import Interval
 from trilemma.quantities import Numbers
@@ -220,10 +220,10 @@ class Cluster:
         return GroupPath(kind="network", name="network", bytes_per_s=self.network, latency_s=latency_s("network"))
 
     @property
-    def cautions(self) -> tuple[Caution, ...]:
+    def warnings(self) -> tuple[PlanWarning, ...]:
         """What was assumed about the wiring: ``network-assumed`` where nodes are several and none states its network."""
         stated = self.network_bytes_per_s is not None or self.accelerator.node_bytes_per_s is not None
         if self.nodes == 1 or stated or self.gpus <= self.domain:
             return ()
         text = f"network of {self.network.value / 1e9:g} GB/s a GPU assumed between nodes ({self.network.source})"
-        return (Caution(code="network-assumed", message=text),)
+        return (PlanWarning(code="network-assumed", message=text),)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trilemma.errors import Caution
+from trilemma.errors import PlanWarning
 from trilemma.hardware.accelerator import Accelerator, Figure
 from trilemma.intervals import Interval
 from trilemma.quantities import GIB
@@ -56,8 +56,8 @@ def runtime_total(accelerator: Accelerator) -> RuntimeTotal:
     return _below_driver_total(driver, accelerator, f"the label ({share['source']})")
 
 
-def memory_cautions(accelerator: Accelerator) -> tuple[Caution, ...]:
-    """The caution ``memory-total-assumed`` where the runtime total of this card is inferred."""
+def memory_warnings(accelerator: Accelerator) -> tuple[PlanWarning, ...]:
+    """The warning ``memory-total-assumed`` where the runtime total of this card is inferred."""
     total = runtime_total(accelerator)
     if not total.assumed:
         return ()
@@ -66,7 +66,7 @@ def memory_cautions(accelerator: Accelerator) -> tuple[Caution, ...]:
         f"no log shows what the runtime reports on {accelerator.id}; {interval.value / GIB:.2f} GiB"
         f" ({interval.low / GIB:.2f} to {interval.high / GIB:.2f}) is {total.why}"
     )
-    return (Caution(code="memory-total-assumed", message=text),)
+    return (PlanWarning(code="memory-total-assumed", message=text),)
 
 
 def driver_gap_bytes(total_bytes: float, accelerator: Accelerator) -> Interval:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from trilemma.errors import Caution
+from trilemma.errors import PlanWarning
 from trilemma.hardware.accelerator import Accelerator
 
 #: From this ratio of the dearest public offer to the cheapest on, a price says little of what a user pays.
@@ -29,11 +29,11 @@ def is_placeholder(card: Accelerator) -> bool:
     return "placeholder" in card.price_source
 
 
-def price_cautions(cards: Iterable[Accelerator]) -> Iterator[Caution]:
+def price_warnings(cards: Iterable[Accelerator]) -> Iterator[PlanWarning]:
     """What must be known of the prices before the dollars are believed: unknown, made up, or twofold apart."""
     for card in {card.id: card for card in cards}.values():
         price = card.usd_per_hour
         if price is None:
-            yield Caution(code="no-price", message=price_words(card))
+            yield PlanWarning(code="no-price", message=price_words(card))
         elif is_placeholder(card) or price.high > _WIDE * price.low:
-            yield Caution(code="price", message=price_words(card))
+            yield PlanWarning(code="price", message=price_words(card))

@@ -12,13 +12,13 @@ from trilemma.commands.shell_words import split_commands
 from trilemma.diagnosis.findings import Finding, Severity
 from trilemma.engines.extract import extract, in_image
 from trilemma.engines.training import read_training, trainable
-from trilemma.errors import Caution, InputError, with_flags
+from trilemma.errors import InputError, PlanWarning, with_flags
 from trilemma.formats import catalogue as formats
 from trilemma.linting.facts import facts as lint_facts
 from trilemma.linting.said import said
 from trilemma.models.resolve import load_model, resolve_name
 
-#: Codes of cautions that a linter tells, and how grave they are; others are of estimates alone.
+#: Codes of warnings that a linter tells, and how grave they are; others are of estimates alone.
 _TOLD: dict[str, Severity] = {
     "refused-flag": "error", "stray-word": "error", "refused-value": "error", "removed-flag": "error", "removed-value": "error",
     "newer-flag": "warning", "unknown-flag": "warning", "unknown-value": "warning", "replaced-value": "warning",
@@ -80,13 +80,13 @@ def in_container(file: str, run: ContainerRun) -> Iterator[Finding]:
 
 def _of_engine(file: str, engine: str, own: list[str], *, value: str, line: int | None) -> Iterator[Finding]:
     try:
-        cautions = (*_cautions(engine, own), *_redundant(engine, own))
+        warnings = (*_warnings(engine, own), *_redundant(engine, own))
     except InputError as error:
         if _is_refusal(with_flags(error), own):
             claim, _, fix = with_flags(error).partition("; ")
             yield said("command.refused", claim, file=file, line=line, value=value, fix=fix or None)
         return
-    for one in cautions:
+    for one in warnings:
         severity = _TOLD.get(one.code)
         if one.code == "unknown-flag" and one.message.startswith(_OWN_SCRIPT):
             continue  # a script has what flags it likes beside those of its library
@@ -105,13 +105,13 @@ def _is_refusal(message: str, own: list[str]) -> bool:
     return given and "$" not in message and "shell variable" not in message and not _ELSEWHERE.search(message)
 
 
-def _cautions(engine: str, own: list[str]) -> tuple[Caution, ...]:
+def _warnings(engine: str, own: list[str]) -> tuple[PlanWarning, ...]:
     if engine in trainable():
-        return read_training(engine, own).cautions
-    return engines.get(engine).read(own).cautions
+        return read_training(engine, own).warnings
+    return engines.get(engine).read(own).warnings
 
 
-def _redundant(engine: str, own: list[str]) -> tuple[Caution, ...]:
+def _redundant(engine: str, own: list[str]) -> tuple[PlanWarning, ...]:
     """A number type that is the checkpoint's own: engines take that by themselves."""
     if engine in trainable():
         return ()
@@ -129,7 +129,7 @@ def _redundant(engine: str, own: list[str]) -> tuple[Caution, ...]:
     message = (
         f"--dtype {dtype} is what the checkpoint of {entry} is stored in, and the default takes that; leave it out"
     )
-    return (Caution(code="redundant-flag", message=message),)
+    return (PlanWarning(code="redundant-flag", message=message),)
 
 
 def _of_shell(file: str, lines: list[str]) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from trilemma.diagnosis.findings import Event, Reading
 from trilemma.diagnosis.reading import read, read_bytes
 from trilemma.diagnosis.sources import files_of
-from trilemma.errors import Caution, InputError, UnknownName, shorten
+from trilemma.errors import InputError, PlanWarning, UnknownName, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.catalogue import all_accelerators, find_measured
 from trilemma.machine import probes
@@ -28,7 +28,7 @@ class Card:
     memory_bytes: float | None = None
     free_bytes: float | None = None
     sliced: bool = False
-    cautions: tuple[Caution, ...] = ()
+    warnings: tuple[PlanWarning, ...] = ()
 
     @property
     def word(self) -> str:
@@ -122,7 +122,7 @@ def _cards_told(readings: Sequence[Reading]) -> tuple[tuple[Event, ...], str, in
 
 def _card(gpu: Event) -> Card:
     size, free = gpu.values["memory_total_mib"], gpu.values["memory_free_mib"]
-    part, why, cautions = _part(gpu.values["name"], size)
+    part, why, warnings = _part(gpu.values["name"], size)
     return Card(
         name=gpu.values["name"] or "GPU without a name",
         part=part,
@@ -130,11 +130,11 @@ def _card(gpu: Event) -> Card:
         memory_bytes=None if size is None else size * MIB,
         free_bytes=None if free is None else free * MIB,
         sliced=bool(gpu.values["mig"]),
-        cautions=cautions,
+        warnings=warnings,
     )
 
 
-def _part(name: str, size_mib: float | None) -> tuple[Accelerator | None, str, tuple[Caution, ...]]:
+def _part(name: str, size_mib: float | None) -> tuple[Accelerator | None, str, tuple[PlanWarning, ...]]:
     """The part of the catalogue that a tool's name and memory mean. Names of older drivers are cut with dots."""
     total = None if size_mib is None else size_mib / 1024
     if name.rstrip().endswith("..."):
@@ -145,11 +145,11 @@ def _part(name: str, size_mib: float | None) -> tuple[Accelerator | None, str, t
         ]  # fmt: skip
         name = near[0].name if len(near) == 1 else name.rstrip(". ")
     try:
-        part, cautions = find_measured(name, total)
+        part, warnings = find_measured(name, total)
         if part.unified_memory and total is not None:  # what it is sold with, not what a GPU may take of it
-            part, cautions = find_measured(f"{name} {total:.0f}GB")
+            part, warnings = find_measured(f"{name} {total:.0f}GB")
     except UnknownName:
         return None, "the catalogue has no card of this name", ()
     except InputError as error:
         return None, str(error), ()
-    return part, "", cautions
+    return part, "", warnings

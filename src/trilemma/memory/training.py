@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trilemma.errors import Caution, InputError
+from trilemma.errors import InputError, PlanWarning
 from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import Interval
 from trilemma.memory.companions import with_companions
@@ -70,7 +70,7 @@ class TrainingMemory:
     uncounted_bytes: Any = 0.0
     resume_peak_bytes: Any = 0.0
     ranks: tuple[StageMemory, ...] = ()
-    cautions: tuple[Caution, ...] = ()
+    warnings: tuple[PlanWarning, ...] = ()
 
     @property
     def device_bytes(self) -> Any:
@@ -142,7 +142,7 @@ def training_memory(
         resume_peak_bytes=_unrows(resume, shape),
         uncounted_bytes=_unrows(uncounted + np.zeros(count), shape),
         ranks=ranks,
-        cautions=prepared.cautions,
+        warnings=prepared.warnings,
     )
     return with_companions(found_memory, model, cluster, plan)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trilemma.errors import Caution, InputError
+from trilemma.errors import InputError, PlanWarning
 from trilemma.formats import catalogue
 from trilemma.memory.adapters import adapter_saved, adapter_tensors, targets
 from trilemma.memory.layer_facts import LayerFacts, kinds, tensors_of_kind
@@ -45,7 +45,7 @@ class TrainingModel:
     inputs: Mapping[str, Any]
     formulas: Mapping[str, str]
     sources: Mapping[str, str]
-    cautions: tuple[Caution, ...]
+    warnings: tuple[PlanWarning, ...]
 
     @property
     def checkpoint_bytes(self) -> float:
@@ -103,7 +103,7 @@ def prepare(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> Tra
         inputs=_inputs(plan, workload),
         sources=_sources(plan, facts),
         formulas=FORMULAS,
-        cautions=_cautions(model, found, plan, workload, fused_softmax=traits.fused_softmax),
+        warnings=_warnings(model, found, plan, workload, fused_softmax=traits.fused_softmax),
     )
 
 
@@ -156,27 +156,29 @@ FORMULAS = {
 }
 
 
-def _cautions(
+def _warnings(
     model: Model, found: tuple[LayerFacts, ...], plan: TrainingPlan, workload: TrainingWorkload, *, fused_softmax: bool
-) -> tuple[Caution, ...]:
-    notes: list[Caution] = []
+) -> tuple[PlanWarning, ...]:
+    notes: list[PlanWarning] = []
     mixers = [kind.mixer for kind in found if kind.mixer is not None]
     if any(not mixer.saved_measured for mixer in mixers):
         notes.append(
-            Caution(
+            PlanWarning(
                 code="saved_tensors_assumed",
                 message="what recurrent or compressed attention layers keep is read from code, not from measurements",
             )
         )
     if model.multimodal:
         notes.append(
-            Caution(code="text_only", message="vision towers are not counted: the language model alone is trained")
+            PlanWarning(code="text_only", message="vision towers are not counted: the language model alone is trained")
         )
     if workload.filling == 1.0 and workload.trains_adapters:
-        notes.append(Caution(code="full_sequences", message="sequences are taken as full; padded batches need less"))
+        notes.append(
+            PlanWarning(code="full_sequences", message="sequences are taken as full; padded batches need less")
+        )
     if np.any(np.asarray(plan.layout.tp) > 1) and implementation_facts(plan.implementation).get("record_streams"):
         notes.append(
-            Caution(
+            PlanWarning(
                 code="record_streams",
                 message="TORCH_NCCL_AVOID_RECORD_STREAMS=1 is assumed; without it freed blocks of tensor-parallel"
                 " collectives stay alive and the peak rises",
@@ -184,7 +186,7 @@ def _cautions(
         )
     if any(mixer.is_latent for mixer in mixers) and plan.attention == "eager" and not fused_softmax:
         notes.append(
-            Caution(code="latent_eager", message="eager latent attention is counted like eager softmax attention")
+            PlanWarning(code="latent_eager", message="eager latent attention is counted like eager softmax attention")
         )
     return tuple(notes)
 

@@ -122,7 +122,7 @@ def _from_catalogue(name: str, overrides: Mapping[str, Any]) -> Model | None:
     entry_name, spelling, note = found
     config = catalogue.config(entry_name)
     source = f"catalogue {entry_name}: {config.pop('_source', '')}"
-    as_of, caution = config.pop("_as_of", ""), config.pop("_caution", "")
+    as_of, warning = config.pop("_as_of", ""), config.pop("_warning", "")
     left = layers_left(name)
     if left is not None:
         _cut(config, left)
@@ -136,7 +136,7 @@ def _from_catalogue(name: str, overrides: Mapping[str, Any]) -> Model | None:
         model = _as_published(model, name)
     elif spelling is not None:
         model = _stated_by_name(model, name)
-    notes = tuple(text for text in (note, caution) if text)
+    notes = tuple(text for text in (note, warning) if text)
     return replace(model, assumptions=model.assumptions + notes) if notes else model
 
 

@@ -16,7 +16,7 @@ def obstacles(plan: PrecisionPlan, accelerator: Accelerator) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.why for one in found if one.how == "no"))
 
 
-def cautions(plan: PrecisionPlan, accelerator: Accelerator) -> tuple[str, ...]:
+def warnings(plan: PrecisionPlan, accelerator: Accelerator) -> tuple[str, ...]:
     """What to know about running ``plan`` there: expanded weights save bytes, not arithmetic; FNUZ; slow kernels."""
     notes: list[str] = []
     for weights, activations in _pairs(plan):

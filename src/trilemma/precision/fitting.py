@@ -14,7 +14,7 @@ from trilemma.models.architecture import Model
 from trilemma.models.catalogue import hub_id
 from trilemma.plans import Plan
 from trilemma.precision.allocate import Frontier, Problem
-from trilemma.precision.capability import cautions, obstacles
+from trilemma.precision.capability import obstacles, warnings
 from trilemma.precision.patterns import groups_of
 from trilemma.precision.plan import PrecisionPlan, plan_from_choice
 from trilemma.precision.presets import concessions, ladder, preset_plan
@@ -50,7 +50,7 @@ class Fitted:
     estimate: Estimate
     budget: WeightBudget
     obstacles: tuple[str, ...] = ()
-    cautions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     within_budget: bool = True
 
     @property
@@ -112,7 +112,7 @@ def fit_plan(
         estimate=estimate,
         budget=budget,
         obstacles=obstacles(plan, cluster.accelerator),
-        cautions=cautions(plan, cluster.accelerator),
+        warnings=warnings(plan, cluster.accelerator),
         within_budget=_weights_bytes(plan, estimate, budget, gpus=cluster.gpus) <= budget.left_bytes,
     )
 

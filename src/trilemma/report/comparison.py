@@ -220,7 +220,7 @@ def _ranges_said(comparison: CardComparison, *, ranges: bool) -> Iterator[str]:
 
 
 def _notes(comparison: CardComparison, width: int) -> Iterator[str]:
-    """What the figures rest on: price sources, energy, and the cautions of the plans, each once with the rows it is of."""
+    """What the figures rest on: price sources, energy, and the warnings of the plans, each once with the rows it is of."""
     notes = ["kW counts every GPU at its board power limit, hosts and cooling apart"]
     cards = {one.cluster.accelerator.id: one.cluster.accelerator for one in comparison.candidates}.values()
     notes += [price_words(card) + (f": {card.price_source}" if card.price_source else "") for card in cards]
@@ -235,14 +235,14 @@ def _notes(comparison: CardComparison, width: int) -> Iterator[str]:
         for words in one.assumed
         if words not in comparison.assumed
     ]
-    for message, rows in _cautions(comparison).items():
+    for message, rows in _warnings(comparison).items():
         notes.append(f"{rows}: {message}" if rows else message)
     for note in notes:
         yield from wrapped(note, width, initial_indent="note: ", subsequent_indent="      ")
 
 
-def _cautions(comparison: CardComparison) -> dict[str, str]:
-    """Caution → the rows it is of, in words; nothing where it is of all."""
+def _warnings(comparison: CardComparison) -> dict[str, str]:
+    """PlanWarning → the rows it is of, in words; nothing where it is of all."""
     plans = [(candidate, found) for candidate in comparison.candidates for _, found, _ in shown_plans(candidate)]
     told: dict[str, list[tuple[Candidate, Found]]] = {}
     for candidate, found in plans:

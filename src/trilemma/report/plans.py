@@ -58,7 +58,7 @@ def render_plans(
         *_losers(result),
         "",
         *_price(best[0].estimate, cluster, width),
-        *_cautions(best[0].estimate, width),
+        *_warnings(best[0].estimate, width),
     ]
     if explanation:
         parts += ["", "where the speed of #1 comes from"]
@@ -262,8 +262,8 @@ def _price(estimate: Estimate, cluster: Cluster, width: int) -> Iterator[str]:
     yield from wrapped(f"{total}; {price_words(card)}: {card.price_source}", width, subsequent_indent="      ")
 
 
-def _cautions(estimate: Estimate, width: int) -> Iterator[str]:
-    for caution in estimate.warnings:
-        if caution.code == "price":
+def _warnings(estimate: Estimate, width: int) -> Iterator[str]:
+    for warning in estimate.warnings:
+        if warning.code == "price":
             continue  # told with the price
-        yield from wrapped(caution.message, width, initial_indent="note: ", subsequent_indent="      ")
+        yield from wrapped(warning.message, width, initial_indent="note: ", subsequent_indent="      ")

@@ -38,7 +38,7 @@ def render_plan(
     if choice is not None:
         parts += ["", *_budget(choice)]
         parts += ["", *_tried(choice, width)] if choice.tried else []
-        notes += [*choice.fitted.obstacles, *choice.fitted.cautions]
+        notes += [*choice.fitted.obstacles, *choice.fitted.warnings]
     if notes:
         parts += ["", "to know", *(line for note in notes for line in _item(note, width))]
     if choice is not None:
@@ -80,7 +80,7 @@ def plan_document(plan: PrecisionPlan, *, choice: FittedChoice | None = None, ex
             },
             "tried": [{"plan": name, "why_not": why} for name, why in choice.tried],
             "obstacles": list(choice.fitted.obstacles),
-            "cautions": list(choice.fitted.cautions),
+            "warnings": list(choice.fitted.warnings),
             "estimate": estimate_document(choice.fitted.estimate, explain=explain),
         }
     return document

@@ -34,7 +34,7 @@ LEDGER_NAMES = {
 
 
 def render_estimate(estimate: Estimate, *, explain: bool = False, width: int = 100) -> str:
-    """The whole answer: verdict, ledger, cache, speed, cost, remedies, cautions."""
+    """The whole answer: verdict, ledger, cache, speed, cost, remedies, warnings."""
     parts = [*_headline(estimate, width), "", *_ledger(estimate, width)]
     if explain:
         parts += ["", *_explained(estimate, width)]
@@ -55,9 +55,9 @@ def render_estimate(estimate: Estimate, *, explain: bool = False, width: int = 1
         parts += ["", "run both pools (trilemma export writes the files that join them)", *told]
     if estimate.remedies:
         parts += ["", *_remedies(estimate, width)]
-    cautions = list(_cautions(estimate, width))
-    if cautions:
-        parts += ["", "assumed and uncertain", *cautions]
+    warnings = list(_warnings(estimate, width))
+    if warnings:
+        parts += ["", "assumed and uncertain", *warnings]
     return "\n".join(line.rstrip() for line in parts)
 
 
@@ -66,7 +66,7 @@ def _headline(estimate: Estimate, width: int) -> list[str]:
     said = f"{verdict}, {_sure(estimate.verdict.probability)}: {estimate.verdict.reason}"
     refused = estimate.refused
     if not estimate.carries:
-        overload = next(caution.message for caution in estimate.warnings if caution.code == "overloaded")
+        overload = next(warning.message for warning in estimate.warnings if warning.code == "overloaded")
         told = wrapped(f"DOES NOT CARRY THE LOAD: {overload}", width, subsequent_indent="  ")
         return [title_of(estimate), *told, f"it starts: {said}"]
     if not refused:
@@ -247,9 +247,9 @@ def _remedies(estimate: Estimate, width: int) -> Iterator[str]:
         yield f"     {remedy.flags}"
 
 
-def _cautions(estimate: Estimate, width: int) -> Iterator[str]:
+def _warnings(estimate: Estimate, width: int) -> Iterator[str]:
     """What must be known, without what the headline said already."""
     said = estimate.refused
-    for caution in estimate.warnings:
-        if caution.message not in said and caution.code != "overloaded":
-            yield from wrapped(caution.message, width, initial_indent="  - ", subsequent_indent="    ")
+    for warning in estimate.warnings:
+        if warning.message not in said and warning.code != "overloaded":
+            yield from wrapped(warning.message, width, initial_indent="  - ", subsequent_indent="    ")

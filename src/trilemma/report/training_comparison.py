@@ -84,5 +84,5 @@ def _row(one: TrainingCandidate) -> list[str]:
 
 
 def _notes(one: TrainingCandidate) -> Iterator[str]:
-    for caution in one.best.warnings if one.best is not None else ():
-        yield caution.message
+    for warning in one.best.warnings if one.best is not None else ():
+        yield warning.message

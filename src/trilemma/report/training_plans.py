@@ -115,7 +115,7 @@ def render_training_plans(
         *_gains(gains),
         *_least(least),
     ]
-    parts += ["", *_losers(search), "", *_cautions(best[0][1], width)]
+    parts += ["", *_losers(search), "", *_warnings(best[0][1], width)]
     return "\n".join(line.rstrip() for line in parts)
 
 
@@ -254,9 +254,9 @@ def _losers(search: TrainingSearch) -> Iterator[str]:
         yield f"  {show_count(count):>9}  {why}"
 
 
-def _cautions(estimate: Estimate, width: int) -> Iterator[str]:
+def _warnings(estimate: Estimate, width: int) -> Iterator[str]:
     if not estimate.warnings:
         return
     yield "assumed and uncertain"
-    for caution in estimate.warnings:
-        yield from wrapped(caution.message, width, initial_indent="  - ", subsequent_indent="    ")
+    for warning in estimate.warnings:
+        yield from wrapped(warning.message, width, initial_indent="  - ", subsequent_indent="    ")

@@ -25,7 +25,7 @@ def upgrade_document(found: Upgrade) -> dict[str, Any]:
         "to": found.new,
         "harmless": found.harmless,
         "command": found.command,
-        "refused": [{"code": caution.code, "message": caution.message} for caution in found.refused],
+        "refused": [{"code": warning.code, "message": warning.message} for warning in found.refused],
         "renamed": [{"from": change.before, "to": change.after} for change in found.renamed],
         "rules": [_change(change) for change in found.rules],
         "options": [_change(change) for change in found.options],
@@ -54,7 +54,7 @@ def render_upgrade(found: Upgrade, *, width: int) -> str:
     """What changes, most pressing first: flags, then whether it starts, memory, options, rules."""
     parts = [f"{found.engine} {found.old} to {found.new}: {_headline(found)}"]
     if found.refused:
-        told = [textwrap.fill(f"- {caution.message}", width, subsequent_indent="  ") for caution in found.refused]
+        told = [textwrap.fill(f"- {warning.message}", width, subsequent_indent="  ") for warning in found.refused]
         parts.append("flags that the new version refuses\n" + "\n".join(told))
     parts.append(_memory(found, width))
     if found.options:

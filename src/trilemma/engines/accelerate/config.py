@@ -11,9 +11,9 @@ from trilemma.commands.bounded_yaml import load_all, read_text
 from trilemma.commands.option_words import real, whole
 from trilemma.engines.deepspeed.config import DeepSpeedConfig, from_mapping, read_config
 from trilemma.engines.fsdp import fsdp_sharding
-from trilemma.engines.training import framework_facts, unknown_caution
+from trilemma.engines.training import framework_facts, unknown_warning
 from trilemma.engines.transformers.run import Sharding
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 
 _KINDS = ("FSDP", "DEEPSPEED", "MULTI_GPU", "NO", "MULTI_XPU", "MEGATRON_LM")
 
@@ -30,7 +30,7 @@ class AccelerateConfig:
     tp: int
     cp: int
     unknown: tuple[str, ...] = ()
-    cautions: list[Caution] = field(default_factory=list)
+    warnings: list[PlanWarning] = field(default_factory=list)
 
 
 def read_accelerate(path: str) -> AccelerateConfig:
@@ -67,7 +67,7 @@ def accelerate_from_mapping(document: Mapping[str, Any], *, name: str) -> Accele
         sharding, left = fsdp_sharding((), fsdp, group=group)
         unknown += left
     known = (*facts["top"], *(f"fsdp_config.{key}" for key in facts["fsdp"]))
-    cautions = list(unknown_caution(unknown, known, where=f"accelerate ({shorten(name, most=40)})"))
+    warnings = list(unknown_warning(unknown, known, where=f"accelerate ({shorten(name, most=40)})"))
     return AccelerateConfig(
         sharding=sharding,
         processes=_count(document, "num_processes"),
@@ -77,7 +77,7 @@ def accelerate_from_mapping(document: Mapping[str, Any], *, name: str) -> Accele
         tp=sizes["tp"] or 1,
         cp=max(sizes["cp"] or 1, sizes["sp"] or 1),
         unknown=tuple(unknown),
-        cautions=cautions,
+        warnings=warnings,
     )
 
 

@@ -13,7 +13,7 @@ from trilemma.engines.trainer import Values, from_file, from_overrides, is_confi
 from trilemma.engines.training import TrainingCommand, framework_facts
 from trilemma.engines.transformers.run import Sharding, assemble
 from trilemma.engines.transformers.trainer_run import trainer_run
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.plans.training import Dispatcher
 from trilemma.workloads import Method
 
@@ -51,11 +51,11 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     if any(key.startswith("teacher_model.") for key in values.given):
         frozen(run, "teacher model")
         text = "the teacher is counted as large as the model that is trained"
-        run.cautions.append(Caution(code="not-counted", message=text))
+        run.warnings.append(PlanWarning(code="not-counted", message=text))
     if run.seq is None:
         run.seq = int(values.trainer.defaults["seq_assumed"])
         text = f"the dataset states no length of its sequences; {run.seq:,} tokens assumed"
-        run.cautions.append(Caution(code="assumed-length", message=text))
+        run.warnings.append(PlanWarning(code="assumed-length", message=text))
     return assemble(run, launch, gpus=launch.gpus or gpus)
 
 

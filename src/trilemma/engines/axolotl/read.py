@@ -12,9 +12,9 @@ from trilemma.commands.option_words import read_options, real, truth, whole
 from trilemma.engines.deepspeed.config import DeepSpeedConfig, from_mapping, read_config
 from trilemma.engines.fsdp import fsdp_sharding
 from trilemma.engines.preference import UPDATE_ONLY, frozen, generating
-from trilemma.engines.training import TrainingCommand, framework_facts, unknown_caution
+from trilemma.engines.training import TrainingCommand, framework_facts, unknown_warning
 from trilemma.engines.transformers.run import Sharding, TrainerRun, assemble
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.plans.training import Attention, Loss
 from trilemma.workloads import Method
 
@@ -82,7 +82,7 @@ def run_of(values: Mapping[str, Any], *, name: str) -> TrainerRun:
         examples="packed" if _on(values, "sample_packing") else "capped",
         steps=whole(steps, "max_steps") if isinstance(steps, int) and steps > 0 else None,
         unknown=unknown,
-        cautions=[*unknown_caution(unknown, keys, where="Axolotl"), *(deepspeed.cautions if deepspeed else ())],
+        warnings=[*unknown_warning(unknown, keys, where="Axolotl"), *(deepspeed.warnings if deepspeed else ())],
     )
     _preference(run, values)
     return run
@@ -105,7 +105,7 @@ def _preference(run: TrainerRun, values: Mapping[str, Any]) -> None:
         return
     if kind not in _RL:
         text = f"rl: {shorten(kind)} is not known here; counted as supervised training"
-        run.cautions.append(Caution(code="not-counted", message=text))
+        run.warnings.append(PlanWarning(code="not-counted", message=text))
         return
     run.sequences, reference, generates = _RL[kind]
     options, serving = (part if isinstance(part, Mapping) else {} for part in (values.get("trl"), values.get("vllm")))
@@ -114,7 +114,7 @@ def _preference(run: TrainerRun, values: Mapping[str, Any]) -> None:
         frozen(run, "reference model")
     if not generates:
         return
-    run.cautions.append(UPDATE_ONLY)
+    run.warnings.append(UPDATE_ONLY)
     length = options.get("max_completion_length")
     if isinstance(length, int) and run.seq is not None and not isinstance(length, bool):
         run.seq = max(run.seq, length)
@@ -124,7 +124,7 @@ def _preference(run: TrainerRun, values: Mapping[str, Any]) -> None:
                    where="vllm.gpu_memory_utilization")  # fmt: skip
     elif not _on(options, "use_vllm"):
         text = "the model generates by itself: the cache of what it generates is not counted"
-        run.cautions.append(Caution(code="not-counted", message=text))
+        run.warnings.append(PlanWarning(code="not-counted", message=text))
 
 
 def _scalar(text: Any) -> Any:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from trilemma.commands.option_words import real, truth, whole
-from trilemma.engines.training import framework_facts, unknown_caution
+from trilemma.engines.training import framework_facts, unknown_warning
 from trilemma.engines.transformers.run import Sharding
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.models.documents import read_json
 
 _MOST_BYTES = 2**20
@@ -30,7 +30,7 @@ class DeepSpeedConfig:
     tp: int
     sequence_parallel: int
     unknown: tuple[str, ...] = ()
-    cautions: list[Caution] = field(default_factory=list)
+    warnings: list[PlanWarning] = field(default_factory=list)
 
 
 def read_config(path: str) -> DeepSpeedConfig:
@@ -45,7 +45,7 @@ def from_mapping(document: Mapping[str, Any], *, name: str) -> DeepSpeedConfig:
     unknown = [key for key in document if key not in facts["top"]]
     unknown += [f"zero_optimization.{key}" for key in zero if key not in facts["zero_optimization"]]
     shown = shorten(name, most=40)
-    cautions = list(unknown_caution(unknown, facts["top"], where=f"DeepSpeed ({shown})"))
+    warnings = list(unknown_warning(unknown, facts["top"], where=f"DeepSpeed ({shown})"))
     optimizer = _section(document, "optimizer", name).get("type")
     return DeepSpeedConfig(
         sharding=_sharding(zero, document, name),
@@ -57,7 +57,7 @@ def from_mapping(document: Mapping[str, Any], *, name: str) -> DeepSpeedConfig:
         tp=_count(_section(document, "tensor_parallel", name), "autotp_size", low=0) or 1,
         sequence_parallel=_count(document, "sequence_parallel_size") or 1,
         unknown=tuple(unknown),
-        cautions=cautions,
+        warnings=warnings,
     )
 
 

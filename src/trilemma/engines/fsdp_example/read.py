@@ -7,9 +7,9 @@ from typing import Any
 
 from trilemma.commands.launchers import split_launch
 from trilemma.commands.option_words import Options, read_options
-from trilemma.engines.training import TrainingCommand, framework_facts, unknown_caution
+from trilemma.engines.training import TrainingCommand, framework_facts, unknown_warning
 from trilemma.engines.transformers.run import Sharding, TrainerRun, assemble
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.models.architecture import Model
 from trilemma.models.read import model_from_config
 
@@ -20,14 +20,14 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     facts = framework_facts("fsdp_example")
     known = facts["flags"]["values"]
     options = read_options(launch.words, switches=(), values=known)
-    cautions = list(unknown_caution(options.unknown, (f"--{name}" for name in known), where=facts["shown"]))
+    warnings = list(unknown_warning(options.unknown, (f"--{name}" for name in known), where=facts["shown"]))
     stated, trained = options.whole("max_context_width"), int(facts["sequence_tokens"])
     if stated is not None and stated != trained:
         text = (
             f"--max_context_width {stated} does not reach the loader of this example, which cuts sequences of {trained:,}"
             " tokens; judged with these"
         )
-        cautions.append(Caution(code="assumed-length", message=text))
+        warnings.append(PlanWarning(code="assumed-length", message=text))
     strategy = options.text("sharding_strategy") or "full"
     if strategy not in ("full", "hybrid"):
         raise InputError(f"--sharding_strategy {shorten(strategy)} is not known; use full or hybrid")
@@ -46,7 +46,7 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
         checkpointing=_flag(options, facts, "activation_checkpointing"),
         activation_offload=_flag(options, facts, "offload_activations"),
         unknown=options.unknown,
-        cautions=cautions,
+        warnings=warnings,
     )
     return assemble(run, launch, gpus=gpus)
 

@@ -25,7 +25,7 @@ from trilemma.engines.rank_memory import half_widths
 from trilemma.engines.stages import PipelineStage
 from trilemma.engines.start_up import Asked, CardMemory, Formula, Rules, SettledStart, SizedPool, root_of_squares
 from trilemma.engines.table import NOT_RUN, BroadcastPlans
-from trilemma.errors import Caution, InputError
+from trilemma.errors import InputError, PlanWarning
 from trilemma.models.architecture import Model
 from trilemma.plans import Layout, ServeOptions
 from trilemma.quantities import GIB, show_gib
@@ -80,7 +80,7 @@ def settle(asked: Asked) -> LlamaCppSettled:
     return LlamaCppSettled(
         asked=asked, card=cards[0], facts=facts, model=model, context=choices.context, kv=choices.keys, memory_fraction=1.0,
         plans=BroadcastPlans.of(layout, max_seqs=choices.slots, max_batched_tokens=choices.micro_batch),
-        cautions=(*drafting.cautions, *notes),
+        warnings=(*drafting.warnings, *notes),
         cards=cards, rows=rows, choices=choices, placed=placed, pieces=pieces, ends=splits(placed, free),
     )  # fmt: skip
 
@@ -166,7 +166,7 @@ def pool(settled: LlamaCppSettled, tightest: LlamaCppCard, found: Sequence[Llama
         max_seqs=choices.slots,
         max_batched_tokens=choices.micro_batch,
         load_peak_bytes=lines["weights"] + lines["vision"] + lines["draft_model"] + lines["context"],
-        cautions=_cautions(settled, host, away),
+        warnings=_warnings(settled, host, away),
         card=card,
         host_bytes=host,
         on_host=away,
@@ -180,17 +180,19 @@ def _on_cards(settled: LlamaCppSettled) -> tuple[tuple[frozenset[str], frozenset
     return parts_of_cards(settled.model, settled.placed, layers=settled.choices.layers, ends=settled.ends)
 
 
-def _cautions(settled: LlamaCppSettled, host: float, away: HostPart | None) -> list[Caution]:
+def _warnings(settled: LlamaCppSettled, host: float, away: HostPart | None) -> list[PlanWarning]:
     found = []
     if host > 0.01 * GIB:
         message = f"{show_gib(host)} GiB stay in the memory of the host"
-        found.append(Caution(code="on-host", message=message))
+        found.append(PlanWarning(code="on-host", message=message))
     if settled.placed.text_only and settled.pieces.vision > 0:
         message = f"images need --mmproj FILE: the vision tower of {show_gib(settled.pieces.vision)} GiB is not loaded"
-        found.append(Caution(code="tower-not-loaded", message=message))
+        found.append(PlanWarning(code="tower-not-loaded", message=message))
     if away is not None and not away.locked and not settled.asked.accelerator.unified_memory:
         remedy = f"{_unmapped(settled.facts.version)} makes prompts faster"
-        found.append(Caution(code="mapped-weights", message=f"weights on the host are mapped from the file; {remedy}"))
+        found.append(
+            PlanWarning(code="mapped-weights", message=f"weights on the host are mapped from the file; {remedy}")
+        )
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from trilemma.engines.llama_cpp.cards import Choices, cache_format, card_bytes, cells_of
 from trilemma.engines.llama_cpp.facts import LlamaCppFacts
 from trilemma.engines.llama_cpp.placement import LayerBytes, splits
-from trilemma.errors import Caution, InputError
+from trilemma.errors import InputError, PlanWarning
 from trilemma.formats import catalogue
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans import ServeOptions
@@ -21,7 +21,7 @@ _PLACING = ("cpu-moe", "n-cpu-moe", "n-cpu-ffn", "override-tensor")
 
 def settle(
     model: Model, options: ServeOptions, facts: LlamaCppFacts, pieces: LayerBytes, rows: int, free: Sequence[float]
-) -> tuple[Choices, ServeOptions, list[Caution]]:
+) -> tuple[Choices, ServeOptions, list[PlanWarning]]:
     """Slots, context and layers as asked for; where they are not, what ``--fit`` makes of the cards.
 
     ``free`` are the bytes of each card. The options come back with the experts that are left on the host (``n-cpu-moe``).
@@ -31,7 +31,7 @@ def settle(
         return plan, options, []
     margin = _margin(extra, facts)
     ends, cards = splits(options, free), len(free)
-    notes: list[Caution] = []
+    notes: list[PlanWarning] = []
 
     def over(one: Choices, placed: LayerBytes = pieces) -> bool:
         return any(
@@ -43,12 +43,12 @@ def settle(
         context = plan.context
         plan = _shorter(plan, over, facts, int(extra.get("fit-ctx") or facts.fit_least_context), context)
         message = f"--fit cuts the context from {show_count(context)} to {show_count(plan.context)} tokens"
-        notes.append(Caution(code="context-cut", message=message))
+        notes.append(PlanWarning(code="context-cut", message=message))
     placed_by_engine = _layers_asked(extra, len(model.layers)) is None and facts.layers_on_card == "all"
     if placed_by_engine and over(plan):
         if any(extra.get(name) for name in _PLACING) or rows > 1 or (cards > 1 and extra.get("tensor-split")):
             message = "--fit moves nothing to the host beside options that place tensors, --tensor-split or rows"
-            notes.append(Caution(code="fit-without-effect", message=message))
+            notes.append(PlanWarning(code="fit-without-effect", message=message))
             return plan, options, notes
         plan, options, note = _to_host(model, plan, options, over)
         notes.append(note)
@@ -95,7 +95,7 @@ def _shorter(plan: Choices, over: Any, facts: LlamaCppFacts, least: int, most: i
 
 def _to_host(
     model: Model, plan: Choices, options: ServeOptions, over: Callable[..., bool]
-) -> tuple[Choices, ServeOptions, Caution]:
+) -> tuple[Choices, ServeOptions, PlanWarning]:
     """What ``--fit`` leaves on the host: as few experts as will do, and whole layers where all experts do not suffice.
 
     Whole layers and whole stacks here; the engine also splits the first of them (common/fit.cpp, steps 3 and 4).
@@ -111,12 +111,12 @@ def _to_host(
         number = least(depth, lambda number: not over(plan, placed(number)[1]))
         away = sum(index < number for index in mixtures)
         message = f"--fit leaves the experts of {away} of {len(mixtures)} layers on the host"
-        return plan, placed(number)[0], Caution(code="experts-on-host", message=message)
+        return plan, placed(number)[0], PlanWarning(code="experts-on-host", message=message)
     moved, pieces = placed(depth) if mixtures else (options, LayerBytes.of(model, options))
     off = least(depth + 1, lambda number: not over(replace(plan, layers=depth + 1 - number), pieces))
     beside = " without their experts" if mixtures else ""
     message = f"--fit puts {depth + 1 - off} of {depth + 1} layers on the cards{beside}, the others stay on the host"
-    return replace(plan, layers=depth + 1 - off), moved, Caution(code="layers-on-host", message=message)
+    return replace(plan, layers=depth + 1 - off), moved, PlanWarning(code="layers-on-host", message=message)
 
 
 def least(most: int, good: Callable[[int], bool]) -> int:

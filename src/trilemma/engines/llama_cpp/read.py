@@ -12,7 +12,7 @@ from trilemma.engines.in_force import put_in_force, uncounted
 from trilemma.engines.launch import EVERY_CARD, named_model, take_apart
 from trilemma.engines.llama_cpp.facts import for_version
 from trilemma.engines.llama_cpp.flags import table
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.plans import Draft, EngineRef, Layout, Plan, Pool, ServeOptions
 from trilemma.quantities import round_up
 
@@ -26,12 +26,12 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     launch = take_apart([str(word) for word in argv], engine="llama.cpp", subcommands=("--server",))
     version = version or _version_of(launch.image)
     settings = read_settings([*_from_variables(launch.environment), *launch.words], table(), config_flag=False)
-    cautions = put_in_force(settings, table(), version)
+    warnings = put_in_force(settings, table(), version)
     model = (
         settings.value("hf-file")
         or settings.value("hf-repo")
         or settings.value("model-url")
-        or named_model(settings, cautions, engine="llama-server", remedy="give -m FILE.gguf or -hf ORG/NAME-GGUF:QUANT")
+        or named_model(settings, warnings, engine="llama-server", remedy="give -m FILE.gguf or -hf ORG/NAME-GGUF:QUANT")
     )
     extra = _extra(settings, version)
     facts = launch.facts(settings)
@@ -41,9 +41,9 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     rows = extra.get("split-mode") in ("row", "tensor")
     number = cards if isinstance(cards, int) else 1
     layout = Layout(tp=number) if rows else Layout(pp=number)
-    cautions += uncounted(extra, table())
+    warnings += uncounted(extra, table())
     if extra.get("split-mode") == "tensor":
-        cautions.append(Caution(code="approximate-split", message="--split-mode tensor is counted as rows"))
+        warnings.append(PlanWarning(code="approximate-split", message="--split-mode tensor is counted as rows"))
     return EngineCommand(
         model=str(model),
         plan=Plan(
@@ -51,7 +51,7 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
             pools=(Pool(layout=layout, options=_options(settings, extra, version), draft=_draft(settings, extra)),),
         ),
         unknown_flags=tuple(dict.fromkeys(settings.unknown)),
-        cautions=tuple(cautions),
+        warnings=tuple(warnings),
         facts=facts,
     )
 

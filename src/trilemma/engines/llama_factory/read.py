@@ -15,7 +15,7 @@ from trilemma.engines.training import TrainingCommand, framework_facts
 from trilemma.engines.transformers.launched import accelerate_of, own_fsdp
 from trilemma.engines.transformers.run import TrainerRun, assemble
 from trilemma.engines.transformers.trainer_run import deepspeed_of, trainer_run
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.plans.training import Implementation
 from trilemma.workloads import Method
 
@@ -45,7 +45,7 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
         launched_compute=launched.compute if launched else None,
     )  # fmt: skip
     if launched is not None:
-        run.unknown, run.cautions = (*run.unknown, *launched.unknown), [*run.cautions, *launched.cautions]
+        run.unknown, run.warnings = (*run.unknown, *launched.unknown), [*run.warnings, *launched.warnings]
     _held(run, values)
     _stage(run, values)
     # llamafactory-cli starts on every GPU it sees (launcher.py); a script alone on one.
@@ -95,12 +95,12 @@ def _held(run: TrainerRun, values: Values) -> None:
     kind = (values.text("finetuning") or "").lower()
     if kind in ("freeze", "oft"):
         text = f"finetuning_type {kind} is counted as {'full' if kind == 'freeze' else 'lora'}"
-        run.cautions.append(Caution(code="not-counted", message=text))
+        run.warnings.append(PlanWarning(code="not-counted", message=text))
     if values.on("muon"):
         run.optimizer = "muon"
     if values.on("galore"):
         text = "use_galore, use_apollo, use_badam and use_adam_mini keep less state than is counted"
-        run.cautions.append(Caution(code="not-counted", message=text))
+        run.warnings.append(PlanWarning(code="not-counted", message=text))
 
 
 def _stage(run: TrainerRun, values: Values) -> None:
@@ -119,7 +119,7 @@ def _stage(run: TrainerRun, values: Values) -> None:
     if kind.get("generates"):
         if run.method == "full":
             trained(run, "value head and critic")
-        run.cautions += [
+        run.warnings += [
             UPDATE_ONLY,
-            Caution(code="not-counted", message="the cache of what the model generates is not counted"),
+            PlanWarning(code="not-counted", message="the cache of what the model generates is not counted"),
         ]

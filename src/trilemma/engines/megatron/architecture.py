@@ -7,27 +7,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from trilemma.commands.option_words import Options
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.models.architecture import DenseFfn, ExpertFfn, Model
 from trilemma.models.attention import LatentAttention, SoftmaxAttention
 from trilemma.models.read import model_from_config
 
 #: Vocabulary of the tokenizers that Megatron knows by type (megatron/training/tokenizer): GPT-2's and Llama-2's files.
 _VOCABULARIES = {"GPT2BPETokenizer": 50_257, "Llama2Tokenizer": 32_000, "BertWordPieceLowerCase": 30_522}
-#: What is taken where neither flags nor tokenizer say it: the vocabulary of Llama 3, said in a caution.
+#: What is taken where neither flags nor tokenizer say it: the vocabulary of Llama 3, said in a warning.
 _ASSUMED_VOCABULARY = 128_256
 _MOST_LAYERS = 2**14
 _FREQUENCY = re.compile(r"\(?\s*\[([01,\s]*)\]\s*(?:\*\s*(\d{1,5}))?\s*\)?(?:\s*\*\s*(\d{1,5}))?")
 
 
-def model_from_flags(options: Options) -> tuple[Model | None, tuple[Caution, ...]]:
+def model_from_flags(options: Options) -> tuple[Model | None, tuple[PlanWarning, ...]]:
     """The model that architecture flags describe, and what was assumed; None where they give no layers.
 
     Raises `InputError` naming the flag that is missing or cannot be.
     """
     if not options.has("num-layers"):
         return None, ()
-    cautions: list[Caution] = []
+    warnings: list[PlanWarning] = []
     layers = options.whole("num-layers") or 1
     hidden = _needed(options, "hidden-size")
     heads = _needed(options, "num-attention-heads")
@@ -41,13 +41,13 @@ def model_from_flags(options: Options) -> tuple[Model | None, tuple[Caution, ...
         "num_key_value_heads": _kv_heads(options, heads),
         "head_dim": options.whole("kv-channels") or hidden // heads,
         "intermediate_size": options.whole("ffn-hidden-size") or _usual_ffn(hidden, gated),
-        "vocab_size": _vocabulary(options, cautions),
+        "vocab_size": _vocabulary(options, warnings),
         "max_position_embeddings": options.whole("max-position-embeddings") or options.whole("seq-length") or 4096,
         "tie_word_embeddings": not options.on("untie-embeddings-and-output-weights"),
         "torch_dtype": "bfloat16",
     }
     config |= _kind(options, config, layers, gated)
-    return model_from_config(config, name=f"gpt-{layers}x{hidden}", source="Megatron flags"), tuple(cautions)
+    return model_from_config(config, name=f"gpt-{layers}x{hidden}", source="Megatron flags"), tuple(warnings)
 
 
 def _needed(options: Options, name: str) -> int:
@@ -69,7 +69,7 @@ def _kv_heads(options: Options, heads: int) -> int:
     return groups or heads
 
 
-def _vocabulary(options: Options, cautions: list[Caution]) -> int:
+def _vocabulary(options: Options, warnings: list[PlanWarning]) -> int:
     stated = options.whole("vocab-size") or options.whole("padded-vocab-size")
     if stated is not None:
         return stated
@@ -77,7 +77,7 @@ def _vocabulary(options: Options, cautions: list[Caution]) -> int:
     if known is not None:
         return known
     text = f"the command does not say the vocabulary; {_ASSUMED_VOCABULARY:,} tokens assumed (give --vocab-size)"
-    cautions.append(Caution(code="assumed-vocabulary", message=text))
+    warnings.append(PlanWarning(code="assumed-vocabulary", message=text))
     return _ASSUMED_VOCABULARY
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trilemma.commands.option_words import Options
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.plans.recipes import optimizer, recipe
 from trilemma.plans.training import Optimizer, TrainingRecipe
 
@@ -18,11 +18,11 @@ _FP8 = {
 }  # fmt: skip
 
 
-def recipe_of(options: Options, cautions: list[Caution]) -> TrainingRecipe:
+def recipe_of(options: Options, warnings: list[PlanWarning]) -> TrainingRecipe:
     """The formats that the flags train in."""
     if not options.on("bf16") and not options.on("fp16"):
         text = "neither --bf16 nor --fp16: Megatron-LM trains in FP32, far from the card's peak"
-        cautions.append(Caution(code="fp32-training", message=text))
+        warnings.append(PlanWarning(code="fp32-training", message=text))
         return recipe("fp32")
     narrow = options.on("grad-reduce-in-bf16") or options.text("main-grads-dtype") == "bf16"
     base = recipe(_recipe_name(options))
@@ -55,12 +55,12 @@ def _recipe_name(options: Options) -> str:
     return _FP8[kind][options.on("fp8-param-gather", "fp8-param")]
 
 
-def optimizer_of(options: Options, cautions: list[Caution]) -> Optimizer:
+def optimizer_of(options: Options, warnings: list[PlanWarning]) -> Optimizer:
     """The optimizer of the flags, with the formats of its moments."""
     name = options.text("optimizer") or "adam"
     if name not in _OPTIMIZERS:
         message = f"--optimizer {shorten(name)} is not known here; counted as Adam"
-        cautions.append(Caution(code="assumed-optimizer", message=message))
+        warnings.append(PlanWarning(code="assumed-optimizer", message=message))
     found = optimizer(_OPTIMIZERS.get(name, "adamw"))
     if not options.on("use-precision-aware-optimizer"):
         return found

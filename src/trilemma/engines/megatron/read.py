@@ -10,8 +10,8 @@ from trilemma.commands.option_words import Options, read_options
 from trilemma.engines.megatron.architecture import model_from_flags
 from trilemma.engines.megatron.precision import optimizer_of, recipe_of
 from trilemma.engines.megatron.stages import chunks, stage_layers
-from trilemma.engines.training import TrainingCommand, framework_facts, replicas, steps_per_batch, unknown_caution
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.engines.training import TrainingCommand, framework_facts, replicas, steps_per_batch, unknown_warning
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.memory.traits import implementation_facts
 from trilemma.models.architecture import ExpertFfn, Ffn, Model
 from trilemma.plans.plan import Layout
@@ -38,14 +38,14 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     facts = framework_facts("megatron_flags")
     switches, values, lists = (frozenset(facts[kind]) for kind in ("switches", "values", "lists"))
     options = read_options(launch.words, switches=switches, values=values, lists=lists)
-    cautions = list(
-        unknown_caution(options.unknown, (f"--{n}" for n in (*switches, *values, *lists)), where="Megatron-LM")
+    warnings = list(
+        unknown_warning(options.unknown, (f"--{n}" for n in (*switches, *values, *lists)), where="Megatron-LM")
     )
     for size in facts["counts"]:
         options.whole(size)
     described, assumed = model_from_flags(options)
     name, model = _model(options, described)
-    cautions += [*(assumed if model is described else ()), *_uncounted(options)]
+    warnings += [*(assumed if model is described else ()), *_uncounted(options)]
     world = _world(launch, gpus)
     layout = _layout(options, world, model)
     micro = options.whole("micro-batch-size") or 1
@@ -56,7 +56,7 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
         framework="megatron",
         model=name,
         architecture=model,
-        plan=_plan(options, layout, micro, model, cautions),
+        plan=_plan(options, layout, micro, model, warnings),
         workload=TrainingWorkload(
             seq=options.whole("seq-length") or _required("seq-length"),
             global_batch=batch,
@@ -65,7 +65,7 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
         gpus=world,
         gpus_per_node=launch.gpus_per_node,
         unknown_flags=options.unknown,
-        cautions=tuple(cautions),
+        warnings=tuple(warnings),
     )
 
 
@@ -132,7 +132,9 @@ def _layout(options: Options, world: int, model: Model | None) -> Layout:
     )
 
 
-def _plan(options: Options, layout: Layout, micro: int, model: Model | None, cautions: list[Caution]) -> TrainingPlan:
+def _plan(
+    options: Options, layout: Layout, micro: int, model: Model | None, warnings: list[PlanWarning]
+) -> TrainingPlan:
     tp, pp, vpp, ep = int(layout.tp), int(layout.pp), int(layout.vpp), int(layout.ep)
     schedule: Schedule = "interleaved" if vpp > 1 else "1f1b"
     expert_tp = options.whole("expert-tensor-parallel-size")
@@ -142,13 +144,13 @@ def _plan(options: Options, layout: Layout, micro: int, model: Model | None, cau
         layout=layout,
         micro_batch=micro,
         implementation="megatron",
-        recipe=recipe_of(options, cautions),
-        optimizer=optimizer_of(options, cautions),
+        recipe=recipe_of(options, warnings),
+        optimizer=optimizer_of(options, warnings),
         sp=options.on("sequence-parallel") and tp > 1,
         expert_tp=expert_tp if expert_tp is not None else (tp if ep > 1 else None),
         zero=_zero(options),
         shard_group=_shard_group(options, int(layout.dp) * int(layout.cp)),
-        recompute=_recompute(options, cautions),
+        recompute=_recompute(options, warnings),
         schedule=schedule,
         pipeline_layers=stage_layers(options, pp, vpp, model),
         attention=attention,
@@ -203,7 +205,7 @@ def _shard_group(options: Options, ranks: int) -> int | None:
     return ranks // copies
 
 
-def _recompute(options: Options, cautions: list[Caution]) -> Recompute:
+def _recompute(options: Options, warnings: list[PlanWarning]) -> Recompute:
     kind = options.text("recompute-granularity") or ("selective" if options.on("recompute-activations") else None)
     if kind is None:
         return Recompute()
@@ -212,7 +214,7 @@ def _recompute(options: Options, cautions: list[Caution]) -> Recompute:
         left = [part for part in parts if part not in RECOMPUTE_PARTS]
         if left:
             message = f"--recompute-modules {shorten(' '.join(left))} is not counted"
-            cautions.append(Caution(code="not-counted", message=message))
+            warnings.append(PlanWarning(code="not-counted", message=message))
         return Recompute(mode="selective", parts=tuple(part for part in parts if part in RECOMPUTE_PARTS))
     if kind != "full":
         raise InputError(f"--recompute-granularity {shorten(kind)!r} is not known; use full or selective")
@@ -240,7 +242,7 @@ def _offload(options: Options, model: Model | None) -> Offload:
     return Offload(activations=share, optimizer=optimizer_share, weights=share if weights else 0.0, masters=masters)
 
 
-def _uncounted(options: Options) -> list[Caution]:
+def _uncounted(options: Options) -> list[PlanWarning]:
     names = [f"--{name}" for name in _UNCOUNTED if options.has(name)]
     if options.whole("make-vocab-size-divisible-by") not in (
         None,
@@ -249,7 +251,7 @@ def _uncounted(options: Options) -> list[Caution]:
         names.append("--make-vocab-size-divisible-by")
     if not names:
         return []
-    return [Caution(code="not-counted", message=f"{', '.join(names)}: what this changes is not counted yet")]
+    return [PlanWarning(code="not-counted", message=f"{', '.join(names)}: what this changes is not counted yet")]
 
 
 def _tokens(options: Options, batch: int) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from trilemma.engines.megatron import read as megatron
 from trilemma.engines.training import TrainingCommand
-from trilemma.errors import Caution
+from trilemma.errors import PlanWarning
 from trilemma.models.naming import without_url
 from trilemma.models.resolve import load_model
 from trilemma.plans.companions import Companion
@@ -29,7 +29,7 @@ def megatron_command(
     examples: Examples = "full",
     companions: Iterable[Companion] = (),
     unknown: tuple[str, ...] = (),
-    cautions: Iterable[Caution] = (),
+    warnings: Iterable[PlanWarning] = (),
 ) -> TrainingCommand:
     """The command that ``flags`` of Megatron-LM make of the model called ``model``, on ``gpus`` in all.
 
@@ -55,7 +55,7 @@ def megatron_command(
             targets=targets, examples=examples,
         ),
         unknown_flags=unknown,
-        cautions=(*found.cautions, *cautions),
+        warnings=(*found.warnings, *warnings),
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from trilemma.commands.option_words import whole
 from trilemma.engines.megatron.wrapped import megatron_command
 from trilemma.engines.trainer import Values, from_flags, from_overrides, trainer
 from trilemma.engines.training import TrainingCommand, framework_facts
-from trilemma.errors import Caution, InputError, UnknownName, shorten
+from trilemma.errors import InputError, PlanWarning, UnknownName, shorten
 from trilemma.workloads import Method
 
 _MODES = {"pretrain": "pretrain", "sft": "sft", "lora": "peft", "dora": "peft", "peft": "peft"}
@@ -44,7 +44,7 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
         _words(values, row, facts, world), framework="megatron-bridge", model=str(row["model"]), gpus=world,
         nodes=whole(nodes, "--nodes") if nodes is not None else launch.nodes or max(-(-world // 8), 1) if world % 8 == 0 else 1,
         method=method, rank=(values.whole("rank") or _RANK) if method != "full" else 0, unknown=_unknown(values),
-        cautions=[Caution(code="recipe", message=f"{name}: layout, batch and precision are those of the recipe")],
+        warnings=[PlanWarning(code="recipe", message=f"{name}: layout, batch and precision are those of the recipe")],
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from trilemma.engines.trainer import Values, from_flags, trainer
 from trilemma.engines.training import TrainingCommand, framework_facts
 from trilemma.engines.transformers.run import Sharding, TrainerRun, assemble
 from trilemma.engines.transformers.trainer_run import trainer_run
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.workloads import Method
 
 
@@ -36,7 +36,7 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
         launch = _actor(launch, values)
     elif kinds[kind].get("together"):
         _beside(run, values, together=True)
-        run.cautions.append(UPDATE_ONLY)
+        run.warnings.append(UPDATE_ONLY)
     else:
         run.sequences = int(kinds[kind].get("sequences", 1))
         if kinds[kind].get("reference"):
@@ -73,8 +73,8 @@ def _ray(run: TrainerRun, values: Values) -> int:
     apart = [*_beside(run, values, together=together), *_engines(run, values, together=together)]
     if apart:
         text = f"{', '.join(apart)} on cards of their own: the actor's are judged"
-        run.cautions.append(Caution(code="others-apart", message=text))
-    run.cautions.append(UPDATE_ONLY)
+        run.warnings.append(PlanWarning(code="others-apart", message=text))
+    run.warnings.append(UPDATE_ONLY)
     return (values.whole("nodes") or 1) * (values.whole("gpus_per_node") or 1)
 
 
@@ -109,7 +109,7 @@ def _engines(run: TrainerRun, values: Values, *, together: bool) -> list[str]:
     engines: Any = values.whole("engines", low=0)
     if not engines:
         text = "no vLLM engines: the cache of what the model generates is not counted"
-        run.cautions.append(Caution(code="not-counted", message=text))
+        run.warnings.append(PlanWarning(code="not-counted", message=text))
         return []
     if not together:
         return [f"{engines} engines of {values.whole('engine_tp') or 1} GPUs"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trilemma.engines.sglang.facts import SglangFacts
-from trilemma.errors import Caution
+from trilemma.errors import PlanWarning
 from trilemma.formats.formats import Format
 from trilemma.memory.adapter_slots import AdapterSlots
 from trilemma.plans import ServeOptions
@@ -14,7 +14,7 @@ _SLOTS, _RANK = 8, 16
 
 def adapter_slots(
     options: ServeOptions, facts: SglangFacts, *, dtype: Format
-) -> tuple[AdapterSlots | None, tuple[Caution, ...]]:
+) -> tuple[AdapterSlots | None, tuple[PlanWarning, ...]]:
     """The slots that a command asks for, and what was assumed of them; none without adapters."""
     extra = options.extra
     if not (extra.get("enable-lora") or extra.get("lora-paths")):
@@ -36,4 +36,4 @@ def adapter_slots(
         f"slots for adapters are counted for {' on '.join(assumed)}; the adapters' own files decide"
         " (--max-lora-rank, --lora-target-modules)"
     )
-    return found, (Caution(code="assumed-adapters", message=message),)
+    return found, (PlanWarning(code="assumed-adapters", message=message),)

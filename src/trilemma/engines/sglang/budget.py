@@ -31,7 +31,7 @@ from trilemma.engines.start_up import (
     root_of_squares,
 )
 from trilemma.engines.table import BroadcastPlans
-from trilemma.errors import Caution
+from trilemma.errors import PlanWarning
 from trilemma.hardware.memory import driver_gap_bytes
 from trilemma.memory.adapter_slots import SlotBytes
 
@@ -70,7 +70,7 @@ def settle(asked: Asked) -> SglangSettled:
     adapters, said = adapter_slots(asked.options, facts, dtype=force.dtype)
     return SglangSettled(
         asked=asked, card=card, facts=facts, model=served, plans=plans, context=force.context, kv=force.kv,
-        memory_fraction=plans.out(np.broadcast_to(force.fraction, plans.shape)), cautions=(*notes, *force.cautions, *said),
+        memory_fraction=plans.out(np.broadcast_to(force.fraction, plans.shape)), warnings=(*notes, *force.warnings, *said),
         force=force, stored=stored, shared=np.broadcast_to(dp_attention(asked.layout, asked.options), plans.shape),
         extra=len(served.mtp_layers) if drafting.has_layers else 0, draft_tokens=drafting.tokens,
         slots=None if adapters is None else SlotBytes(served, adapters),
@@ -174,7 +174,7 @@ def pool(settled: SglangSettled, stage: SglangStage, found: Sequence[SglangStage
         max_seqs=plans.out(requests),
         max_batched_tokens=force.chunk,
         load_peak_bytes=held + lines["context"],
-        cautions=_cautions(stage, force, plans, tokens),
+        warnings=_warnings(stage, force, plans, tokens),
         on_host=offloaded(settled.stored, settled.asked.layout, options, batched_tokens=force.chunk, copied_whole=True),
     )  # fmt: skip
 
@@ -208,14 +208,14 @@ def _requests(settled: SglangSettled, tokens: Any, slots: Any) -> Any:
     return np.maximum(np.floor(bounded), 1)
 
 
-def _cautions(stage: SglangStage, force: SglangInForce, plans: BroadcastPlans, tokens: Any) -> tuple[Caution, ...]:
+def _warnings(stage: SglangStage, force: SglangInForce, plans: BroadcastPlans, tokens: Any) -> tuple[PlanWarning, ...]:
     found = []
     if np.any(stage.other_rate > 0):
         message = (
             "pools of compressed attention: since 0.5.15 states of the longest stride are kept by request, before by token;"
             " state the version"
         )
-        found.append(Caution(code="approximate-pool", message=message))
+        found.append(PlanWarning(code="approximate-pool", message=message))
     if not plans.table and 0 < float(np.max(tokens)) < force.context:
         what = (
             "starts all the same and refuses longer requests"
@@ -225,10 +225,12 @@ def _cautions(stage: SglangStage, force: SglangInForce, plans: BroadcastPlans, t
         message = (
             f"the pool holds {int(np.max(tokens)):,} tokens, fewer than the context of {force.context:,}: SGLang {what}"
         )
-        found.append(Caution(code="pool-below-context", message=message))
+        found.append(PlanWarning(code="pool-below-context", message=message))
     if force.sized_after_capture:
         found.append(
-            Caution(code="sized-after-capture", message="the pool is sized after graph capture, from what is free then")
+            PlanWarning(
+                code="sized-after-capture", message="the pool is sized after graph capture, from what is free then"
+            )
         )
     return tuple(found)
 

@@ -12,7 +12,7 @@ from trilemma.engines.launch import share_of_card
 from trilemma.engines.loading import computing_format
 from trilemma.engines.rank_memory import rungs
 from trilemma.engines.sglang.facts import SglangFacts
-from trilemma.errors import Caution, InputError, UnknownName
+from trilemma.errors import InputError, PlanWarning, UnknownName
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.hardware.accelerator import Accelerator
@@ -40,7 +40,7 @@ class SglangInForce:
     dtype: Format
     page: int
     sized_after_capture: bool
-    cautions: tuple[Caution, ...] = ()
+    warnings: tuple[PlanWarning, ...] = ()
 
 
 def in_force(
@@ -48,11 +48,13 @@ def in_force(
     layout: Layout, draft: Draft | None,
 ) -> SglangInForce:  # fmt: skip
     """Fill in what ``options`` leave open. Raises `InputError` for values that the engine refuses."""
-    model, cautions = drafting.model, []
+    model, warnings = drafting.model, []
     context = options.context or model.max_positions
     if context is None:
         context = int(facts.coefficients["unstated"]["context"])
-        cautions.append(Caution(code="assumed-context", message=f"{model.name} states no length; {context} assumed"))
+        warnings.append(
+            PlanWarning(code="assumed-context", message=f"{model.name} states no length; {context} assumed")
+        )
     tp, dp = np.asarray(layout.tp), np.asarray(layout.dp)
     attention_dp = np.where(dp_attention(layout, options), dp, 1)
     ranks = tp * attention_dp
@@ -94,7 +96,7 @@ def in_force(
         dtype=computing_format(model, options),
         page=options.block_size or _page(model, facts, sparse),
         sized_after_capture=after,
-        cautions=tuple(cautions),
+        warnings=tuple(warnings),
     )
 
 

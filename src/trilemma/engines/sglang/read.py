@@ -12,7 +12,7 @@ from trilemma.engines.base import EngineCommand
 from trilemma.engines.in_force import put_in_force, uncounted
 from trilemma.engines.launch import check_visible, named_model, share_of_card, take_apart
 from trilemma.engines.sglang.flags import table
-from trilemma.errors import Caution, InputError
+from trilemma.errors import InputError, PlanWarning
 from trilemma.plans import Draft, EngineRef, Layout, Plan, Pool, ServeOptions
 from trilemma.quantities import GIB
 
@@ -35,20 +35,20 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     launch = take_apart([str(word) for word in argv], engine="sglang")
     version = version or _version_of(launch.image)
     settings = read_settings(launch.words, table())
-    cautions = put_in_force(settings, table(), version)
-    model = named_model(settings, cautions, engine="SGLang", remedy="give sglang serve MODEL or --model-path MODEL")
+    warnings = put_in_force(settings, table(), version)
+    model = named_model(settings, warnings, engine="SGLang", remedy="give sglang serve MODEL or --model-path MODEL")
     extra = _extra(settings, version)
     extra.update({name: launch.environment[name] for name in VARIABLES if name in launch.environment})
-    layout = _layout(settings, extra, cautions)
+    layout = _layout(settings, extra, warnings)
     draft = _draft(settings, extra)
     options = _options(settings, extra)
     if options.max_seqs is not None and extra.get("enable-dp-attention"):
         # scheduler: max_running_requests // dp_size for each attention replica
         options = replace(options, max_seqs=max(int(options.max_seqs) // int(layout.dp), 1))
-    cautions += uncounted(extra, table())
+    warnings += uncounted(extra, table())
     facts = launch.facts(settings)
     if extra.get("nnodes", 1) == 1:
-        check_visible(layout, facts, cautions)
+        check_visible(layout, facts, warnings)
     return EngineCommand(
         model=model,
         plan=Plan(
@@ -56,7 +56,7 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
             pools=(Pool(layout=layout, options=options, draft=draft),),
         ),
         unknown_flags=tuple(dict.fromkeys(settings.unknown)),
-        cautions=tuple(cautions),
+        warnings=tuple(warnings),
         facts=facts,
     )
 
@@ -68,7 +68,7 @@ def _version_of(image: str | None) -> str | None:
 
 
 def _extra(settings: FlagSettings, version: str | None) -> dict[str, Any]:
-    """Options without a field; a flag that the version has not is left out, as its caution says."""
+    """Options without a field; a flag that the version has not is left out, as its warning says."""
     at = table().at(version)
     return {
         name: setting.value
@@ -77,7 +77,7 @@ def _extra(settings: FlagSettings, version: str | None) -> dict[str, Any]:
     }
 
 
-def _layout(settings: FlagSettings, extra: dict[str, Any], cautions: list[Caution]) -> Layout:
+def _layout(settings: FlagSettings, extra: dict[str, Any], warnings: list[PlanWarning]) -> Layout:
     """``--tp-size`` counts all ranks of a stage: with attention data parallelism replicas take their ranks from it."""
     tp, pp = settings.value("tp-size") or 1, settings.value("pp-size") or 1
     dp, ep = settings.value("dp-size") or 1, settings.value("ep-size") or 1
@@ -99,7 +99,7 @@ def _layout(settings: FlagSettings, extra: dict[str, Any], cautions: list[Cautio
     ranks = tp * dp if extra.get("enable-dp-attention") else tp
     if 1 < ep < ranks:
         message = f"--ep-size {ep} of {ranks} ranks: experts are counted whole, not cut by the ranks of one group"
-        cautions.append(Caution(code="approximate-experts", message=message))
+        warnings.append(PlanWarning(code="approximate-experts", message=message))
     dcp = settings.value("dcp-size") or 1
     return Layout(tp=tp, pp=pp, dp=dp, ep=ep, dcp=dcp)
 

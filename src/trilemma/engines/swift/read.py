@@ -13,7 +13,7 @@ from trilemma.engines.transformers.launched import own_fsdp
 from trilemma.engines.transformers.run import Sharding, TrainerRun, assemble
 from trilemma.engines.transformers.trainer_run import deepspeed_of, trainer_run
 from trilemma.engines.trl.read import beside
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.plans.training import Implementation
 from trilemma.quantities import ceil_div
 from trilemma.workloads import Method
@@ -62,7 +62,7 @@ def _world(run: TrainerRun, launch: LauncherCommand, gpus: int | None, wanted: i
         if seen > 1 and not run.sharding.zero:
             world, run.pp, run.spread = seen, seen, True
             text = f"without NPROC_PER_NODE one process spreads the layers over the {seen} GPUs, which work one after the other"
-            run.cautions.append(Caution(code="device-map", message=text))
+            run.warnings.append(PlanWarning(code="device-map", message=text))
     if run.accumulation is None and run.global_batch is None and run.micro_batch:
         run.accumulation = max(int(ceil_div(wanted, run.micro_batch * max(world // (run.tp * run.cp * run.pp), 1))), 1)
     return world
@@ -100,8 +100,8 @@ def _formats(run: TrainerRun, values: Values) -> None:
     kind = (values.text("tuner") or "lora").lower()
     if kind not in ("full", *_ADAPTERS):
         text = f"tuner {shorten(kind)} is counted as lora of rank {run.rank}"
-        run.cautions.append(Caution(code="not-counted", message=text))
+        run.warnings.append(PlanWarning(code="not-counted", message=text))
     for name in ("offload_model", "offload_optimizer"):
         if values.on(name):
             text = f"--{name} moves state away while the engine generates; the update still holds it"
-            run.cautions.append(Caution(code="offloaded-rollout", message=text))
+            run.warnings.append(PlanWarning(code="offloaded-rollout", message=text))

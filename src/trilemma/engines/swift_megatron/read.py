@@ -11,7 +11,7 @@ from trilemma.engines.megatron.wrapped import flag_words, megatron_command
 from trilemma.engines.preference import UPDATE_ONLY, beside_share
 from trilemma.engines.trainer import Values, from_file, from_flags, is_configuration, trainer
 from trilemma.engines.training import TrainingCommand, framework_facts
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.plans.companions import Companion
 from trilemma.workloads import Method
 
@@ -37,36 +37,36 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
         flags += ["--recompute-granularity", granularity]
     if (chunks := values.whole("vpp")) is not None:
         flags += ["--num-virtual-stages-per-pipeline-rank", str(chunks)]
-    cautions = values.cautions()
+    warnings = values.warnings()
     seq = values.whole("seq")
     if seq is None:
         seq = 2048
         text = f"--max_length is not given: sequences are those of the data; {seq:,} tokens assumed"
-        cautions.append(Caution(code="assumed-length", message=text))
+        warnings.append(PlanWarning(code="assumed-length", message=text))
     method: Method = "lora" if (values.text("tuner") or "full").startswith("lora") else "full"
-    sequences, companions = _beside(values, kind, method, cautions)
+    sequences, companions = _beside(values, kind, method, warnings)
     world = launch.gpus or visible_gpus(launch) or gpus or 1
     return megatron_command(
         [*flags, "--seq-length", str(seq)], framework="swift-megatron", model=model, gpus=world, nodes=launch.nodes or 1,
         method=method, rank=values.whole("rank") or 8 if method != "full" else 0, sequences=sequences, companions=companions,
-        unknown=values.unknown, cautions=cautions, examples="packed" if values.on("packing") else "capped",
-        targets=_targets(values, cautions) if method != "full" else (),
+        unknown=values.unknown, warnings=warnings, examples="packed" if values.on("packing") else "capped",
+        targets=_targets(values, warnings) if method != "full" else (),
     )  # fmt: skip
 
 
-def _targets(values: Values, cautions: list[Caution]) -> tuple[str, ...]:
+def _targets(values: Values, warnings: list[PlanWarning]) -> tuple[str, ...]:
     """Roles of the tensors that get adapters, by the names of Megatron-Core's modules."""
     known = framework_facts("swift_megatron")["modules"]
     asked = values.words("targets")
     missing = [name for name in asked if name not in known]
     if missing:
         text = f"--target_modules {shorten(', '.join(missing))}: no known module of Megatron-Core; not counted"
-        cautions.append(Caution(code="not-counted", message=text))
+        warnings.append(PlanWarning(code="not-counted", message=text))
     found = dict.fromkeys(role for name in asked for role in known.get(name, ()))
     return tuple(found) or tuple(known["all-linear"])
 
 
-def _beside(values: Values, kind: str, method: Method, cautions: list[Caution]) -> tuple[int, list[Companion]]:
+def _beside(values: Values, kind: str, method: Method, warnings: list[PlanWarning]) -> tuple[int, list[Companion]]:
     """Sequences of an example, and what shares the cards."""
     kinds = framework_facts("swift")["kinds"]
     name = (values.text("rlhf") or "dpo") if kind == "rlhf" else kind
@@ -77,10 +77,10 @@ def _beside(values: Values, kind: str, method: Method, cautions: list[Caution]) 
     if (row.get("reference") or row.get("reference_beta")) and method == "full":
         companions.append(Companion(name="reference model", role="frozen"))
     if row.get("generates"):
-        cautions.append(UPDATE_ONLY)
+        warnings.append(UPDATE_ONLY)
         if values.text("vllm_mode") == "colocate":
             share = values.real("vllm_share") or 0.9
             asleep = (values.text("vllm_sleep") or "0") != "0"
             companions.append(Companion(name="generation engine", role="engine", share=min(share, 0.99), asleep=asleep))
-            cautions.append(beside_share(asleep=asleep))
+            warnings.append(beside_share(asleep=asleep))
     return int(row.get("sequences", 1)), companions

@@ -28,7 +28,7 @@ from trilemma.engines.start_up import (
 from trilemma.engines.table import NOT_RUN, BroadcastPlans
 from trilemma.engines.tensorrt_llm.facts import for_version
 from trilemma.engines.tensorrt_llm.stage import TensorrtLlmSettled, TensorrtLlmStage, is_built, stages, untied
-from trilemma.errors import Caution, InputError, UnknownName
+from trilemma.errors import InputError, PlanWarning, UnknownName
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.models.architecture import Model
@@ -70,7 +70,7 @@ def settle(asked: Asked) -> TensorrtLlmSettled:
     unstated = facts.coefficients["unstated"]["context"]
     return TensorrtLlmSettled(
         asked=asked, card=card, facts=facts, model=served, plans=plans,
-        context=options.context or served.max_positions or unstated, kv=kv, memory_fraction=fraction, cautions=notes,
+        context=options.context or served.max_positions or unstated, kv=kv, memory_fraction=fraction, warnings=notes,
         dtype=dtype, block=options.block_size or facts.block_size, shared=shared, beyond=beyond, built=built,
         extra=len(served.mtp_layers) if drafting.has_layers else 0,
     )  # fmt: skip
@@ -124,7 +124,7 @@ def pool(settled: TensorrtLlmSettled, stage: TensorrtLlmStage, found: Sequence[T
         max_seqs=plans.out(plans.seqs),
         max_batched_tokens=plans.out(plans.tokens),
         load_peak_bytes=sum(stage.lines[name] for name in ("weights", "draft_model", "vision", "context")),
-        cautions=_cautions(settled, tokens),
+        warnings=_warnings(settled, tokens),
     )  # fmt: skip
 
 
@@ -149,11 +149,11 @@ def _spread(settled: TensorrtLlmSettled, half: dict[str, Any], unused: Any) -> A
     )
 
 
-def _cautions(settled: TensorrtLlmSettled, tokens: Any) -> list[Caution]:
+def _warnings(settled: TensorrtLlmSettled, tokens: Any) -> list[PlanWarning]:
     if settled.plans.table or not 0 < float(np.max(tokens)) < settled.context:
         return []
     told = f"{int(np.max(tokens)):,} tokens, fewer than the {settled.context:,} of the longest request"
-    return [Caution(code="pool-below-context", message=f"the pool holds {told}")]
+    return [PlanWarning(code="pool-below-context", message=f"the pool holds {told}")]
 
 
 def kv_format(model: Model, options: ServeOptions) -> Format:

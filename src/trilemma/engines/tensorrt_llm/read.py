@@ -30,16 +30,16 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     version = version or _version_of(launch.image)
     words = launch.words[1:] if launch.words[:1] in (["serve"], ["trtllm-serve"]) else launch.words
     settings = read_settings(words, table(), config_flag=False)
-    cautions = put_in_force(settings, table(), version)
-    model = named_model(settings, cautions, engine="trtllm-serve", remedy="give trtllm-serve MODEL")
+    warnings = put_in_force(settings, table(), version)
+    model = named_model(settings, warnings, engine="trtllm-serve", remedy="give trtllm-serve MODEL")
     extra = {name: one.value for name, one in settings.by_name.items() if one.flag.field == "extra"}
     named = settings.value("config")
     if named is not None:
         put = _overlay(_content(named), settings, extra)
-        cautions += values_in_force(settings, put, table(), version)
+        warnings += values_in_force(settings, put, table(), version)
     layout = _layout(settings, extra)
     facts = launch.facts(settings)
-    check_visible(layout, facts, cautions)
+    check_visible(layout, facts, warnings)
     return EngineCommand(
         model=model,
         plan=Plan(
@@ -47,7 +47,7 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
             pools=(Pool(layout=layout, options=_options(settings, extra), draft=_draft(extra)),),
         ),
         unknown_flags=tuple(dict.fromkeys(settings.unknown)),
-        cautions=tuple(cautions),
+        warnings=tuple(warnings),
         facts=facts,
     )
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from trilemma.commands.launchers import LauncherCommand, split_launch
 from trilemma.commands.option_words import whole
 from trilemma.engines.torchtitan.settings import TorchtitanSettings, settings_of
-from trilemma.engines.training import TrainingCommand, framework_facts, replicas, steps_per_batch, unknown_caution
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.engines.training import TrainingCommand, framework_facts, replicas, steps_per_batch, unknown_warning
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.models.resolve import load_model
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import optimizer, recipe
@@ -43,16 +43,16 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     settings = settings_of(launch.words, launch.environment, started_by_script=by_script)
     model = load_model(settings.model)
     facts = framework_facts("torchtitan")
-    cautions = list(unknown_caution(settings.unknown, (f"--{key}" for key in facts["keys"]), where="torchtitan"))
+    warnings = list(unknown_warning(settings.unknown, (f"--{key}" for key in facts["keys"]), where="torchtitan"))
     if settings.old:
         text = "a job file of torchtitan 0.2 or older: newer versions take --module, --config and flags"
         if settings.version is not None:
             text += f"; its words are of {settings.version} or before, whose memory is judged"
-        cautions.append(Caution(code="old-torchtitan", message=text))
-    cautions += [Caution(code="assumed-file", message=note) for note in settings.notes]
+        warnings.append(PlanWarning(code="old-torchtitan", message=text))
+    warnings += [PlanWarning(code="assumed-file", message=note) for note in settings.notes]
     layout, group = _layout(settings, world, len(model.layers))
     micro, batch = _batch(settings, layout)
-    plan = _plan(settings, layout, group, micro, cautions)
+    plan = _plan(settings, layout, group, micro, warnings)
     seq = settings.whole("training.seq_len", default=facts["defaults"]["seq_len"])
     return TrainingCommand(
         framework="torchtitan",
@@ -63,7 +63,7 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
         gpus=world,
         gpus_per_node=per_node,
         unknown_flags=settings.unknown,
-        cautions=tuple(cautions),
+        warnings=tuple(warnings),
         facts={"configuration": settings.named},
     )
 
@@ -155,7 +155,7 @@ def _batch(settings: TorchtitanSettings, layout: Layout) -> tuple[int, int]:
 
 
 def _plan(
-    settings: TorchtitanSettings, layout: Layout, group: int | None, micro: int, cautions: list[Caution]
+    settings: TorchtitanSettings, layout: Layout, group: int | None, micro: int, warnings: list[PlanWarning]
 ) -> TrainingPlan:
     components = settings.values.get("compile.components", ["model", "loss"])
     compiled = settings.on("compile.enable", "training.compile") and "model" in components
@@ -172,13 +172,13 @@ def _plan(
         implementation="torchtitan",
         version=settings.version,
         recipe=_recipe(settings),
-        optimizer=_optimizer(settings, cautions),
+        optimizer=_optimizer(settings, warnings),
         sp=tp > 1 and sequence not in (False, "false", "False"),
         expert_tp=1 if layout.ep > 1 else None,
         zero=3 if sharded else 0,
         shard_group=group if sharded else None,
         reshard=reshard == "always" or (reshard == "default" and layout.pp == 1),
-        recompute=_recompute(settings, cautions),
+        recompute=_recompute(settings, warnings),
         schedule=_schedule(settings)[0] if layout.pp > 1 else "1f1b",
         attention="sdpa",
         compiled=compiled,
@@ -211,7 +211,7 @@ def _recipe(settings: TorchtitanSettings) -> TrainingRecipe:
     return narrowed if kind == narrowed.matmul else replace(narrowed, name=f"{base.name}-{kind}", matmul=kind)
 
 
-def _optimizer(settings: TorchtitanSettings, cautions: list[Caution]) -> Optimizer:
+def _optimizer(settings: TorchtitanSettings, warnings: list[PlanWarning]) -> Optimizer:
     name = settings.text("optimizer.name", default="AdamW").lower()
     if settings.text("optimizer.implementation") == "fused_opt_states_bf16":
         return optimizer("adamw-bf16-moments")
@@ -220,24 +220,24 @@ def _optimizer(settings: TorchtitanSettings, cautions: list[Caution]) -> Optimiz
         return optimizer("adamw-like-weights")
     if name not in ("muon", "sgd"):
         message = f"optimizer {shorten(name)} is not known here; counted as AdamW"
-        cautions.append(Caution(code="assumed-optimizer", message=message))
+        warnings.append(PlanWarning(code="assumed-optimizer", message=message))
         return optimizer("adamw-like-weights")
     return optimizer(name)
 
 
-def _recompute(settings: TorchtitanSettings, cautions: list[Caution]) -> Recompute:
+def _recompute(settings: TorchtitanSettings, warnings: list[PlanWarning]) -> Recompute:
     mode = settings.text("activation_checkpoint.mode", default="selective")
     if mode not in _RECOMPUTE:
         raise InputError(f"activation checkpointing {shorten(mode)!r} is not known; use none, selective or full")
     if mode.startswith("memory"):
         message = "activation checkpointing by memory budget is counted as selective"
-        cautions.append(Caution(code="not-counted", message=message))
+        warnings.append(PlanWarning(code="not-counted", message=message))
     option = settings.text("activation_checkpoint.selective_ac_option", default="op")
     if mode == "selective" and option.isdigit() and int(option) > 0:
         # Every n-th layer is checkpointed whole; the noun counts layers of a stage, so only n = 1 is exact.
         if int(option) > 1:
             text = f"selective checkpointing of every {option}th layer is counted as op-level"
-            cautions.append(Caution(code="not-counted", message=text))
+            warnings.append(PlanWarning(code="not-counted", message=text))
             return Recompute(mode="op")
         return Recompute(mode="full")
     if _RECOMPUTE[mode] == "full":

@@ -12,7 +12,7 @@ from trilemma.engines.trainer import Values, from_file, from_overrides, trainer
 from trilemma.engines.training import TrainingCommand, framework_facts
 from trilemma.engines.transformers.run import Sharding, TrainerRun, assemble
 from trilemma.engines.transformers.trainer_run import trainer_run
-from trilemma.errors import Caution, InputError, UnknownName, shorten
+from trilemma.errors import InputError, PlanWarning, UnknownName, shorten
 from trilemma.models.naming import without_url
 from trilemma.workloads import Method
 
@@ -52,7 +52,7 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     if run.seq is None:
         run.seq = int(of.defaults["seq_assumed"])
         text = f"tokenizer.max_seq_len is null: sequences are those of the data; {run.seq:,} tokens assumed"
-        run.cautions.append(Caution(code="assumed-length", message=text))
+        run.warnings.append(PlanWarning(code="assumed-length", message=text))
     _beside(run, recipe)
     return assemble(run, launch, gpus=1 if single else launch.gpus or gpus)
 
@@ -134,11 +134,11 @@ def _beside(run: TrainerRun, recipe: str) -> None:
             frozen(run, "reward model")
             trained(run, "critic")
         text = "the cache of what the model generates is not counted"
-        run.cautions += [UPDATE_ONLY, Caution(code="not-counted", message=text)]
+        run.warnings += [UPDATE_ONLY, PlanWarning(code="not-counted", message=text)]
     elif "knowledge_distillation" in recipe:
         frozen(run, "teacher model")
         text = "the teacher is counted as large as the model that is trained"
-        run.cautions.append(Caution(code="not-counted", message=text))
+        run.warnings.append(PlanWarning(code="not-counted", message=text))
     elif "qat" in recipe:
         text = f"{shorten(recipe)}: fake quantisation keeps copies that are not counted"
-        run.cautions.append(Caution(code="not-counted", message=text))
+        run.warnings.append(PlanWarning(code="not-counted", message=text))

@@ -49,5 +49,5 @@ def _run(values: Values, launched: AccelerateConfig | None) -> TrainerRun:
     if launched is not None:
         run.tp, run.cp = max(run.tp, launched.tp), max(run.cp, launched.cp)
         run.unknown = (*run.unknown, *launched.unknown)
-        run.cautions += launched.cautions
+        run.warnings += launched.warnings
     return run

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from trilemma.commands.launchers import LauncherCommand
 from trilemma.engines.training import TrainingCommand, framework_facts, replicas
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.memory.adapters import is_target_name
 from trilemma.models.architecture import Model
 from trilemma.models.naming import without_url
@@ -95,7 +95,7 @@ class TrainerRun:
     #: The model itself where the command describes it.
     architecture: Model | None = None
     unknown: tuple[str, ...] = ()
-    cautions: list[Caution] = field(default_factory=list)
+    warnings: list[PlanWarning] = field(default_factory=list)
 
 
 def assemble(
@@ -117,21 +117,21 @@ def assemble(
         run.sharding.group = _group_of_node(launch, world, nodes)
     dp = replicas(world, given={"tensor parallel": run.tp, "context parallel": run.cp, "pipeline parallel": run.pp})
     run.model = without_url(run.model)
-    cautions = list(run.cautions)
-    micro, batch = (run.sequences * one for one in _batches(run, dp, cautions))
+    warnings = list(run.warnings)
+    micro, batch = (run.sequences * one for one in _batches(run, dp, warnings))
     model = run.architecture or load_model(run.model)
     if run.seq is None:
         seq = int(framework_facts("transformers_flags")["defaults"]["max_length"])
         text = f"sequences of {seq:,} tokens assumed (SFTConfig's default); give --max_length"
-        cautions.append(Caution(code="assumed-length", message=text))
+        warnings.append(PlanWarning(code="assumed-length", message=text))
     else:
         seq = run.seq
-    targets = _targets(run, model, cautions)
+    targets = _targets(run, model, warnings)
     return TrainingCommand(
         framework=run.framework,
         model=run.model,
         architecture=model,
-        plan=_plan(run, Layout(tp=run.tp, cp=run.cp, pp=run.pp, ep=run.ep, dp=dp), micro, cautions),
+        plan=_plan(run, Layout(tp=run.tp, cp=run.cp, pp=run.pp, ep=run.ep, dp=dp), micro, warnings),
         workload=TrainingWorkload(
             seq=seq, global_batch=batch, method=run.method, rank=run.rank if run.method != "full" else 0,
             targets=targets, base_format=run.base_format, examples=run.examples,
@@ -140,12 +140,12 @@ def assemble(
         gpus=world,
         gpus_per_node=launch.gpus_per_node or (world // nodes if nodes and world % nodes == 0 else None),
         unknown_flags=run.unknown,
-        cautions=tuple(cautions),
+        warnings=tuple(warnings),
         generated=run.generated,
     )  # fmt: skip
 
 
-def _targets(run: TrainerRun, model: Model, cautions: list[Caution]) -> tuple[str, ...]:
+def _targets(run: TrainerRun, model: Model, warnings: list[PlanWarning]) -> tuple[str, ...]:
     """The layers with adapters that ``model`` has. PEFT takes one text for a pattern of module names: its words are looked
     for, and it is never run. Where nothing is found, every linear layer gets an adapter, which is said."""
     if run.method == "full" or not run.targets:
@@ -162,10 +162,10 @@ def _targets(run: TrainerRun, model: Model, cautions: list[Caution]) -> tuple[st
     missing = [name for name in asked if name not in found]
     if not found:
         text = f"targets {shorten(', '.join(run.targets))} name no layer of {model.name}; adapters counted on every linear layer"
-        cautions.append(Caution(code="assumed-targets", message=text))
+        warnings.append(PlanWarning(code="assumed-targets", message=text))
     elif missing and not pattern:
         text = f"targets {shorten(', '.join(missing))} name no layer of {model.name}; not counted"
-        cautions.append(Caution(code="not-counted", message=text))
+        warnings.append(PlanWarning(code="not-counted", message=text))
     return found
 
 
@@ -176,7 +176,7 @@ def _group_of_node(launch: LauncherCommand, world: int, nodes: int | None) -> in
     return stated or (world // count if world % count == 0 else None)
 
 
-def _batches(run: TrainerRun, dp: int, cautions: list[Caution]) -> tuple[int, int]:
+def _batches(run: TrainerRun, dp: int, warnings: list[PlanWarning]) -> tuple[int, int]:
     """(micro-batch, sequences of a step): the step is micro-batch · accumulation · replicas, on which all files have to agree.
 
     Where a file states the step alone, the micro-batch is what is left of it (DeepSpeed's config.py,
@@ -186,7 +186,7 @@ def _batches(run: TrainerRun, dp: int, cautions: list[Caution]) -> tuple[int, in
         if run.micro_batch is None:
             default = int(framework_facts("transformers_flags")["defaults"]["per_device_train_batch_size"])
             text = f"nothing states the batch of a GPU; {default} sequences assumed (the Trainer's default)"
-            cautions.append(Caution(code="assumed-batch", message=text))
+            warnings.append(PlanWarning(code="assumed-batch", message=text))
             run.micro_batch = default
         return run.micro_batch, run.micro_batch * (run.accumulation or 1) * dp
     steps = run.accumulation or 1
@@ -211,7 +211,7 @@ def _batches(run: TrainerRun, dp: int, cautions: list[Caution]) -> tuple[int, in
     return run.micro_batch, run.global_batch
 
 
-def _plan(run: TrainerRun, layout: Layout, micro: int, cautions: list[Caution]) -> TrainingPlan:
+def _plan(run: TrainerRun, layout: Layout, micro: int, warnings: list[PlanWarning]) -> TrainingPlan:
     sharding = run.sharding
     group = sharding.group
     if group is not None and (int(layout.dp) * int(layout.cp)) % group:
@@ -222,7 +222,7 @@ def _plan(run: TrainerRun, layout: Layout, micro: int, cautions: list[Caution]) 
         micro_batch=micro,
         implementation=run.framework,
         recipe=recipe_of(run),
-        optimizer=_optimizer(run, cautions),
+        optimizer=_optimizer(run, warnings),
         sp=False,
         zero=sharding.zero,
         shard_group=None if whole else group,
@@ -270,16 +270,16 @@ def recipe_of(run: TrainerRun) -> TrainingRecipe:
     return base if half == "bf16" else replace(base, name=f"{base.name}-fp16", gathered=half, activations=half)
 
 
-def _optimizer(run: TrainerRun, cautions: list[Caution]) -> Optimizer:
+def _optimizer(run: TrainerRun, warnings: list[PlanWarning]) -> Optimizer:
     names = framework_facts("transformers_flags")["optimizers"]
     key = run.optimizer.lower().removeprefix("optimizernames.")
     if key not in names:
         text = f"optimizer {shorten(run.optimizer)} is not known here; counted as AdamW"
-        cautions.append(Caution(code="assumed-optimizer", message=text))
+        warnings.append(PlanWarning(code="assumed-optimizer", message=text))
         key = "adamw_torch"
     if key.startswith("paged"):
         text = f"{key} pages its moments to the host where memory runs out; they are counted on the card"
-        cautions.append(Caution(code="not-counted", message=text))
+        warnings.append(PlanWarning(code="not-counted", message=text))
     found = str(names[key])
     # ZeRO's partition is FP32 whatever the weights are (deepspeed/runtime/zero/stage_1_and_2.py).
     if run.sharding.by == "deepspeed" and found == "adamw-like-weights":

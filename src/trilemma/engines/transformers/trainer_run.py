@@ -60,7 +60,7 @@ def trainer_run(
         steps=steps(values),
         examples=examples(values),
         unknown=(*values.unknown, *(deepspeed.unknown if deepspeed else ())),
-        cautions=[*values.cautions(), *(deepspeed.cautions if deepspeed else ())],
+        warnings=[*values.warnings(), *(deepspeed.warnings if deepspeed else ())],
     )
 
 

@@ -37,7 +37,7 @@ from trilemma.engines.start_up import (
 )
 from trilemma.engines.table import NOT_RUN, BroadcastPlans
 from trilemma.engines.transformers_serve.facts import TransformersFacts, for_version
-from trilemma.errors import Caution
+from trilemma.errors import PlanWarning
 from trilemma.formats import catalogue
 
 
@@ -66,16 +66,16 @@ def settle(asked: Asked) -> TransformersSettled:
     if facts.loads_in_float32 and options.dtype is None and stored.quantization is None:
         dtype = catalogue.get("fp32")
         told = f"Transformers {facts.version} loads in float32 unless told a dtype"
-        notes = (*notes, Caution(code="float32", message=told))
+        notes = (*notes, PlanWarning(code="float32", message=told))
     served = in_dtype(stored, dtype)
     unstated = facts.coefficients["unstated"]["context"]
     context = options.context or min(served.max_positions or unstated, unstated)
     if options.context is None:
         told = f"no longest request stated, and the command has no flag for it: {context:,} tokens assumed"
-        notes = (*notes, Caution(code="assumed-context", message=told))
+        notes = (*notes, PlanWarning(code="assumed-context", message=told))
     if asked.draft is not None:
         told = "the assistant's weights and cache are not counted"
-        notes = (*notes, Caution(code="draft-not-counted", message=told))
+        notes = (*notes, PlanWarning(code="draft-not-counted", message=told))
     paged = bool(options.extra.get("continuous-batching"))
     chunk = options.max_batched_tokens
     plans = BroadcastPlans.of(
@@ -92,7 +92,7 @@ def settle(asked: Asked) -> TransformersSettled:
         fraction = facts.pool_share if share is None else share_of_card(share, shown="--cb-max-memory-percent")
     return TransformersSettled(
         asked=asked, card=card, facts=facts, model=served, plans=plans, context=context, kv=dtype, memory_fraction=fraction,
-        cautions=notes, paged=paged, beyond=beyond,
+        warnings=notes, paged=paged, beyond=beyond,
     )  # fmt: skip
 
 

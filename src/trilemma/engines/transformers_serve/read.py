@@ -20,10 +20,10 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     """
     launch = take_apart([str(word) for word in argv], engine="transformers-serve")
     settings = read_settings(launch.words, table(), config_flag=False)
-    cautions = put_in_force(settings, table(), version)
-    model = named_model(settings, cautions, engine="transformers serve", remedy="give transformers serve MODEL")
+    warnings = put_in_force(settings, table(), version)
+    model = named_model(settings, warnings, engine="transformers serve", remedy="give transformers serve MODEL")
     extra: dict[str, Any] = {n: one.value for n, one in settings.by_name.items() if one.flag.field == "extra"}
-    cautions += uncounted(extra, table())
+    warnings += uncounted(extra, table())
     fraction, dtype = settings.by_name.get("cb-max-memory-percent"), settings.value("dtype")
     facts = launch.facts(settings)
     visible = facts.get("gpus_visible")
@@ -45,6 +45,6 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
             pools=(Pool(layout=Layout(pp=number), options=options),),
         ),
         unknown_flags=tuple(dict.fromkeys(settings.unknown)),
-        cautions=tuple(cautions),
+        warnings=tuple(warnings),
         facts=facts,
     )

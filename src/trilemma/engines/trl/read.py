@@ -15,7 +15,7 @@ from trilemma.engines.training import TrainingCommand, framework_facts
 from trilemma.engines.transformers.launched import accelerate_of, own_fsdp
 from trilemma.engines.transformers.run import TrainerRun, assemble
 from trilemma.engines.transformers.trainer_run import deepspeed_of, trainer_run
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.plans.training import Implementation
 
 #: What the command may also be called.
@@ -53,7 +53,9 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     values = Values(trainer=of, given=given, dashes="--")
     run = run_of(values, kind=str(kind), launched=launched, chunked=by_program)
     if left:
-        run.cautions.append(Caution(code="unknown-flag", message=f"the stray word {shorten(left[0])!r} is not used"))
+        run.warnings.append(
+            PlanWarning(code="unknown-flag", message=f"the stray word {shorten(left[0])!r} is not used")
+        )
     return assemble(
         run, launch, gpus=visible_gpus(launch) or gpus, processes=launched.processes if launched else None,
         nodes=launched.machines if launched else None,
@@ -74,7 +76,7 @@ def run_of(values: Values, *, kind: str, launched: AccelerateConfig | None, chun
     if launched is not None:
         run.tp, run.cp = max(run.tp, launched.tp), max(run.cp, launched.cp)
         run.unknown = (*run.unknown, *launched.unknown)
-        run.cautions += launched.cautions
+        run.warnings += launched.warnings
     if run.sharding.by == "deepspeed":
         run.dtype = None
     if kind == "sft" and chunked and run.loss == "full" and not values.has("loss"):
@@ -92,8 +94,8 @@ def beside(run: TrainerRun, values: Values, kind: Mapping[str, Any]) -> None:
     if (kind.get("reference") or asked) and run.method == "full" and not values.on("precomputed"):
         frozen(run, "reference model")
     if kind.get("reference") and run.method != "full":
-        run.cautions.append(
-            Caution(code="reference-is-base", message="the frozen base model is the reference: no copy")
+        run.warnings.append(
+            PlanWarning(code="reference-is-base", message="the frozen base model is the reference: no copy")
         )
     reward = values.text("reward")
     if kind.get("reward") or (reward is not None and kind.get("generates")):
@@ -104,7 +106,7 @@ def beside(run: TrainerRun, values: Values, kind: Mapping[str, Any]) -> None:
         frozen(run, "teacher model", of=values.text("teacher"))
     if not kind.get("generates"):
         return
-    run.cautions.append(UPDATE_ONLY)
+    run.warnings.append(UPDATE_ONLY)
     if run.seq is None:
         run.seq = (values.whole("prompt") or 0) + (values.whole("completion") or 0) or None
     _generates(run, values)
@@ -118,7 +120,7 @@ def _generates(run: TrainerRun, values: Values) -> None:
         if mode == "colocate":
             if not values.has("vllm_mode"):
                 text = "--use_vllm without --vllm_mode shares the cards (colocate), the default of newer releases"
-                run.cautions.append(Caution(code="assumed-mode", message=text))
+                run.warnings.append(PlanWarning(code="assumed-mode", message=text))
             sleeps = values.found("vllm_sleep")[1] not in (None, False, "false", "False", "0", 0)
             share = values.real("vllm_share") or 0.0
             generating(run, share, asleep=sleeps, where=values.found("vllm_share")[0])
@@ -126,7 +128,7 @@ def _generates(run: TrainerRun, values: Values) -> None:
             raise InputError(f"--vllm_mode {shorten(mode)!r} is not known; use colocate or server")
     else:
         text = "the model generates by itself: the cache of what it generates is not counted"
-        run.cautions.append(Caution(code="not-counted", message=text))
+        run.warnings.append(PlanWarning(code="not-counted", message=text))
         if values.found("gather")[1] is None or values.on("gather"):
             gathering(run)
 

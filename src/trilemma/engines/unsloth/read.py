@@ -14,7 +14,7 @@ from trilemma.engines.training import TrainingCommand, framework_facts
 from trilemma.engines.transformers.run import TrainerRun, assemble
 from trilemma.engines.transformers.trainer_run import trainer_run
 from trilemma.engines.unsloth.script import call_arguments
-from trilemma.errors import Caution
+from trilemma.errors import PlanWarning
 from trilemma.workloads import Method
 
 
@@ -37,7 +37,7 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
         run.base_format = "int8"
     _engine(run, values)
     text = "Unsloth's kernels and offloaded checkpoints hold and take less than is counted here for the Trainer"
-    run.cautions.append(Caution(code="not-counted", message=text))
+    run.warnings.append(PlanWarning(code="not-counted", message=text))
     return assemble(run, launch, gpus=gpus)
 
 
@@ -52,4 +52,4 @@ def _engine(run: TrainerRun, values: Values) -> None:
     """GRPO with fast_inference: vLLM shares the weights of the card (FastLanguageModel.from_pretrained)."""
     if values.on("inference"):
         generating(run, values.real("share") or 0.5, asleep=False, where="gpu_memory_utilization")
-        run.cautions.append(UPDATE_ONLY)
+        run.warnings.append(UPDATE_ONLY)

@@ -97,5 +97,5 @@ def _beside(run: TrainerRun, values: Values) -> None:
         where=values.found("vllm_share")[0],
         frees=frees,
     )
-    run.cautions.append(UPDATE_ONLY)
+    run.warnings.append(UPDATE_ONLY)
     run.generated = values.whole("completion")

@@ -27,7 +27,7 @@ from trilemma.engines.vllm.overheads import Profiled
 from trilemma.engines.vllm.pages import PageRules, layer_pages
 from trilemma.engines.vllm.pool import count_pool
 from trilemma.engines.vllm.stage import VllmStage, fixed_pool, inside_bytes, stage_of, weight_table
-from trilemma.errors import Caution
+from trilemma.errors import PlanWarning
 from trilemma.memory.adapter_slots import SlotBytes
 from trilemma.memory.weights import WeightTable
 from trilemma.models.architecture import Model
@@ -69,7 +69,7 @@ def settle(asked: Asked) -> VllmSettled:
     adapters = adapter_slots(asked.options, facts, dtype=force.dtype)
     return VllmSettled(
         asked=asked, card=card, facts=facts, model=served, plans=plans, context=force.context, kv=force.kv,
-        memory_fraction=force.memory_fraction, cautions=(*notes, *force.cautions, *_of_version(asked, facts, force.context)),
+        memory_fraction=force.memory_fraction, warnings=(*notes, *force.warnings, *_of_version(asked, facts, force.context)),
         budget_checked_at_start=facts.budget_checked_at_start, force=force,
         grouping=_grouping(served, force, asked.options, facts, plans.tp), table=table, stored=stored, load_factor=factor,
         slots=None if adapters is None else SlotBytes(served, adapters),
@@ -83,15 +83,15 @@ def _facts(asked: Asked) -> VllmFacts:
     if not older:
         return facts
     as_older = for_version(older, changed=asked.changed)
-    return replace(as_older, version=facts.version, cautions=facts.cautions, known=facts.known)
+    return replace(as_older, version=facts.version, warnings=facts.warnings, known=facts.known)
 
 
-def _of_version(asked: Asked, facts: VllmFacts, context: int) -> list[Caution]:
+def _of_version(asked: Asked, facts: VllmFacts, context: int) -> list[PlanWarning]:
     """Rules of the version that weigh on a start and that few logs told: videos profiled, latents cached as heads."""
     found, model = [], asked.model
     if facts.latents_as_heads and any(mixer.is_latent for mixer in model.mixers):
         message = f"vLLM {facts.version} caches keys and values of every latent head, not latents (those since 0.7.1)"
-        found.append(Caution(code="latents-as-heads", message=message))
+        found.append(PlanWarning(code="latents-as-heads", message=message))
     if model.multimodal and not asked.options.text_only:
         seen = Profiled.of(model, facts, context=context, limits=asked.options.multimodal_limits)
         if seen.further_tokens:
@@ -99,7 +99,7 @@ def _of_version(asked: Asked, facts: VllmFacts, context: int) -> list[Caution]:
                 f"the profiling run shows the tower images and videos of {show_count(seen.patches)} patches; "
                 "--limit-mm-per-prompt '{\"video\": 0}' leaves that memory to the cache"
             )
-            found.append(Caution(code="videos-profiled", message=message))
+            found.append(PlanWarning(code="videos-profiled", message=message))
     return found
 
 

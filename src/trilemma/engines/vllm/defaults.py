@@ -11,7 +11,7 @@ from trilemma.engines.draft import Drafting
 from trilemma.engines.loading import computing_format
 from trilemma.engines.vllm.facts import VllmFacts
 from trilemma.engines.vllm.kv_formats import kv_format
-from trilemma.errors import Caution, InputError
+from trilemma.errors import InputError, PlanWarning
 from trilemma.formats.formats import Format
 from trilemma.models.architecture import Model
 from trilemma.plans import ServeOptions
@@ -22,7 +22,7 @@ StateMode = Literal["none", "align", "all"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VllmInForce:
-    """Options with the engine's defaults filled in; ``cautions`` list what was assumed."""
+    """Options with the engine's defaults filled in; ``warnings`` list what was assumed."""
 
     memory_fraction: float
     context: int
@@ -33,14 +33,14 @@ class VllmInForce:
     state_mode: StateMode
     draft_tokens: int
     drafts_by_layers: bool
-    cautions: tuple[Caution, ...]
+    warnings: tuple[PlanWarning, ...]
 
 
 def in_force(
     drafting: Drafting, options: ServeOptions, facts: VllmFacts, *, capacity_bytes: float, card: str
 ) -> VllmInForce:
     """Fill in what ``options`` leave open. Raises `InputError` for values that no engine accepts."""
-    cautions: list[Caution] = []
+    warnings: list[PlanWarning] = []
     model = drafting.model
     fraction = facts.memory_fraction if options.memory_fraction is None else options.memory_fraction
     if not 0 < fraction <= 1:
@@ -48,8 +48,8 @@ def in_force(
     context = options.context or model.max_positions
     if context is None:
         context = int(facts.coefficients["unstated"]["context"])
-        cautions.append(
-            Caution(code="assumed-context", message=f"{model.name} states no length; {context} tokens assumed")
+        warnings.append(
+            PlanWarning(code="assumed-context", message=f"{model.name} states no length; {context} tokens assumed")
         )
     if not 0 < context <= 2**40:
         raise InputError(f"--max-model-len {context} is out of range; give a whole number of at least 1")
@@ -64,7 +64,7 @@ def in_force(
         state_mode=_state_mode(model, options, facts),
         draft_tokens=drafting.tokens,
         drafts_by_layers=drafting.has_layers,
-        cautions=tuple(cautions),
+        warnings=tuple(warnings),
     )
 
 

@@ -14,7 +14,7 @@ from trilemma.engines.vllm.capture_sizes import read_capture_sizes
 from trilemma.engines.vllm.flags import table
 from trilemma.engines.vllm.settings import read_settings
 from trilemma.engines.vllm.speculation import read_draft
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
 from trilemma.quantities import GIB
 
@@ -35,25 +35,25 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     launch = take_apart([str(word) for word in argv], engine="vllm")
     version = version or _version_of(launch.image)
     settings = read_settings(launch.words)
-    cautions = put_in_force(settings, table(), version)
-    model = named_model(settings, cautions, engine="vLLM", remedy="give vllm serve MODEL or --model MODEL")
+    warnings = put_in_force(settings, table(), version)
+    model = named_model(settings, warnings, engine="vLLM", remedy="give vllm serve MODEL or --model MODEL")
     layout = _layout(settings)
-    draft, draft_rest, draft_cautions = read_draft(settings)
-    cautions += draft_cautions
+    draft, draft_rest, draft_warnings = read_draft(settings)
+    warnings += draft_warnings
     extra = _extra(settings, layout, version)
     extra.update({name: launch.environment[name] for name in VARIABLES if name in launch.environment})
     options = _options(settings, extra)
     if draft_rest:
         extra["speculative-config"] = draft_rest
-    cautions += uncounted(options.extra, table())
+    warnings += uncounted(options.extra, table())
     facts = launch.facts(settings)
-    _check_visible(layout, facts, extra, cautions)
+    _check_visible(layout, facts, extra, warnings)
     pool = Pool(layout=layout, options=options, draft=draft)
     return EngineCommand(
         model=model,
         plan=Plan(engine=EngineRef(name="vllm", version=version), pools=(pool,)),
         unknown_flags=tuple(dict.fromkeys(settings.unknown)),
-        cautions=tuple(cautions),
+        warnings=tuple(warnings),
         facts=facts,
     )
 
@@ -79,7 +79,7 @@ def _layout(settings: FlagSettings) -> Layout:
 
 
 def _extra(settings: FlagSettings, layout: Layout, version: str | None) -> dict[str, Any]:
-    """Options without a field. A flag that the version has not is left out, as its caution says."""
+    """Options without a field. A flag that the version has not is left out, as its warning says."""
     at = table().at(version)
     extra: dict[str, Any] = {}
     for name, setting in settings.by_name.items():
@@ -173,8 +173,10 @@ def _limits(value: Any, extra: dict[str, Any]) -> Mapping[str, int] | None:
     return limits
 
 
-def _check_visible(layout: Layout, facts: Mapping[str, Any], extra: Mapping[str, Any], cautions: list[Caution]) -> None:
+def _check_visible(
+    layout: Layout, facts: Mapping[str, Any], extra: Mapping[str, Any], warnings: list[PlanWarning]
+) -> None:
     """Several nodes are not judged here."""
     several = extra.get("nnodes", 1) > 1 or "data-parallel-size-local" in extra or "data-parallel-rank" in extra
     if not several and extra.get("distributed-executor-backend") != "ray":
-        check_visible(layout, facts, cautions)
+        check_visible(layout, facts, warnings)

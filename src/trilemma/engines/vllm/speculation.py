@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trilemma.commands.command_line import FlagSettings
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.plans import Draft
 
 #: The keys of vLLM's configuration that a `Draft` holds; the others travel in ``extra["speculative-config"]``.
@@ -18,12 +18,12 @@ _MOST_TOKENS = 4096
 _SUFFIX_DEPTH_KEY = "suffix_decoding_max_tree_depth"
 
 
-def read_draft(settings: FlagSettings) -> tuple[Draft | None, dict[str, Any], list[Caution]]:
+def read_draft(settings: FlagSettings) -> tuple[Draft | None, dict[str, Any], list[PlanWarning]]:
     """The draft, the keys that it does not hold, and what was assumed. Raises `InputError`."""
     config = _configuration(settings)
     if not config:
         return None, {}, []
-    cautions: list[Caution] = []
+    warnings: list[PlanWarning] = []
     model = _text(config, "model")
     method = _text(config, "method") or _method_of(model)
     if method is None:
@@ -37,14 +37,14 @@ def read_draft(settings: FlagSettings) -> tuple[Draft | None, dict[str, Any], li
     if tokens is None:
         tokens = _assumed_tokens(method, config)
         message = f"--speculative-config states no num_speculative_tokens: {tokens} assumed"
-        cautions.append(Caution(code="assumed-draft-tokens", message=message))
+        warnings.append(PlanWarning(code="assumed-draft-tokens", message=message))
     if not isinstance(tokens, int) or isinstance(tokens, bool) or not 1 <= tokens <= _MOST_TOKENS:
         raise InputError(
             f"--speculative-config num_speculative_tokens {shorten(str(tokens))!r} is out of range; "
             f"give a whole number from 1 to {_MOST_TOKENS}"
         )
     rest = {key: value for key, value in config.items() if key not in _KEYS}
-    return Draft(method=method, tokens=tokens, model=model), rest, cautions
+    return Draft(method=method, tokens=tokens, model=model), rest, warnings
 
 
 def draft_configuration(draft: Draft, rest: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
 from trilemma.measured.tables import Row, UnusableRow
@@ -162,8 +162,8 @@ def _cluster(row: Row, layout: Layout, assumed: list[str]) -> Cluster:
     found = _found_card(name[:300])
     if isinstance(found, str):
         raise UnusableRow(found)
-    accelerator, cautions = found
-    assumed += [caution.message for caution in cautions]
+    accelerator, warnings = found
+    assumed += [warning.message for warning in warnings]
     per_node = row.whole("gpus_per_node", low=1, high=1024) or min(accelerator.gpus_per_node, int(layout.gpus))
     each = network_bytes_per_s(row.text("interconnect"), per_node)
     whole = None if each is None else each * per_node
@@ -171,7 +171,7 @@ def _cluster(row: Row, layout: Layout, assumed: list[str]) -> Cluster:
 
 
 @lru_cache(maxsize=256)
-def _found_card(name: str) -> tuple[Accelerator, tuple[Caution, ...]] | str:
+def _found_card(name: str) -> tuple[Accelerator, tuple[PlanWarning, ...]] | str:
     from trilemma.hardware.catalogue import find_measured
 
     try:

@@ -74,7 +74,7 @@ def subtitle(estimate: Estimate) -> list[str]:
             words.append(f"{counted(load.concurrency, 'request')} at once")
         if load.rate is not None:
             words.append(arrivals(load.rate))
-    words += [caution.message for caution in estimate.warnings if caution.code == "assumed-load"]
+    words += [warning.message for warning in estimate.warnings if warning.code == "assumed-load"]
     verdict = "fits" if estimate.fits else f"does not fit ({estimate.verdict.stage})"
     return (
         [", ".join(words), f"{verdict}: {estimate.verdict.reason}"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trilemma.columns import column
-from trilemma.errors import Caution
+from trilemma.errors import PlanWarning
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,5 +93,5 @@ class ClusterSimulation:
     outcome: PolicyOutcome = field(metadata=column(inline=True))
     wait: WaitEstimate | None = None
     compared: tuple[PolicyOutcome, ...] = ()
-    warnings: tuple[Caution, ...] = field(default=(), metadata=column(keep="empty"))
+    warnings: tuple[PlanWarning, ...] = field(default=(), metadata=column(keep="empty"))
     picture: SpaceTime | None = field(default=None, metadata=column(hidden=True))

@@ -9,11 +9,11 @@ import numpy as np
 
 from trilemma import engines
 from trilemma.engines.base import StartUp
-from trilemma.errors import Caution, InputError
+from trilemma.errors import InputError, PlanWarning
 from trilemma.estimate.disaggregated import check_pools
 from trilemma.estimate.pool_start import start_pool
 from trilemma.estimate.serving_load import requests_held
-from trilemma.estimate.speed import source_cautions
+from trilemma.estimate.speed import source_warnings
 from trilemma.estimate.timed_plan import TimedPlan, timed_plan
 from trilemma.question import ServingQuestion
 from trilemma.simulation.serving.handover import TransferTimes
@@ -53,7 +53,7 @@ class SimulatedPlan:
     handling_s: float
     each_s: float
     lag_steps: float
-    cautions: tuple[Caution, ...]
+    warnings: tuple[PlanWarning, ...]
     prefill: SimulatedPlan | None = field(default=None, repr=False)
     transfer: TransferTimes | None = field(default=None, repr=False)
 
@@ -123,7 +123,7 @@ def _one_pool(
         handling_s=float(np.asarray(coefficients.request_s)),
         each_s=float(np.asarray(coefficients.queued_request_s)),
         lag_steps=max(float(np.asarray(coefficients.steps_waited)) - _HALF, 0.0),
-        cautions=(*timed.cautions, *start.cautions, *source_cautions(timed.machine)),
+        warnings=(*timed.warnings, *start.warnings, *source_warnings(timed.machine)),
     )
 
 

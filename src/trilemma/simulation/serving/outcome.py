@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trilemma.columns import column
-from trilemma.errors import Caution
+from trilemma.errors import PlanWarning
 from trilemma.simulation.serving.allocation import AllocationWaste
 
 
@@ -177,4 +177,4 @@ class ServingSimulation:
     series: tuple[tuple[float, ...], ...] = ()
     wall_s: float = field(metadata=column(exact=True))
     events: int
-    warnings: tuple[Caution, ...] = field(default=(), metadata=column(keep="empty"))
+    warnings: tuple[PlanWarning, ...] = field(default=(), metadata=column(keep="empty"))

@@ -199,7 +199,7 @@ def told(
         series=tuple((at, running, waiting, held / plan.blocks) for at, running, waiting, held in gauges.readings),
         wall_s=done.wall_s,
         events=done.events,
-        warnings=plan.cautions,
+        warnings=plan.warnings,
     )
 
 

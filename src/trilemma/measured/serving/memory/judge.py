@@ -82,7 +82,7 @@ def _judged(row: Row, question: StartQuestion | str, printed: dict[Any, list[flo
                 verdict = _verdict(case, weights, assumed)
     except (UnusableRow, InputError) as error:
         return Judgement(row_id=row.id, cells=row.cells, skipped=with_flags(error))
-    assumed += [caution.message for caution in case.start.cautions]
+    assumed += [warning.message for warning in case.start.warnings]
     return Judgement(
         row_id=row.id,
         cells={column: resolved_cell(row, question, column) for column in row.cells},
@@ -136,7 +136,7 @@ def _stated_weights(
 def _beside_doubt(question: StartQuestion, start: StartUp, stage: str, counted_ok: float) -> float:
     """The probability of "ok" that is left beside what was assumed and never measured, as an estimate tells it."""
     told = (
-        *start.cautions,
+        *start.warnings,
         *of_model(question.model),
         *of_served_class(question.engine, question.model, question.accelerator),
     )

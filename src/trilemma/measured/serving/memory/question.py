@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trilemma import engines
 from trilemma.engines.coefficients import ChangedRows
-from trilemma.errors import Caution, InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.measured.dating import date_of_vllm_issue, parse_date
 from trilemma.measured.serving.memory.row_flags import other_flags
@@ -152,15 +152,15 @@ def _card(row: Row, assumed: list[str]) -> tuple[Accelerator, float | None]:
     found = _found_card(name[:300], total_gib)
     if isinstance(found, str):
         raise UnusableRow(found)
-    accelerator, cautions = found
-    assumed.extend(caution.message for caution in cautions)
+    accelerator, warnings = found
+    assumed.extend(warning.message for warning in warnings)
     if total_gib is None:
         assumed.append("memory of the card from the catalogue")
     return accelerator, None if total_gib is None else total_gib * GIB
 
 
 @lru_cache(maxsize=512)
-def _found_card(name: str, total_gib: float | None) -> tuple[Accelerator, tuple[Caution, ...]] | str:
+def _found_card(name: str, total_gib: float | None) -> tuple[Accelerator, tuple[PlanWarning, ...]] | str:
     from trilemma.hardware.catalogue import find_measured
 
     try:

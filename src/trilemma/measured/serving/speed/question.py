@@ -283,7 +283,7 @@ def _found_card(name: str) -> tuple[Accelerator, tuple[str, ...]] | str:
     from trilemma.hardware.catalogue import find_measured
 
     try:
-        accelerator, cautions = find_measured(name, None)
+        accelerator, warnings = find_measured(name, None)
     except InputError as error:
         return error.flags
-    return accelerator, tuple(caution.message for caution in cautions)
+    return accelerator, tuple(warning.message for warning in warnings)
