@@ -18,6 +18,17 @@ CLUSTER_OPTIONS: tuple[Option, ...] = (
            help="each node fails after MTBF hours in the mean and is back REPAIR hours later"),
     Option(name="slowdown", of=_OF, read=text, metavar="LEVEL=X,...", group="cluster",
            help="work takes X times as long where a job spans more than a node: node, nvlink, leaf, rack, block or cluster"),
+    Option(name="gpu", of=_OF, read=text, metavar="G", group="cluster",
+           help="the cards of nodes that do not name theirs, such as h100-sxm: for the speed of trainings"),
+    Option(name="network", of=_OF, read=text, metavar="RATE", group="cluster",
+           help="network of one node: 8x400Gb/s, 50GB/s (default: the card's usual)"),
+    Option(name="oversubscription", of=_OF, read=text, metavar="R|LEVEL=R,...", group="cluster",
+           help="how many times narrower the network is that a job crosses, by the level that it spans"),
+    Option(name="models", of=_OF, read=text, metavar="DIR", group="jobs",
+           help="look hub ids of trainings up as DIR/<org>--<name>/config.json first"),
+    Option(name="trainings", of=_OF, read=as_given, metavar="FILE", group="jobs",
+           help="what jobs train, YAML by name: options of trilemma train, a command, or a measured pace by level: their speed"
+           " follows from where they stand"),
     Option(name="jobs", of=_OF, read=as_given, metavar="FILE|KIND:N", required_of=_OF, group="jobs",
            help="jobs: a table (Philly, Helios, Acme, openb, sacct -P, or job, submit_s, duration_s, gpus, queue, priority, ...),"
            " N jobs drawn like philly or kalos, or a scenario of Kueue's performance tests"),

@@ -49,16 +49,28 @@ def node_failures(words: str | None, seed: int) -> NodeFailures | None:
 
 def slowdowns(words: str | None) -> dict[str, float]:
     """How much longer work takes by the level that a job spans."""
+    return _by_level(words, "slowdown", "cluster=1.2")
+
+
+def oversubscriptions(words: str | None) -> dict[str, float]:
+    """How many times narrower the network is that a job crosses, by the level that it spans; one number is of the whole
+    cluster."""
+    if words is not None and "=" not in words:
+        words = f"cluster={words}"
+    return _by_level(words, "oversubscription", "rack=1,cluster=4")
+
+
+def _by_level(words: str | None, name: str, example: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for part in (words or "").split(",") if words else ():
         level, _, factor = part.partition("=")
         known = ("node", *LEVELS, "cluster")
         if level not in known:
-            raise InputError(f"`slowdown` {shorten(part)!r}: no such level; use {', '.join(known)}")
+            raise InputError(f"`{name}` {shorten(part)!r}: no such level; use {', '.join(known)}")
         try:
             found[level] = float(factor)
         except ValueError:
-            raise InputError(f"`slowdown` {shorten(part)!r} is not LEVEL=X, such as cluster=1.2") from None
+            raise InputError(f"`{name}` {shorten(part)!r} is not LEVEL=X, such as {example}") from None
         if not 1 <= found[level] <= 1000:
-            raise InputError(f"`slowdown` {shorten(part)!r} is out of range; give 1 or more")
+            raise InputError(f"`{name}` {shorten(part)!r} is out of range; give 1 or more")
     return found

@@ -37,11 +37,19 @@ def one_plan(
     model: Any, gpu: Any, options: SimpleNamespace, *, plan: TrainingPlan | None, workload: TrainingWorkload | None
 ) -> Answer:
     """One training plan in full; what is not settled is the implementation's plainest."""
+    return judged(training_question(model, gpu, options, plan=plan, workload=workload))
+
+
+def training_question(
+    model: Any, gpu: Any, options: SimpleNamespace, *, plan: TrainingPlan | None = None,
+    workload: TrainingWorkload | None = None,
+) -> Question[TrainingWorkload, TrainingPlan]:  # fmt: skip
+    """The question of one training plan, unanswered."""
     from trilemma.search.training_single import single_training_plan
 
     named, cluster, load, settled = _asked(model, gpu, options, workload)
     plan = plan or single_training_plan(named, cluster.accelerator, load, settled, gpus=cluster.gpus)
-    return judged(Question(model=named, cluster=cluster, workload=load, plan=plan))
+    return Question(model=named, cluster=cluster, workload=load, plan=plan)
 
 
 def judged(question: Question[TrainingWorkload, TrainingPlan]) -> Answer:

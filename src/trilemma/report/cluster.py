@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trilemma.errors import shorten
 from trilemma.quantities import counted, show_count
 from trilemma.report.tables import render_table
 from trilemma.report.wrapping import wrapped
-from trilemma.simulation.cluster.outcome import ClusterSimulation, PolicyOutcome
+from trilemma.simulation.cluster.outcome import ClusterSimulation, JobsEfficiency, PolicyOutcome
 
 #: Rows of waits that are shown without `explain`.
 _MOST_WAITS = 14
+#: Groups of jobs whose use of the cards is shown without `explain`.
+_MOST_GROUPS = 8
 
 
 def render_cluster(found: ClusterSimulation, *, explain: bool, width: int) -> str:
@@ -18,6 +21,8 @@ def render_cluster(found: ClusterSimulation, *, explain: bool, width: int) -> st
     if found.outcome.allocated_at_demand:
         return "\n\n".join([_head(found), _demand(found.outcome, found.compared)])
     parts = [_head(found), _waits(found.outcome, explain), _hours(found.outcome)]
+    if found.efficiency:
+        parts.append(_efficiency(found.efficiency, explain))
     if found.wait is not None:
         wait = found.wait
         parts.append(
@@ -81,6 +86,25 @@ def _hours(outcome: PolicyOutcome) -> str:
     lines += [(_WORDS[name], value) for name, value in hours.of_lost.items() if value]
     rows = [[words, f"{value:,.1f}", f"{value / scale:.1%}"] for words, value in lines]
     return render_table(["GPU-hours", f"{hours.capacity:,.1f}", "100.0%"], rows, align="lrr")
+
+
+def _efficiency(groups: Sequence[JobsEfficiency], explain: bool) -> str:
+    """How well jobs use their cards, and what nearer places or better plans would give back."""
+    rows = []
+    for one in groups if explain else groups[:_MOST_GROUPS]:
+        plan = f"{one.plan_gain_gpu_hours:,.0f} by {one.best_layout}" if one.plan_gain_gpu_hours is not None else ""
+        rows.append([
+            shorten(one.training, most=40), f"{one.gpus:g}", f"{one.jobs:,}", f"{one.gpu_hours:,.0f}", _share_of(one.mfu),
+            _share_of(one.nearest_mfu), f"{one.place_gain_gpu_hours:,.0f}" if one.place_gain_gpu_hours else "", plan,
+        ])  # fmt: skip
+    headers = ["training", "GPUs", "jobs", "GPU-hours", "MFU", "MFU nearest", "gained there", "gained by a better plan"]
+    left = len(groups) - len(rows)
+    table = render_table(headers, rows, align="lrrrrrrl")
+    return table if left <= 0 else f"{table}\n… {counted(left, 'more group')}: --explain"
+
+
+def _share_of(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
 
 
 _WORDS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,10 +13,12 @@ import numpy as np
 from trilemma.errors import InputError
 from trilemma.simulation.cluster.jobs import ClusterJob, GangShape
 from trilemma.simulation.cluster.ledger import HoursBook
+from trilemma.simulation.cluster.nodes import WHOLE
+from trilemma.simulation.cluster.placed_speed import PlacedSpeed, PlacementTiming, place_of
 from trilemma.simulation.cluster.placement import ChosenPlace
 from trilemma.simulation.cluster.quotas import QuotaTree
 from trilemma.simulation.cluster.runs import JobRun
-from trilemma.simulation.cluster.state import ClusterState
+from trilemma.simulation.cluster.state import ClusterState, PlacedPod
 
 _FINISH, _REPAIR, _FAIL, _WAKE = range(4)
 #: Events after which a simulation is taken for one that never ends.
@@ -50,11 +52,13 @@ class NodeFailures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRules:
-    """What bounds a run: its end (None: when all is done), failures, and how much longer work takes by how far it is spread."""
+    """What bounds a run: its end (None: when all is done), failures, and how much longer work takes by how far it is spread:
+    by ``timings`` of what jobs say they train, else by the ``slowdown`` of the level."""
 
     until_ticks: int | None = None
     failures: NodeFailures | None = None
     slowdown: dict[str, float] = field(default_factory=dict)
+    timings: Mapping[str, PlacementTiming] = field(default_factory=dict)
     keeps_stretches: bool = False
 
 
@@ -151,7 +155,8 @@ class ClusterRun:
         placed = self.state.take(shape, place.nodes, place.cards)
         run.shape, run.units = shape, shape.units(self.state.of_cpus)
         run.span = self.state.span(placed)
-        pace = self.rules.slowdown.get(run.span, 1.0)
+        pace, run.mfu = self._speed(run, placed)
+        run.spread = pace
         whole = run.job.shape.total_gpus
         if whole and shape.fewest_pods and shape.total_gpus < whole:
             pace *= whole / shape.total_gpus
@@ -162,6 +167,13 @@ class ClusterRun:
         if run.ends < math.inf:
             self._finishing += 1
             heapq.heappush(self._heap, (run.ends, _FINISH, run.at, run.epoch))
+
+    def _speed(self, run: JobRun, placed: Sequence[PlacedPod]) -> PlacedSpeed:
+        timing = self.rules.timings.get(run.job.training)
+        if timing is not None and run.shape.gpus and run.shape.gpu_milli == WHOLE:
+            return timing.placed(place_of(self.state, placed, run.span))
+        pace, mfu = self.rules.slowdown.get(run.span, 1.0), run.job.mfu
+        return PlacedSpeed(pace, None if mfu is None else mfu / pace)
 
     def stop(self, run: JobRun, cause: str) -> None:
         """Throw ``run`` out for ``cause``; it waits again."""
@@ -184,7 +196,7 @@ class ClusterRun:
 
     def _leaves(self, run: JobRun, kept: int, lost: int, starting: int, cause: str) -> None:
         self.book.ends(run.units, kept, lost, starting, cause, run.restart_cause)
-        self.book.weigh(run.units * kept, run.job.mfu)
+        self._weigh(run, kept)
         if self.rules.keeps_stretches:
             run.stretches.append((run.started, self.now, run.placed))
         if run.ends < math.inf:
@@ -195,6 +207,14 @@ class ClusterRun:
         run.placed, run.ends = (), math.inf
         run.epoch += 1
         del self.running[run.at]
+
+    def _weigh(self, run: JobRun, kept: int) -> None:
+        """Count ``kept`` ticks by the use that ``run`` makes of its cards, and what its place took of them."""
+        self.book.weigh(run.units * kept, run.mfu)
+        run.useful_units += run.units * kept
+        run.spread_units += run.units * kept * (1.0 - 1.0 / run.spread)
+        if run.mfu is not None:
+            run.mfu_units += run.units * kept * run.mfu
 
     def _fails_later(self, node: int) -> None:
         rule = self.rules.failures
@@ -219,6 +239,6 @@ class ClusterRun:
         for run in self.running.values():
             kept, _, starting = run.split(self.now, whole=True)
             self.book.ends(run.units, kept, 0, starting, "", run.restart_cause)
-            self.book.weigh(run.units * kept, run.job.mfu)
+            self._weigh(run, kept)
             if self.rules.keeps_stretches:
                 run.stretches.append((run.started, self.now, run.placed))

@@ -65,9 +65,9 @@ class ClusterJob:
     """One job: its work is ``work_ticks`` of all its pods beside each other (None: it stays for ever).
 
     ``limit_ticks`` is what the scheduler is told it will take. Losing it costs what was done since the last checkpoint
-    (``checkpoint_ticks`` apart; None: all) and ``restart_ticks``. ``kind`` is a class told apart in waits, ``model`` what it
-    trains and ``mfu`` how well it uses its cards; ``lazy`` jobs are downgraded rather than thrown out where cells allow it;
-    ``line`` is where its file states it.
+    (``checkpoint_ticks`` apart; None: all) and ``restart_ticks``. ``kind`` is a class told apart in waits, ``training`` names
+    what it trains (a profile, or a command), of which its work may be ``steps``, and ``mfu`` how well it uses its cards; ``lazy``
+    jobs are downgraded rather than thrown out where cells allow it; ``line`` is where its file states it.
     """
 
     name: str
@@ -82,7 +82,8 @@ class ClusterJob:
     limit_ticks: int | None = None
     user: str = ""
     kind: str = ""
-    model: str = ""
+    training: str = ""
+    steps: float | None = None
     mfu: float | None = None
     lazy: bool = False
     line: int = 0

@@ -74,6 +74,23 @@ class PolicyOutcome:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class JobsEfficiency:
+    """Jobs of one training and size: useful GPU-hours, the use of the cards where they stood and where they would be nearest,
+    GPU-hours that their places took of them, and GPU-hours that the best plan would save at its use of the cards."""
+
+    training: str
+    gpus: float
+    jobs: int
+    gpu_hours: float
+    mfu: float | None
+    nearest_mfu: float | None
+    place_gain_gpu_hours: float
+    best_mfu: float | None = None
+    best_layout: str = ""
+    plan_gain_gpu_hours: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SpaceTime:
     """Shares of the cards in use of ``groups`` of nodes over slices of time: rows of (group, from hours, to hours, share), and
     rows of (from hours, to hours, GPUs that jobs wait for)."""
@@ -93,5 +110,6 @@ class ClusterSimulation:
     outcome: PolicyOutcome = field(metadata=column(inline=True))
     wait: WaitEstimate | None = None
     compared: tuple[PolicyOutcome, ...] = ()
+    efficiency: tuple[JobsEfficiency, ...] = ()
     warnings: tuple[PlanWarning, ...] = field(default=(), metadata=column(keep="empty"))
     picture: SpaceTime | None = field(default=None, metadata=column(hidden=True))

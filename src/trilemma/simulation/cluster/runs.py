@@ -12,12 +12,14 @@ from trilemma.simulation.cluster.state import PlacedPod
 class JobRun:
     """A job as it stands. ``kept`` ticks of its work are safe; ``epoch`` tells the end of an earlier stretch from that of this,
     ``form`` numbers the shapes of a workload, ``seen`` are the units that were free and those that were waited for when it came.
+    ``spread`` is how many times as long its work takes for its place, ``mfu`` the use of its cards there; ``useful_units``,
+    ``spread_units`` and ``mfu_units`` are units x ticks of kept work, what of them its place cost, and all weighed by the use.
     """
 
     __slots__ = (
-        "admitted", "at", "downgraded", "ends", "epoch", "finished", "first_start", "form", "job", "kept", "lost", "order",
-        "overhead", "pace", "placed", "preemptions", "quota", "restart_cause", "seen", "shape", "span", "started",
-        "stretches", "units", "units_asked", "worst_loss",
+        "admitted", "at", "downgraded", "ends", "epoch", "finished", "first_start", "form", "job", "kept", "lost", "mfu",
+        "mfu_units", "order", "overhead", "pace", "placed", "preemptions", "quota", "restart_cause", "seen", "shape", "span",
+        "spread", "spread_units", "started", "stretches", "units", "units_asked", "useful_units", "worst_loss",
     )  # fmt: skip
 
     def __init__(self, at: int, job: ClusterJob, quota: QuotaNode | None, form: int, units: int) -> None:
@@ -44,6 +46,11 @@ class JobRun:
         self.lost = 0
         self.worst_loss = 0
         self.span = ""
+        self.spread = 1.0
+        self.mfu: float | None = None
+        self.useful_units = 0
+        self.spread_units = 0.0
+        self.mfu_units = 0.0
         self.stretches: list[tuple[int, int, tuple[PlacedPod, ...]]] = []
         self.downgraded = False
 
