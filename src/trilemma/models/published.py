@@ -34,24 +34,25 @@ def published_as(model: Model, scheme: str) -> Model | None:
     One of its own publisher comes first, then one that leaves the format of the cache open. A model that is named by its hub
     id has checkpoints of just that id, one of the catalogue those of any that share its name.
     """
-    wanted = find_scheme(scheme)
-    ids = _ids(model.name)
-    found: list[tuple[bool, bool, int, int, Model]] = []
-    for at, one in enumerate(checkpoints()):
-        if _plain(one.of) not in ids:
-            continue
-        stored = _read(one.id, os.environ.get("TRILEMMA_MODELS"))
+    wanted, ids, folder = find_scheme(scheme), _ids(model.name), os.environ.get("TRILEMMA_MODELS")
+    listed = [(_is_foreign(one), ids.index(_plain(one.of)), one) for one in checkpoints() if _plain(one.of) in ids]
+    asking: tuple[bool, Model] | None = None
+    for foreign, _, one in sorted(listed, key=lambda row: row[:2]):
+        if asking is not None and foreign != asking[0]:
+            break
+        stored = _read(one.id, folder)
         own = None if stored is None else stored.quantization
-        if (
-            stored is None
-            or own is None
-            or own.weight_format is None
-            or not _is(own.method, own.weight_format.name, wanted)
-        ):
+        if stored is None or own is None or own.weight_format is None:
             continue
-        foreign = one.id.partition("/")[0] != one.of.partition("/")[0]
-        found.append((foreign, own.kv_format is not None, ids.index(_plain(one.of)), at, stored))
-    return min(found, key=lambda row: row[:4])[4] if found else None
+        if _is(own.method, own.weight_format.name, wanted):
+            if own.kv_format is None:
+                return stored
+            asking = asking or (foreign, stored)
+    return None if asking is None else asking[1]
+
+
+def _is_foreign(one: PublishedCheckpoint) -> bool:
+    return one.id.partition("/")[0] != one.of.partition("/")[0]
 
 
 @cache

@@ -29,6 +29,8 @@ from trilemma.timing.admission import Admission
 
 #: Into how many steps the way from a load that keeps to the targets to the next one tried is cut.
 _STEPS = 4
+#: Counts of engines tried at once for a layout, and rows for which a call of start-up and physics takes hardly longer than for one.
+_MOST_CUTS, _ROWS_A_CALL = 15, 128
 QUEUED = "more requests than the KV cache or the sequence limit holds"
 
 
@@ -125,7 +127,7 @@ def _under_load(
     admission, used = limited(choice, layout, running.admission, running.used, limit, question)
     running = replace(running, admission=admission, used=used)
     if rate is not None:
-        each = _requests_at(running, rate, question)
+        each = _requests_at(running, rate, question, near=each)
     speed = _speed(running, layout, each, admission, question, rate=rate)
     columns = _columns(speed, layout, replicas, each * replicas, used, question, limit=limit)
     if rate is None:
@@ -163,11 +165,14 @@ def _enough(choice: FormatChoice, running: StartedEngines, question: SearchQuest
     beyond = np.minimum(tried.max(axis=1, initial=0), each[1] - 1)
     too_few = np.ceil(load / one[np.arange(each[0]), beyond] - 1e-9).astype(np.int64) - 1
     too_few = np.where(able & (most > 0), np.minimum(too_few, enough - 1), enough - 1)
-    while (open_ := enough - too_few > 1).any():
-        middle = (enough + too_few)[open_] // 2
-        keeps = _keeps(choice, running.only(open_), middle, question)
-        enough[open_] = np.where(keeps, middle, enough[open_])
-        too_few[open_] = np.where(keeps, too_few[open_], middle)
+    while (open_ := np.nonzero(enough - too_few > 1)[0]).size:
+        few, many = too_few[open_], enough[open_]
+        parts = 1 + max(1, min(_MOST_CUTS, _ROWS_A_CALL // open_.size))
+        tried = np.clip(few + (many - few) * np.arange(1, parts)[:, None] // parts, few + 1, many - 1)
+        engines = running.only(np.tile(open_, parts - 1))
+        keeps = _keeps(choice, engines, tried.ravel(), question).reshape(tried.shape)
+        enough[open_] = np.where(keeps, tried, many).min(axis=0)
+        too_few[open_] = np.where(keeps | (tried >= enough[open_]), few, tried).max(axis=0)
     return enough
 
 
@@ -224,13 +229,16 @@ def _held_s(speed: ServingSpeed, question: SearchQuestion) -> NDArray[np.float64
     return held
 
 
-def _requests_at(running: StartedEngines, rate: NDArray[np.float64], question: SearchQuestion) -> NDArray[np.float64]:
+def _requests_at(
+    running: StartedEngines, rate: NDArray[np.float64], question: SearchQuestion, *, near: Any = None
+) -> NDArray[np.float64]:
     found: NDArray[np.float64] = concurrency_for_rate(
         running.work,
         running.machine,
         running.layout,
         rate=rate,
         admission=running.admission,
+        near=near,
         **_load(running, question),
     )
     return found

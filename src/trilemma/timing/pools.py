@@ -26,9 +26,10 @@ from trilemma.timing.queueing import percentiles_s
 from trilemma.timing.serving_step import MOST_REQUESTS, ServingSpeed
 from trilemma.timing.speculation import Speculation
 
-#: The smallest mean batch looked at, how exactly (in its logarithm) the one sought is found, in at most how many turns, and
-#: every which turn halves.
-_LEAST_BATCH, _ACCURACY, _TRIES, _HALVE = 2.0**-24, 1e-12, 80, 5
+#: The smallest mean batch looked at, how exactly (in its logarithm) the one sought is found, and in at most how many turns.
+_LEAST_BATCH, _ACCURACY, _TRIES = 2.0**-24, 1e-12, 80
+#: Cuts of the range at first, and figures for which a call of the physics takes hardly longer than for one.
+_MOST_CUTS, _CALL_FIGURES = 32, 512
 #: Logarithm of a load that counts as infinite.
 _INFINITE = 20.0
 
@@ -210,32 +211,50 @@ def _parts(decode: DecodeWorker) -> tuple[dict[str, Any], dict[str, Any]]:
 def where_one(load: Callable[[Any], Any], *, least: Any, most: Any) -> Any:
     """The batch at which the rising ``load`` is one, or ``most`` where it stays below, each row for itself.
 
-    False position (Illinois) on the logarithms of both, now and then a halving; loads may be infinite.
+    On the logarithms of both, by inverse quadratic interpolation where the last three points allow it, else by a halving; loads
+    may be infinite.
 
-    Requests, arrays (plans,). Source: Dowell and Jarratt 1971 (Illinois).
+    Requests, arrays (plans,). Source: Chandrupatla 1997, Advances in Engineering Software 28(3).
     """
 
     def excess(batch: Any) -> Any:
         return np.minimum(np.log(load(batch)), _INFINITE)
 
     low, high = np.log(least), np.log(most)
-    at_low, at_high = excess(least), excess(most)
-    done = at_high <= 0  # not even the largest batch carries the load
-    found, before = high, np.zeros(np.shape(high))
-    for turn in range(1, _TRIES):
-        apart = np.where(at_high != at_low, at_high - at_low, 1.0)
-        secant = (low * at_high - high * at_low) / apart
-        inside = (secant > low) & (secant < high) & (turn % _HALVE != 0)
-        middle = np.where(inside, secant, (low + high) / 2)
+    cuts = max(1, min(_MOST_CUTS, _CALL_FIGURES // max(np.size(high), 1)))
+    shares = (np.arange(cuts + 1) / cuts).reshape(-1, *[1] * np.ndim(high))
+    tried = low + (high - low) * shares
+    values = excess(np.exp(tried))
+    found, done, share = high, values[-1] <= 0, 0.5  # done where not even the largest batch carries the load
+    first = np.argmax(values[1:] > 0, axis=0)[None]
+    (one, at_one), (other, at_other) = (
+        tuple(np.take_along_axis(rows, first + step, axis=0)[0] for rows in (tried, values)) for step in (0, 1)
+    )
+    for _ in range(_TRIES):
+        middle = one + share * (other - one)
         value = excess(np.exp(middle))
         found = np.where(done, found, middle)
-        done = done | (high - low < _ACCURACY) | (np.abs(value) < _ACCURACY)
+        same = (value > 0) == (at_one > 0)
+        third, at_third = np.where(same, one, other), np.where(same, at_one, at_other)
+        other, at_other = np.where(same, other, one), np.where(same, at_other, at_one)
+        one, at_one = middle, value
+        apart = np.abs(other - one)
+        done = done | (apart < _ACCURACY) | (np.abs(value) < _ACCURACY)
         if np.all(done):
             break
-        side = np.where(value > 0, 1.0, -1.0)
-        # an end that stays for a second time weighs half, else false position creeps
-        kept_low = np.where((side > 0) & (before > 0), at_low / 2, at_low)
-        kept_high = np.where((side < 0) & (before < 0), at_high / 2, at_high)
-        at_low, at_high = np.where(side > 0, kept_low, value), np.where(side > 0, value, kept_high)
-        low, high, before = np.where(side > 0, low, middle), np.where(side > 0, middle, high), side
+        least_share = np.minimum(_ACCURACY / 2 / np.maximum(apart, _ACCURACY), 0.5)
+        share = np.clip(_next_share((one, other, third), (at_one, at_other, at_third)), least_share, 1 - least_share)
     return np.where(found == np.log(most), most, np.exp(found))
+
+
+def _next_share(at: tuple[Any, Any, Any], values: tuple[Any, Any, Any]) -> Any:
+    """How far from the newest of three points to the other end of the range the next one lies: where the inverse quadratic
+    through all of them is monotone (criterion of Chandrupatla 1997), where that crosses zero, else half way."""
+    (one, other, third), (at_one, at_other, at_third) = at, values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        run, rise = (one - other) / (third - other), (at_one - at_other) / (at_third - at_other)
+        smooth = (1 - np.sqrt(1 - run) < rise) & (rise < np.sqrt(run))
+        ahead = (third - one) / (other - one)
+        crossing = at_one / (at_one - at_other) * at_third / (at_third - at_other)
+        crossing = crossing - ahead * at_one / (at_third - at_one) * at_other / (at_other - at_third)
+    return np.where(smooth, crossing, 0.5)

@@ -244,12 +244,14 @@ def concurrency_for_rate(
     prefix_hit: float = 0.0,
     speculation: Speculation | None = None,
     most: int = MOST_REQUESTS,
+    near: Numbers | None = None,
 ) -> Any:
     """Requests in flight when ``rate`` requests arrive a second (Little's law): at least 1, or ``most`` where the plan cannot
     keep up.
 
     Throughput rises with the requests in flight, so the least number that carries the rate is found by cutting the range:
-    into many parts at once where plans are few, since a call costs more than its figures then.
+    into many parts at once where plans are few, since a call costs more than its figures then. ``near`` is a number that is
+    likely (as many as ``rate`` has entries): tried first, with the one below.
 
     Source: Little 1961, ``L = λ·W``.
     """
@@ -259,8 +261,8 @@ def concurrency_for_rate(
     parts = 1 + max(1, min(_MOST_CUTS, _CALL_FIGURES // max(low.size, 1)))
     shares = (np.arange(1, parts) / parts).reshape(-1, *[1] * low.ndim)
     prompt = None
+    tried = np.ceil(low + (high - low) * shares) if near is None else np.stack([np.maximum(near - 1.0, 1.0), near])
     while np.any(high - low > 1):
-        tried = np.ceil(low + (high - low) * shares)
         turn = _turn(
             work, machine, layout, concurrency=tried, isl=isl, osl=osl, kv_format=kv_format, admission=admission,
             prefix_hit=prefix_hit, speculation=speculation, prompt=prompt, rate=rate,
@@ -269,6 +271,7 @@ def concurrency_for_rate(
         enough = turn.output_per_s / np.asarray(osl) >= rate
         high = np.where(enough, tried, high).min(axis=0)
         low = np.where(enough | (tried >= high), low, tried).max(axis=0)
+        tried = np.ceil(low + (high - low) * shares)
     return high
 
 
