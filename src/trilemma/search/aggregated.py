@@ -29,7 +29,7 @@ from trilemma.timing.admission import Admission
 
 #: Into how many steps the way from a load that keeps to the targets to the next one tried is cut.
 _STEPS = 4
-#: Counts of engines tried at once for a layout, and rows for which a call of start-up and physics takes hardly longer than for one.
+#: Counts of engines tried at once for a layout, and rows for which a call takes hardly longer than for one.
 _MOST_CUTS, _ROWS_A_CALL = 15, 128
 QUEUED = "more requests than the KV cache or the sequence limit holds"
 
