@@ -5,14 +5,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+#: Digits to which points are compared.
+_DIGITS = 9
+
 
 def pareto_front(points: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Which of ``points`` (plans, axes; larger is better on each) are on the Pareto front.
 
-    A point is beaten when another is at least as good on every axis and better on one; equal points stay together.
+    A point is beaten when another is at least as good on every axis and better on one; equal points stay together. What differs
+    by less than roots are found to is equal.
     Points are tried from the best sum of ranks on, so that most fall in the first passes: about plans × front size.
     """
-    points = np.asarray(points, dtype=float)
+    mantissas, exponents = np.frexp(np.asarray(points, dtype=float))
+    points = np.ldexp(np.round(mantissas, _DIGITS), exponents)
     count = len(points)
     alive = np.ones(count, dtype=bool)
     if not count:
