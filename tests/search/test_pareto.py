@@ -28,3 +28,8 @@ def test_two_axes_by_hand():
 
 def test_nothing_has_no_front():
     assert pareto_front(np.zeros((0, 2))).shape == (0,)
+
+
+def test_what_differs_by_rounding_alone_is_equal():
+    points = np.array([[569.0, 35.8], [539.0, 35.8 * (1 + 1e-13)], [530.0, 35.8 * (1 + 1e-6)]])
+    assert pareto_front(points).tolist() == [True, False, True]

@@ -12,7 +12,7 @@ from trilemma.estimate.serving import estimate
 from trilemma.hardware.catalogue import find
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.parameters import weight_bytes
-from trilemma.models.published import checkpoints
+from trilemma.models.published import checkpoints, published_as
 from trilemma.models.quantized import requantize
 from trilemma.models.resolve import load_model
 from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
@@ -112,6 +112,16 @@ def test_a_published_checkpoint_is_named_instead_of_a_conversion():
     assert fit("qwen3-32b", "b200", precision="nvfp4").command.split()[2] == "nvidia/Qwen3-32B-NVFP4"
     own_base = plan("meta-llama/Llama-3.1-70B", "h100-sxm:4", serve="4096/1024")  # nobody is offered another model
     assert not any("Instruct" in (one.command or "") for one in own_base.plans)
+
+
+def test_a_checkpoint_of_the_own_publisher_comes_first_then_one_that_leaves_the_cache_open():
+    named = {scheme: published_as(load_model("llama-3.3-70b"), scheme) for scheme in ("fp8", "nvfp4")}
+    # amd's and nvidia's FP8 ask for an FP8 cache, RedHat's does not; of NVFP4 there is one that does
+    assert [one and one.name for one in named.values()] == [
+        "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "nvidia/Llama-3.3-70B-Instruct-NVFP4",
+    ]  # fmt: skip
+    own = published_as(load_model("qwen3-32b"), "fp8")
+    assert own is not None and own.name == "Qwen/Qwen3-32B-FP8"  # noqa: PT018
 
 
 @pytest.mark.parametrize("at", range(0, len(checkpoints()), 9))

@@ -185,6 +185,18 @@ def test_a_root_is_found_on_either_side_of_a_jump_and_at_the_end():
     assert jump == pytest.approx(8.0)
 
 
+def test_a_smooth_root_takes_few_looks():
+    looks = []
+
+    def load(batch):
+        looks.append(batch)
+        return batch**0.7 / 40.0
+
+    found = where_one(load, least=np.array(2.0**-24), most=np.array(16384.0))
+    assert found == pytest.approx(40.0 ** (1 / 0.7))
+    assert len(looks) <= 8
+
+
 def test_measured_runs_of_pools_apart():
     # every fifth of 134 public runs; nothing was fitted to any of them
     spec = importlib.util.spec_from_file_location(

@@ -261,3 +261,6 @@ def test_a_rate_becomes_requests_in_flight():
             for many in (needed[at] - 1, needed[at])
         ]
         assert carried[0] < 2.0 == carried[1]
+    for near in (needed, needed + 7, needed * 0 + 1.0, needed * 100):  # a guess changes how it is found, not what
+        again = concurrency_for_rate(work, machine(), Layout(tp=np.array([4, 8])), rate=2.0, near=near, **load)
+        np.testing.assert_array_equal(again, needed)
