@@ -140,6 +140,18 @@ def test_a_notebook_shows_the_verdict() -> None:
     )
 
 
+def test_a_notebook_shows_what_explains_and_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = CASES["fit"][1]()
+    folded = answer._repr_html_().partition("<details>")[2]
+    assert "sum over tensors of bytes" in folded
+    picture = answer.chart()
+    assert isinstance(picture, dict)
+    assert repr(picture).startswith("<Picture: ")
+    assert picture._repr_mimebundle_()["image/svg+xml"].startswith("<svg")
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    assert picture._repr_mimebundle_()["application/vnd.vegalite.v5+json"] == dict(picture)
+
+
 @pytest.mark.parametrize(
     ("ask", "field", "flag"),
     [

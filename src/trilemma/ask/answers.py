@@ -81,11 +81,10 @@ class Shown:
         return self.show()
 
     def _repr_html_(self) -> str:
-        import html
+        from trilemma.report.notebook import cell_html
 
-        head, _, rest = html.escape(self.show(width=_PAGE_WIDTH)).partition("\n\n")
-        title = head.replace("\n", "<br>")
-        return f"<div><strong>{title}</strong><pre>{rest}</pre></div>"
+        screen, explained = self.show(width=_PAGE_WIDTH), self.show(explain=True, width=_PAGE_WIDTH)
+        return cell_html(screen=screen, explained=explained, yes=self.yes)
 
 
 class Answer(Shown, Estimate):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trilemma.errors import shorten
+from trilemma.report.notebook import Picture
 
 Spec = dict[str, Any]
 
@@ -42,7 +43,7 @@ _FONT = "Helvetica, Arial, sans-serif"
 
 def page(title: str, subtitle: Sequence[str], panels: Sequence[Spec]) -> Spec:
     """One chart of ``panels`` below each other under a title."""
-    return {
+    spec: Spec = {
         "$schema": SCHEMA,
         "title": heading(title, subtitle, size=17),
         "vconcat": list(panels),
@@ -53,6 +54,7 @@ def page(title: str, subtitle: Sequence[str], panels: Sequence[Spec]) -> Spec:
         },
         "config": _CONFIG,
     }
+    return Picture(spec)
 
 
 def heading(text: str, subtitle: Sequence[str] = (), *, size: int = 14) -> Spec:
