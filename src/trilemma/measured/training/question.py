@@ -19,6 +19,7 @@ from trilemma.measured.tables import Row, UnusableRow
 from trilemma.measured.training.model import model_of_row
 from trilemma.measured.training.usual import (
     applies_in_backward,
+    as_submitted,
     fine_tuning,
     reached,
     stated_offload,
@@ -55,6 +56,7 @@ class MeasuredTraining:
 def read_training_question(row: Row, models_dir: str | Path | None = None) -> MeasuredTraining:
     """The question of one row. Raises `UnusableRow` with the reason where it lacks what a prediction needs."""
     assumed: list[str] = []
+    row = as_submitted(row, assumed)
     notes = row.text("notes").lower()
     model = model_of_row(row, None if models_dir is None else str(models_dir), assumed)
     framework = _framework(row, assumed)
@@ -90,7 +92,7 @@ def read_training_question(row: Row, models_dir: str | Path | None = None) -> Me
         plan=plan,
         workload=workload,
         framework=framework,
-        era=era_of(framework.name, row.text("version")),
+        era=era_of(framework.name, row.text("version")) or era_of(framework.name, row.text("framework")),
         assumed=tuple(assumed),
     )
 

@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
 
+from trilemma.data.files import read_data
 from trilemma.measured.tables import Row
 from trilemma.memory.traits import coefficients, implementation_facts
 from trilemma.models.architecture import Model
 from trilemma.plans.frameworks import every
 from trilemma.plans.recipes import optimizer
 from trilemma.plans.training import Loss, Offload, Optimizer, TrainingRecipe
+from trilemma.timing.training_coefficients import find_framework
 from trilemma.workloads import Method
 
 #: PEFT's default targets of LoRA on decoders of Llama's shape.
 _PEFT_TARGETS = ("attention.q", "attention.v")
 _WORDS: tuple[tuple[str, Method], ...] = (("qlora", "qlora"), ("dora", "dora"), ("lora", "lora"))
+
+
+@cache
+def _submissions() -> tuple[Mapping[str, Any], ...]:
+    return tuple(read_data("validation/submissions.toml")["submission"])
+
+
+def as_submitted(row: Row, assumed: list[str]) -> Row:
+    """``row`` with the trainer and number format of the code that submissions to its benchmark share, where it names none itself
+    (data/validation/submissions.toml); what was filled in is appended to ``assumed``."""
+    version, card, cells = row.text("version").lower(), row.text("gpu").lower(), {}
+    for one in _submissions():
+        if not version.startswith(one["version"]) or one["card"] not in card:
+            continue
+        named = row.text("framework")
+        if "framework" in one and named and find_framework(named) is None:
+            cells["framework"] = " ".join((one["framework"], *re.findall(r"Release [\d.]{4,6}", named)[-1:]))
+        if not row.text("precision"):
+            cells["precision"] = one["precision"]
+    assumed += [f"{column} {value}: as these submissions run, not stated" for column, value in cells.items()]
+    return replace(row, cells={**row.cells, **cells}) if cells else row
 
 
 def fine_tuning(row: Row, model: Model, assumed: list[str]) -> tuple[Method, int, tuple[str, ...]]:
