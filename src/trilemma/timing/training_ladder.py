@@ -40,7 +40,7 @@ def rung(name: str, accelerator: Accelerator, known: Mapping[str, float]) -> flo
     generation, _, what = rest.partition(".")
     if kind == "generation":
         told = any(one.startswith(f"generation.{generation}.") for one in known)
-        return 1.0 if told else _reach(accelerator, what) / _usual_reach(what, frozenset(_told(known)))
+        return 1.0 if told else reach(accelerator, what) / _usual_reach(what, frozenset(_told(known)))
     if kind == "attention" and name not in _SHARED:
         same = {one: value for one, value in known.items() if one.startswith(f"attention.{generation}.")}
         if same:
@@ -54,8 +54,8 @@ def rung(name: str, accelerator: Accelerator, known: Mapping[str, float]) -> flo
         if not alike:
             return 1.0
         donors = _of_vendor(alike, accelerator.vendor) or alike
-        reach = _reach(accelerator, "bf16") / _usual_reach("bf16", frozenset(_told(known)))
-        return min(geometric_mean(donors.values()) * min(reach, 1.0), 1.0)
+        usual = reach(accelerator, "bf16") / _usual_reach("bf16", frozenset(_told(known)))
+        return min(geometric_mean(donors.values()) * min(usual, 1.0), 1.0)
     return 1.0
 
 
@@ -64,7 +64,7 @@ def _told(known: Mapping[str, float]) -> Iterable[str]:
     return (name.removeprefix("gpu.") for name in known if name.startswith("gpu."))
 
 
-def _reach(accelerator: Accelerator, what: str) -> float:
+def reach(accelerator: Accelerator, what: str) -> float:
     """Measured share of the peak of matrix products: of this card in this format, of one of its generation, of BF16; where none
     is measured that of the vendor's least, so that no card is taken for better than its kin."""
     for name in (f"matmul_fraction_{what.split('_')[0]}", "matmul_fraction_bf16"):

@@ -84,3 +84,31 @@ def test_steps_of_a_ladder_hold_what_came_before() -> None:
     assert [applies_in_backward(one) for one in (packed, checkpointed, fused)] == [False, False, True]
     assert [reached(one, "compile") for one in (packed, checkpointed)] == [False, True]
     assert not applies_in_backward(row(notes="optimizer step", config_id="y"))
+
+
+SUBMITTED = {
+    "model": "Llama 3.1 8B", "gpu": "NVIDIA Blackwell GPU (B200-SXM-180GB)", "gpus": "16", "seq_len": "8192",
+    "micro_batch": "2", "global_batch": "32", "tp": "1", "pp": "1", "framework": "PyTorch NVIDIA Release 25.09",
+    "version": "MLPerf Training v5.1", "measured_metric": "iteration_s", "value": "0.6",
+}  # fmt: skip
+
+
+def test_submissions_run_what_their_shared_configuration_sets() -> None:
+    """config_common.sh of mlcommons/training_results_v5.1: FP8=True, FP8_RECIPE=tensorwise, by NeMo."""
+    question = read_training_question(row(**SUBMITTED))
+    assert question.plan.recipe.matmul == "fp8_tensor"
+    assert (question.framework.name, question.era) == ("megatron-bridge", "25.09")
+    assert sum("as these submissions run" in note for note in question.assumed) == 2
+    stated = read_training_question(row(**SUBMITTED | {"precision": "NVFP4", "framework": "torchtitan"}))
+    assert (stated.plan.recipe.matmul, stated.framework.name) == ("nvfp4", "torchtitan")
+    elsewhere = read_training_question(row(**SUBMITTED | {"version": "2.9"}))
+    assert elsewhere.plan.recipe.matmul == "same"
+
+
+def test_a_machine_whose_products_were_measured_is_as_fast_as_they_are() -> None:
+    """MooreThreads/SimuMax configs/system/b200_bf16_ceperm.json: large products at 0.45 to 0.49 of a B200's 2,250 TFLOP/s."""
+    plain, slow = (read_training_question(row(**SUBMITTED | more)) for more in ({}, {"matmul_fraction_bf16": "0.475"}))
+    whole, part = (one.cluster.accelerator.peak_flops["bf16"].value for one in (plain, slow))
+    assert part == pytest.approx(whole * 0.475 / 0.78)  # 0.78: stas00/ml-engineering, 1745 of 2250
+    shares = SUBMITTED | {"matmul_fraction_bf16": "0.475", "measured_metric": "mfu", "value": "0.3"}
+    assert read_training_question(row(**shares)).cluster.accelerator.peak_flops["bf16"].value == whole

@@ -19,6 +19,7 @@ from trilemma.measured.tables import Row, UnusableRow
 from trilemma.measured.training.model import model_of_row
 from trilemma.measured.training.usual import (
     applies_in_backward,
+    as_its_machine,
     as_submitted,
     fine_tuning,
     reached,
@@ -167,6 +168,7 @@ def _cluster(row: Row, layout: Layout, assumed: list[str]) -> Cluster:
     accelerator, warnings = found
     assumed += [warning.message for warning in warnings]
     per_node = row.whole("gpus_per_node", low=1, high=1024) or min(accelerator.gpus_per_node, int(layout.gpus))
+    accelerator = as_its_machine(row, accelerator)
     each = network_bytes_per_s(row.text("interconnect"), per_node)
     whole = None if each is None else each * per_node
     return Cluster.of(accelerator, int(layout.gpus), gpus_per_node=per_node, network_bytes_per_s=whole)

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from trilemma.data.files import read_data
+from trilemma.hardware.accelerator import Accelerator
 from trilemma.measured.tables import Row
 from trilemma.memory.traits import coefficients, implementation_facts
 from trilemma.models.architecture import Model
@@ -16,6 +17,7 @@ from trilemma.plans.frameworks import every
 from trilemma.plans.recipes import optimizer
 from trilemma.plans.training import Loss, Offload, Optimizer, TrainingRecipe
 from trilemma.timing.training_coefficients import find_framework
+from trilemma.timing.training_ladder import reach
 from trilemma.workloads import Method
 
 #: PEFT's default targets of LoRA on decoders of Llama's shape.
@@ -42,6 +44,19 @@ def as_submitted(row: Row, assumed: list[str]) -> Row:
             cells["precision"] = one["precision"]
     assumed += [f"{column} {value}: as these submissions run, not stated" for column, value in cells.items()]
     return replace(row, cells={**row.cells, **cells}) if cells else row
+
+
+def as_its_machine(row: Row, accelerator: Accelerator) -> Accelerator:
+    """The card of a row whose source measured matrix products on its machine (column ``matmul_fraction_bf16``, of the stated
+    peak): its peaks are as much lower or higher as that share is than the share measured on cards of the kind. A row that states
+    itself as a share of the peak keeps it.
+    """
+    own = row.number("matmul_fraction_bf16", low=0.01, high=1.5)
+    if own is None or row.text("measured_metric") == "mfu":
+        return accelerator
+    factor = own / reach(accelerator, "bf16")
+    peaks = {name: replace(peak, value=peak.value * factor) for name, peak in accelerator.peak_flops.items()}
+    return replace(accelerator, peak_flops=peaks)
 
 
 def fine_tuning(row: Row, model: Model, assumed: list[str]) -> tuple[Method, int, tuple[str, ...]]:
