@@ -53,6 +53,8 @@ class EngineTraits:
     weights: Literal["checkpoint", "gguf"] = "checkpoint"
     splits: Literal["all", "layers or rows", "layers"] = "all"
     mixed_cards: bool = False
+    #: The engine that it starts and whose rules it uses, by its registered name.
+    built_on: str | None = None
     #: The cache is cut into a part for each request answered at once.
     cache_in_slots: bool = False
     #: It serves one reader unless told of more.

@@ -122,6 +122,11 @@ def coefficients_for(accelerator: Accelerator, engine: str = "") -> Coefficients
     return as_measured(found, accelerator) if accelerator.measured else found
 
 
+def kernels_of(engine: str) -> str:
+    """The engine whose kernels ``engine`` runs: itself, unless the data say that it is built on another."""
+    return str(spec_sheet()["kernels_of"].get(engine, engine))
+
+
 @cache
 def _coefficients(maker: str, capability: float | None, engine: str) -> Coefficients:
     vendor = maker.lower()

@@ -10,7 +10,7 @@ import numpy as np
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
 from trilemma.quantities import Numbers
-from trilemma.timing.coefficients import Coefficients, at_datasheet, coefficients_for, scaled, spec_sheet
+from trilemma.timing.coefficients import Coefficients, at_datasheet, coefficients_for, kernels_of, scaled, spec_sheet
 from trilemma.timing.collectives import Wires, wires
 from trilemma.timing.eras import Era, era_of
 from trilemma.timing.operators import ExpertProducts, ModelWork, Products
@@ -70,7 +70,9 @@ class Machine:
     ) -> Machine:
         """`of`, with the coefficients scaled by ``terms`` (those shipped, where none are given) of ``engine`` on such cards, and
         by the age of its ``version`` (None: the newest); ``eager``: no graph replays its decode steps;
-        ``spilled``: some layers or experts lie on the host."""
+        ``spilled``: some layers or experts lie on the host. An engine that runs another's kernels is timed as that one, at its
+        own age."""
+        named, engine = engine, kernels_of(engine)
         plain, terms, precision = cls.of(cluster, engine), terms or shipped(), precision_of(work)
         factors = terms.factors(engine, cluster.accelerator, precision)
         if (
@@ -79,7 +81,7 @@ class Machine:
             factors = dict.fromkeys(factors, 1.0)
         measured = terms.measured(engine, cluster.accelerator, precision)
         # a profile was made on the release that it speaks for
-        era = Era() if terms.profile is not None else era_of(engine, version, cluster.accelerator, spilled=spilled)
+        era = Era() if terms.profile is not None else era_of(named, version, cluster.accelerator, spilled=spilled)
         factors |= {term: factors[term] * factor for term, factor in era.factors.items()}
         coefficients = scaled(plain.coefficients, factors)
         if "matmul" in terms.untold(engine, cluster.accelerator, precision):

@@ -236,7 +236,7 @@ def _stored(name: str, text: str, models_dir: str | None) -> tuple[Model | None,
         model = load_model(name, models_dir=models_dir)
         if text in _UNSTATED:
             return model, _own(model), (f"weights as {_own(model)}: the row does not say",)
-        scheme = "q4_k_m" if text.startswith("ollama") else _PRECISIONS.get(text, text)
+        scheme = "q4_k_m" if text.startswith("ollama default") else _PRECISIONS.get(text, text)
         own = model.quantization.weight_format if model.quantization else None
         if own is not None and own.name.startswith("mxfp4"):
             return model, own.name, ()  # published in MXFP4 only: tables call the same files fp4, fp8 or mxfp4
