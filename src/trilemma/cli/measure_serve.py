@@ -16,6 +16,7 @@ from trilemma.errors import InputError, shorten
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from trilemma.measuring.energy.sampler import PowerSampler
     from trilemma.simulation.serving.traffic import Arrival
 
 #: Columns of the table that only who ran it knows.
@@ -49,6 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--most-seconds", type=number, default=3600.0, metavar="S", help="the run ends then (default 3600)"
     )
     load.add_argument("--ready", type=number, default=900.0, metavar="S", help="wait so long for COMMAND (default 900)")
+    energy = parser.add_argument_group("energy, of a server on this machine")
+    energy.add_argument("--energy", action="store_true", help="sample what the cards draw (extra: nvml; else RAPL)")
+    energy.add_argument(
+        "--cards", type=whole_number, metavar="N", help="no figure unless so many tell their power (default: all here)"
+    )
     out = parser.add_argument_group("output")
     out.add_argument("--result", type=Path, metavar="FILE.json", help="for calibrate serving and settle")
     out.add_argument("--table", type=Path, metavar="FILE.csv", help="for validate; state gpu, engine and layout beside")
@@ -82,9 +88,13 @@ def run(arguments: argparse.Namespace) -> int:
         process = None
         if arguments.behind:
             process = stack.enter_context(started(arguments.behind, endpoint, ready_s=arguments.ready))
+        power = _power(arguments, stack)
         alive = (lambda: process.poll() is None) if process is not None else (lambda: True)
         found = run_load(endpoint, asked, alive=alive, progress=bar)
-    figures = served_load(found, concurrency=at_once, rate=rate, ttft_ms=arguments.ttft, tpot_ms=arguments.tpot)
+    figures = served_load(
+        found, concurrency=at_once, rate=rate, ttft_ms=arguments.ttft, tpot_ms=arguments.tpot,
+        energy=None if power is None else power.window,
+    )  # fmt: skip
     if arguments.result is not None and figures.completed:
         _write(arguments.result, dumps(bench_document(figures)) + "\n")
     if arguments.table is not None and figures.completed:
@@ -96,6 +106,17 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         show(render_load(figures, width=screen_width()))
     return YES if figures.whole else NO
+
+
+def _power(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> PowerSampler | None:
+    """The sampler of what the cards draw, running, where it is asked for."""
+    from trilemma.measuring.energy.sampler import PowerSampler, power_source
+
+    if not arguments.energy:
+        if arguments.cards is not None:
+            raise InputError("--cards counts the cards of --energy; give that too")
+        return None
+    return stack.enter_context(PowerSampler(power_source(), cards=arguments.cards))
 
 
 def _traffic(arguments: argparse.Namespace) -> tuple[Sequence[Arrival], int | None, float | None]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trilemma.errors import InputError
+from trilemma.machine import nvml
 from trilemma.measuring.clock import FULL, QUICK, Patience
 from trilemma.measuring.collectives import collective_figures, world
 from trilemma.measuring.device import FORMATS, Device
@@ -23,12 +24,14 @@ _ROOM = 3.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:
-    """What was measured on one device, and what was left out and why."""
+    """What was measured on one device, and what was left out and why. ``cards`` are NVIDIA's cards of the machine, as they were
+    right after the benches: what held their clocks down held these figures down."""
 
     device: Device
     figures: tuple[BenchFigure, ...]
     left_out: tuple[str, ...]
     full: bool
+    cards: tuple[nvml.CardState, ...] = ()
 
     def best(self, figure: str) -> BenchFigure | None:
         """The best of the shapes of a figure: the largest rate, the fewest seconds."""
@@ -62,6 +65,7 @@ def measure_device(
             progress(at, total, f"{bench.figure}: {bench.shape}")
         found = _tried(bench, device, patience, left_out)
         figures += [found] if found is not None else []
+    cards = nvml.Library().states() if device.kind == "cuda" and nvml.present() else ()
     if progress is not None:
         progress(len(planned), total, "layers of Transformers")
     rates = {one.figure: one.value for one in figures}
@@ -78,7 +82,7 @@ def measure_device(
         left_out.append(f"load_bytes_per_s: {error}")
     if progress is not None:
         progress(total, total, "")
-    return Measurement(device=device, figures=tuple(figures), left_out=tuple(left_out), full=full)
+    return Measurement(device=device, figures=tuple(figures), left_out=tuple(left_out), full=full, cards=cards)
 
 
 def _tried(bench: Bench, device: Device, patience: Patience, left_out: list[str]) -> BenchFigure | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trilemma.columns import document_of
+from trilemma.measuring.energy.window import EnergyWindow
 from trilemma.measuring.serving.outcome import LoadFigure, ServedLoad
 from trilemma.quantities import arrivals, counted
 from trilemma.report.tables import render_table
@@ -28,6 +29,8 @@ def render_load(found: ServedLoad, *, width: int | None = None) -> str:
             f"prompts of {found.isl:.0f} tokens, outputs of {found.osl:.0f}; {found.requests_per_s:.3g} requests and"
             f" {found.output_tokens_per_s:,.1f} output tokens a second; {found.in_flight:.1f} in flight"
         )
+    if found.energy is not None:
+        lines.append(_energy_words(found.energy, found.j_per_output_token))
     if found.goodput_per_s is not None:
         lines.append(f"goodput {found.goodput_per_s:.3g} requests a second within the targets")
     rows = [
@@ -40,3 +43,11 @@ def render_load(found: ServedLoad, *, width: int | None = None) -> str:
     ]  # fmt: skip
     table = render_table(["ms", "mean", "P50", "P90", "P95", "P99"], rows, align="lrrrrr", width=width)
     return "\n".join(lines) + (f"\n\n{table}" if rows else "")
+
+
+def _energy_words(drawn: EnergyWindow, j_per_token: float | None) -> str:
+    cards = counted(drawn.cards, "card")
+    if drawn.joules is None:
+        return f"no energy is told for {cards}: {drawn.detail}"
+    each = "" if j_per_token is None else f", {j_per_token:.3g} J an output token"
+    return f"{cards} drew {drawn.mean_w:,.0f} W in the mean, {drawn.joules:,.0f} J{each}"

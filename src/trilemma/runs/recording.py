@@ -12,6 +12,8 @@ from types import TracebackType
 from typing import Any
 
 from trilemma.errors import shorten
+from trilemma.measuring.energy.sampler import PowerSampler, power_source
+from trilemma.measuring.energy.window import EnergyWindow
 from trilemma.runs.run import LedgerRun, RunEvent, checked_figure
 from trilemma.runs.store import RunLedger, ledger_path
 
@@ -38,6 +40,7 @@ class Recorder:
         gpus: int | None = None,
         tags: tuple[str, ...] = (),
         estimate: Any = None,
+        energy: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock
@@ -52,6 +55,9 @@ class Recorder:
         self._kept: dict[str, list[float]] = {}
         self._figures: dict[str, float] = {}
         self._written = time.monotonic()
+        self._power = PowerSampler(power_source()) if energy else None
+        if self._power is not None:
+            self._power.start()
 
     def log(self, **figures: float) -> None:
         """Figures of this moment, units in their names: ``step_s=0.31, tokens_per_s_per_gpu=4100``."""
@@ -93,6 +99,9 @@ class Recorder:
 
     def end(self, why: str = "") -> LedgerRun:
         """Close the run: done, or crashed for ``why``."""
+        if self._power is not None:
+            self._power.stop()
+            self._drawn(self._power.window())
         self.flush()
         figures = {name: _summary(name, values) for name, values in self._kept.items()} | self._figures
         status: Any = "crashed" if why else "done"
@@ -100,6 +109,13 @@ class Recorder:
         self._ledger.change(self.run)
         self._ledger.close()
         return self.run
+
+    def _drawn(self, drawn: EnergyWindow) -> None:
+        """Joules and watts of the whole run, or why there are none."""
+        if drawn.joules is None:
+            self.event(f"no energy: {drawn.fault}, {drawn.detail}"[:200])
+        else:
+            self._figures |= {"energy_j": drawn.joules, "mean_w": drawn.joules / drawn.seconds}
 
     def __enter__(self) -> Recorder:
         return self
@@ -112,7 +128,8 @@ def record(name: str, **options: Any) -> Recorder:
     """A run of ``name`` in the ledger, as a context: ``with record("8b-fp8", config={…}) as run: run.log(step_s=0.31)``.
 
     ``ledger`` names the file, ``config`` the settings, ``model``, ``gpu`` and ``gpus`` what ran where, ``tags`` words to find it
-    by, ``estimate`` the answer (or its document) that it was planned with.
+    by, ``estimate`` the answer (or its document) that it was planned with. With ``energy`` what the cards draw is sampled
+    (extra ``nvml``; else the processor's counters) and kept as ``energy_j`` and ``mean_w``, or as an event that says why not.
     """
     return Recorder(name, **options)
 

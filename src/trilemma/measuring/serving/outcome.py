@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from trilemma.columns import column
+from trilemma.measuring.energy.window import EnergyWindow
 from trilemma.measuring.serving.load import LoadRun
 from trilemma.measuring.serving.stream import Answered
 
@@ -40,6 +41,7 @@ class ServedLoad:
     """A run: requests sent, answered and failed by why; rates over its time; lengths as the server counts them.
 
     ``goodput_per_s`` counts requests within both targets, where any was stated. ``ended_early`` says why the run was stopped.
+    ``energy`` is what the cards drew from the first request to the last answer, where that was asked for.
     ``rate`` is what was asked for in an open loop, ``concurrency`` in a closed one; ``in_flight`` the mean of requests under way.
     """
 
@@ -63,6 +65,8 @@ class ServedLoad:
     tpot_ms: LoadFigure | None = None
     itl_ms: LoadFigure | None = None
     e2e_ms: LoadFigure | None = None
+    energy: EnergyWindow | None = None
+    j_per_output_token: float | None = None
     made_by: Any = field(default=None, metadata=column(exact=True))
 
     @property
@@ -71,9 +75,15 @@ class ServedLoad:
 
 
 def served_load(
-    run: LoadRun, *, concurrency: int | None, rate: float | None, ttft_ms: float | None, tpot_ms: float | None
+    run: LoadRun,
+    *,
+    concurrency: int | None,
+    rate: float | None,
+    ttft_ms: float | None,
+    tpot_ms: float | None,
+    energy: Callable[[float, float], EnergyWindow] | None = None,
 ) -> ServedLoad:
-    """The figures of a run; latencies of the requests that came whole."""
+    """The figures of a run; latencies of the requests that came whole. ``energy`` tells what was drawn between two times."""
     from trilemma.data.digest import made_by
 
     whole = [one for one in run.answered if not one.failure]
@@ -86,17 +96,20 @@ def served_load(
     good = None
     if ttft_ms is not None or tpot_ms is not None:
         good = sum(_within(one, ttft_ms, tpot_ms) for one in whole) / seconds
+    drawn = None if energy is None else energy(run.started_s, ended)
+    tokens = sum(one.tokens for one in whole)
     stays = [one.pieces_s[-1] - one.sent_s for one in whole]
     return ServedLoad(
         made_by=made_by(), model=run.model, requests=len(run.answered), completed=len(whole), failed=sum(counted.values()),
         failures=tuple(FailureCount(why=why, requests=number) for why, number in sorted(counted.items())),
         ended_early=run.ended_early, seconds=seconds, requests_per_s=len(whole) / seconds,
-        output_tokens_per_s=sum(one.tokens for one in whole) / seconds, goodput_per_s=good,
+        output_tokens_per_s=tokens / seconds, goodput_per_s=good,
         isl=_mean([one.input_tokens or one.asked_input for one in whole]), osl=_mean([one.tokens for one in whole]),
         concurrency=concurrency, rate=rate, in_flight=sum(stays) / seconds if stays else None,
         ttft_ms=_figure([one.ttft_s for one in whole]),
         tpot_ms=_figure([tpot for one in whole if (tpot := one.tpot_s) is not None]),
         itl_ms=_figure([gap for one in whole for gap in np.diff(one.pieces_s).tolist()]), e2e_ms=_figure(stays),
+        energy=drawn, j_per_output_token=drawn.joules / tokens if drawn is not None and drawn.joules and tokens else None,
     )  # fmt: skip
 
 
