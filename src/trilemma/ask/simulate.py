@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from trilemma.columns import document_of
 from trilemma.errors import InputError, shorten
 from trilemma.quantities import GIB
 from trilemma.question import Question
+from trilemma.simulation.serving.adapter_traffic import AdapterMix
 from trilemma.simulation.serving.calibrated import CalibratedSteps, calibrated
 from trilemma.simulation.serving.compared import RequestTimes, other_run
 from trilemma.simulation.serving.deployment import SimulatedPlan, simulated_plan, slower
@@ -28,6 +30,7 @@ from trilemma.simulation.serving.fleet import EngineFailure, ScalingRule
 from trilemma.simulation.serving.load_curve import load_curve
 from trilemma.simulation.serving.measured_requests import read_measured
 from trilemma.simulation.serving.outcome import OtherRun, ServingSimulation
+from trilemma.simulation.serving.plan_extras import ExtrasAsked, with_adapters
 from trilemma.simulation.serving.simulation import SimulationRules, metrics_of, run_once, told
 from trilemma.simulation.serving.stated import StatedTraffic, stated_traffic
 from trilemma.simulation.serving.traffic import ServedRequest
@@ -50,6 +53,7 @@ def simulate(model: Any, gpu: Any, **options: Any) -> Simulated:
         requests=asked.requests, seed=asked.seed, scale_rate=asked.scale_rate, begin_s=asked.begin, span_s=asked.span,
         turns=asked.turns, think=asked.think, sessions_in_order=asked.sessions_in_order,
     )  # fmt: skip
+    traffic = _for_adapters(traffic, asked)
     plan, told_of = _calibrated(_plan(model, gpu, asked, traffic), asked)
     rules = _rules(asked)
     times = RequestTimes()
@@ -69,10 +73,40 @@ def simulate(model: Any, gpu: Any, **options: Any) -> Simulated:
 
 
 def _plan(model: Any, gpu: Any, asked: SimpleNamespace, traffic: StatedTraffic) -> SimulatedPlan:
-    return simulated_plan(
-        _asked_question(model, gpu, asked), typical_tokens=traffic.typical_tokens(), policy=asked.policy,
-        cache_tokens=asked.cache_tokens,
+    extras = ExtrasAsked(
+        host_cache_bytes=_positive(asked.kv_offload, "kv_offload") * GIB if asked.kv_offload is not None else 0.0,
+        serves_adapters=traffic.has_adapters, host_adapters=asked.host_loras, adapter_read_s=asked.lora_read / 1e3,
+        ahead=asked.async_scheduling,
     )  # fmt: skip
+    question = _asked_question(model, gpu, asked)
+    if traffic.has_adapters:
+        pools = tuple(
+            replace(pool, options=with_adapters(
+                pool.options, question.plan.engine.name, slots=asked.max_loras, rank=asked.lora_rank
+            ))
+            for pool in question.plan.pools
+        )  # fmt: skip
+        question = replace(question, plan=replace(question.plan, pools=pools))
+    return simulated_plan(
+        question,
+        typical_tokens=traffic.typical_tokens(),
+        policy=asked.policy,
+        cache_tokens=asked.cache_tokens,
+        extras=extras,
+    )
+
+
+def _for_adapters(traffic: StatedTraffic, asked: SimpleNamespace) -> StatedTraffic:
+    """``traffic`` with the adapters that are drawn, or that its trace names."""
+    mix = None if asked.adapters is None else AdapterMix.parse(asked.adapters)
+    if mix is None and (asked.trace is None or not any(one.adapter for one in traffic.first())):
+        for name in ("max_loras", "lora_rank", "host_loras"):
+            if getattr(asked, name) is not None:
+                raise InputError(
+                    f"`{name}` is of adapters, and no request is for any; give `adapters` N, such as 100:1"
+                )
+        return traffic
+    return traffic.for_adapters(mix, asked.seed)
 
 
 def _calibrated(plan: SimulatedPlan, asked: SimpleNamespace) -> tuple[SimulatedPlan, CalibratedSteps | None]:
@@ -166,6 +200,7 @@ def _inputs(plan: SimulatedPlan, traffic: StatedTraffic, rules: SimulationRules)
         "layout": layouts[-1],
         **({"pools": dict(zip(roles, layouts, strict=True))} if len(roles) > 1 else {}),
         "policy": plan.rules.policy.replace(" ", "-"),
+        "async_scheduling": plan.ahead,
         "max_seqs": plan.most_running,
         "max_batched_tokens": plan.tokens,
         "context": plan.context,

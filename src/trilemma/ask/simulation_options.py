@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trilemma.ask.options import FIT, Option, options_of
-from trilemma.ask.reading import as_given, number, text, truth, whole_number, whole_or_none, word
+from trilemma.ask.reading import as_given, milliseconds, number, text, truth, whole_number, whole_or_none, word
 
 SIMULATE = "simulate"
 #: Options of a plan that a simulation takes as `fit` does.
@@ -42,6 +42,8 @@ SIMULATION: tuple[Option, ...] = (
     Option(name="begin", of=_OF, read=number, metavar="S", group="traffic", default=0.0,
            help="a trace from so many seconds on"),
     Option(name="span", of=_OF, read=number, metavar="S", group="traffic", help="a trace for so many seconds"),
+    Option(name="adapters", of=_OF, read=text, metavar="N[:SKEW]", group="traffic",
+           help="requests that name no adapter are for one of N, the k-th asked for as often as k^-SKEW (default 0: all alike)"),
     Option(name="timeout", of=_OF, read=number, metavar="S", group="traffic",
            help="clients give up after so many seconds (default: never)"),
     Option(name="policy", of=_OF, read=word, metavar="NAME", group="scheduling",
@@ -52,6 +54,18 @@ SIMULATION: tuple[Option, ...] = (
            help="engines from FEWEST to all: one more above BUSY requests each, ready after START s, fewer after COOL s"),
     Option(name="fail", of=_OF, read=text, metavar="ENGINE:FROM:DOWN", group="scheduling",
            help="an engine that is lost at FROM s for DOWN s; its requests start anew elsewhere"),
+    Option(name="kv_offload", of=_OF, read=number, metavar="GIB", group="scheduling",
+           help="memory of the host for the caches of one engine, all its ranks: what leaves the card comes back from there"),
+    Option(name="async_scheduling", of=_OF, group="scheduling", maybe=True,
+           help="the scheduler composes a step while the one before it runs (default: as the engine's version does)"),
+    Option(name="max_loras", of=_OF, read=whole_number, metavar="N", group="scheduling",
+           help="adapters in one batch (default: the engine's)"),
+    Option(name="lora_rank", of=_OF, read=whole_number, metavar="R", group="scheduling",
+           help="rank of the adapters' slots (default: the engine's, 16)"),
+    Option(name="host_loras", of=_OF, read=whole_number, metavar="N", group="scheduling",
+           help="adapters that the host's memory keeps (default: as the engine does)"),
+    Option(name="lora_read", of=_OF, read=milliseconds, metavar="MS", group="scheduling", default=0.0,
+           help="milliseconds in which an adapter that the host does not keep is read (default 0)"),
     Option(name="cache_tokens", of=_OF, read=whole_number, metavar="TOKENS", group="scheduling",
            help="tokens of the KV cache as the engine prints them, in place of those predicted"),
     Option(name="measured", of=_OF, read=as_given, metavar="FILE", group="scheduling",

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from trilemma.engines.base import EngineCommand, Stage, StartUp
 from trilemma.engines.coefficients import NOT_NUMBERS, ChangedRows
+from trilemma.formats import catalogue
 from trilemma.plans import Draft, Layout, Plan, ServeOptions
 
 if TYPE_CHECKING:
     from trilemma.commands.flags import FlagTable
     from trilemma.hardware.accelerator import Accelerator
+    from trilemma.memory.adapter_slots import AdapterSlots
     from trilemma.models.architecture import Model
 
 #: (what is changed, the options that result, cost, quality of answers)
@@ -86,6 +88,14 @@ class Engine:
             named = {f"{table}.{name}": value for name, value in numbers.items() if name not in NOT_NUMBERS}
             found |= {name: (value, numbers["source"]) for name, value in named.items()}
         return found
+
+    def adapter_slots(self, options: ServeOptions, *, version: str | None) -> AdapterSlots | None:
+        """The slots for adapters that ``options`` ask for; None without, and where no rules of the engine for them are known."""
+        if find_spec(f"{self.package}.adapters") is None:
+            return None
+        facts = self._part("facts").for_version(version)
+        found, _ = self._part("adapters").adapter_slots(options, facts, dtype=catalogue.get("bf16"))
+        return cast("AdapterSlots | None", found)
 
     def changes(self, plan: Plan, model: Model, fits: Callable[[ServeOptions], bool]) -> list[Offer]:
         """What the engine itself can change about a plan that does not fit, in order of cost; ``fits`` says what would."""

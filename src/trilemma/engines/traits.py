@@ -87,6 +87,8 @@ class EngineTraits:
     bfloat16_from: float | None = None
     bfloat16_below: Literal["refused", "float16"] = "float16"
     bfloat16_source: str = ""
+    #: Flags by which it serves adapters: ``on``, ``slots`` in a batch, ``rank`` of the largest. None: no rules of it are known.
+    adapter_flags: Mapping[str, str] = field(default_factory=dict)
     #: Ways in which checkpoints are published quantised (``quant_method``) that it does not load, and what to take instead.
     unloaded_methods: tuple[str, ...] = ()
     unloaded_instead: str = ""

@@ -42,7 +42,7 @@ class SlotBytes:
     """
 
     def __init__(self, model: Model, slots: AdapterSlots) -> None:
-        layers = [piece for one in model.tensors if _has_slot(one, slots) for piece in _pieces(one, slots)]
+        layers = [piece for one in slotted(model, slots) for piece in _pieces(one, slots)]
         matrices = [one for one in model.of_part("embedding", "head") if len(one.shape) == 2 and not slots.targets]
         vocabulary = [replace(one, shard="none", shard_units=1) for one in matrices]
         self._layers = WeightTable.of(replace(model, tensors=tuple(layers), tied_embeddings=False))
@@ -67,6 +67,11 @@ class SlotBytes:
         ]  # fmt: skip
         half = parts[1].text / 2
         return parts[0].text + half, half
+
+
+def slotted(model: Model, slots: AdapterSlots) -> list[Tensor]:
+    """The tensors of layers beside which an adapter lies."""
+    return [one for one in model.tensors if _has_slot(one, slots)]
 
 
 def _has_slot(tensor: Tensor, slots: AdapterSlots) -> bool:

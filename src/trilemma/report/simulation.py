@@ -106,6 +106,20 @@ def _machine(found: ServingSimulation) -> str:
         f" {cache.peak_share:.0%} held; {cache.token_hit_rate:.1%} of prompt tokens found;"
         f" {cache.unfilled_share:.1%} of what was held unfilled",
     ]
+    if found.host_cache is not None:
+        host = found.host_cache
+        waits = "" if host.wait_ms is None else f", {_time(host.wait_ms)} until it is back"
+        lines.append(
+            f"host cache {show_count(host.blocks)} blocks; {host.token_hit_rate:.1%} of prompt tokens came back from there;"
+            f" {host.written_gb:,.1f} GB written, {host.read_gb:,.1f} GB read{waits}"
+        )
+    if found.adapters is not None:
+        held = found.adapters
+        lines.append(
+            f"adapters   {counted(held.slots, 'slot')} of rank {held.rank}; {held.slot_hit_rate:.1%} of requests found theirs in"
+            f" one; {counted(held.loads, 'load')} ({show_count(held.reads)} read first), {held.load_s:,.2f} s waited for them;"
+            f" passed over {show_count(held.passed_over)} times"
+        )
     lines += [
         f"{one.pool:<10} {one.mean_running:.1f} requests in the mean, cache at most {one.peak_share:.0%} held"
         for one in found.pools

@@ -99,6 +99,13 @@ class HostRates:
         )
 
 
+def copied_bytes_per_s(cluster: Cluster, *, ranks: int = 1) -> float:
+    """Bytes/s from the host's locked memory to each of ``ranks`` cards at once; infinite where both share one memory."""
+    if cluster.accelerator.unified_memory:
+        return np.inf
+    return min(_copied(cluster, _data()["copies"]["locked"]), cluster.around.bytes_per_s.value / ranks)
+
+
 def _copied(cluster: Cluster, share: float) -> float:
     """Bytes/s from the host to a card at ``share`` of what joins them; infinite where both share one memory."""
     road = cluster.accelerator.host_bytes_per_s

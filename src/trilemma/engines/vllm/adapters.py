@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trilemma.engines.vllm.facts import VllmFacts
-from trilemma.errors import InputError
+from trilemma.errors import InputError, PlanWarning
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.memory.adapter_slots import AdapterSlots
@@ -15,13 +15,16 @@ from trilemma.plans import ServeOptions
 _SLOTS, _RANK = 1, 16
 
 
-def adapter_slots(options: ServeOptions, facts: VllmFacts, *, dtype: Format) -> AdapterSlots | None:
-    """The slots that a command asks for; None without ``--enable-lora``. Raises `InputError` for an unknown ``--lora-dtype``."""
+def adapter_slots(
+    options: ServeOptions, facts: VllmFacts, *, dtype: Format
+) -> tuple[AdapterSlots | None, tuple[PlanWarning, ...]]:
+    """The slots that a command asks for, and what was assumed of them (nothing); none without ``--enable-lora``. Raises
+    `InputError` for an unknown ``--lora-dtype``."""
     extra = options.extra
     if not extra.get("enable-lora"):
-        return None
+        return None, ()
     stated = str(extra.get("lora-dtype") or "auto")
-    return AdapterSlots(
+    found = AdapterSlots(
         slots=int(extra.get("max-loras") or _SLOTS),
         rank=int(extra.get("max-lora-rank") or _RANK),
         format=dtype if stated == "auto" else _format(stated),
@@ -29,6 +32,7 @@ def adapter_slots(options: ServeOptions, facts: VllmFacts, *, dtype: Format) -> 
         experts=facts.adapters_on_experts,
         sharded=bool(extra.get("fully-sharded-loras")),
     )
+    return found, ()
 
 
 def _names(given: Any) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ def settle(asked: Asked) -> VllmSettled:
     table, factor = weight_table(served, facts), 1.0
     if stored is not asked.model and not facts.quantizes_layer_by_layer:
         factor = weight_table(in_dtype(asked.model, force.dtype), facts).total_bytes / table.total_bytes
-    adapters = adapter_slots(asked.options, facts, dtype=force.dtype)
+    adapters, _ = adapter_slots(asked.options, facts, dtype=force.dtype)
     return VllmSettled(
         asked=asked, card=card, facts=facts, model=served, plans=plans, context=force.context, kv=force.kv,
         memory_fraction=force.memory_fraction, warnings=(*notes, *force.warnings, *_of_version(asked, facts, force.context)),

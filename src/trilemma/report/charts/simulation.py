@@ -28,6 +28,8 @@ _FIGURES = {
     "e2e_ms": ("whole request", PURPLE),
 }
 _HEIGHT = 220
+#: Of the highest rate: where the axis ends, so that what is written right of a line has room.
+_ROOM = 1.15
 
 
 def simulation_chart(found: ServingSimulation) -> Spec:
@@ -59,11 +61,16 @@ def _load(curve: LoadCurve) -> Spec:
         "time per token, P50": "#F4CF7A",
         "time per token, P99": ORANGE,
     }
-    marks = [
-        {"rate": curve.knee_requests_per_s, "label": f"knee {curve.knee_requests_per_s:.3g}/s"},
-        {"rate": curve.saturation_requests_per_s, "label": f"saturated {curve.saturation_requests_per_s:.3g}/s"},
-    ]
-    x: Spec = {"field": "rate", "type": "quantitative", "title": "requests arriving a second"}
+    rates = sorted(
+        [
+            (curve.knee_requests_per_s, f"knee {curve.knee_requests_per_s:.3g}/s"),
+            (curve.saturation_requests_per_s, f"saturated {curve.saturation_requests_per_s:.3g}/s"),
+        ]
+    )
+    marks = [{"rate": rate, "label": label} for rate, label in rates]
+    last = max(rates[-1][0], *(one.requests_per_s for one in curve.points))
+    scale = {"domain": [0, last * _ROOM], "nice": False}
+    x: Spec = {"field": "rate", "type": "quantitative", "title": "requests arriving a second", "scale": scale}
     return {
         "title": heading(
             "Latency against load", ["the same requests at nine rates; beyond saturation the queue grows without end"]
@@ -85,17 +92,17 @@ def _load(curve: LoadCurve) -> Spec:
                 "mark": {"type": "rule", "color": VERMILION, "strokeDash": [4, 3]},
                 "encoding": {"x": x},
             },
-            {
-                "data": data(marks[:1]),
-                "mark": {"type": "text", "align": "right", "dx": -4, "baseline": "top", "color": VERMILION},
-                "encoding": {"x": x, "y": {"value": 4}, "text": {"field": "label"}},
-            },
-            {
-                "data": data(marks[1:]),
-                "mark": {"type": "text", "align": "right", "dx": -4, "baseline": "top", "color": VERMILION},
-                "encoding": {"x": x, "y": {"value": 20}, "text": {"field": "label"}},
-            },
+            # above the plot, away from each other: neither crosses a line, however near both are
+            *(_mark_label(mark, x, align=align) for mark, align in zip(marks, ("right", "left"), strict=True)),
         ],
+    }
+
+
+def _mark_label(mark: dict[str, Any], x: Spec, *, align: str) -> Spec:
+    return {
+        "data": data([mark]),
+        "mark": {"type": "text", "align": align, "dx": 3 if align == "left" else -3, "color": VERMILION},
+        "encoding": {"x": x, "y": {"value": -7}, "text": {"field": "label"}},
     }
 
 

@@ -8,20 +8,21 @@ a stretch before its beginning, as engines free the blocks of a request in rever
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 
 class BlockPool:
-    """``total`` blocks, of which ``held`` belong to requests and ``kept`` hold what may be found again.
+    """``total`` blocks, of which ``held`` belong to requests and ``kept`` hold what may be found again; ``spill`` is told of what
+    is thrown out.
 
     Source: vllm/v1/core/block_pool.py and kv_cache_manager.py (free list, reference counts, least recently used first).
     """
 
-    __slots__ = ("_keys", "_left", "allocated", "held", "kept", "most_held", "returned", "total")
+    __slots__ = ("_keys", "_left", "allocated", "held", "kept", "most_held", "returned", "spill", "total")
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, spill: Callable[[Hashable, int], None] | None = None) -> None:
         self.total, self.held, self.kept, self.most_held = total, 0, 0, 0
-        self.allocated, self.returned = 0, 0
+        self.allocated, self.returned, self.spill = 0, 0, spill
         self._keys: dict[Hashable, list[int]] = {}
         self._left: OrderedDict[Hashable, None] = OrderedDict()
 
@@ -118,6 +119,8 @@ class BlockPool:
         while blocks > 0 and self._left:
             key = next(iter(self._left))
             entry = self._keys[key]
+            if self.spill is not None:
+                self.spill(key, entry[0])
             if entry[0] > blocks:
                 entry[0] -= blocks
                 self.kept -= blocks

@@ -17,6 +17,15 @@ from trilemma.estimate.speed import source_warnings
 from trilemma.estimate.timed_plan import TimedPlan, timed_plan
 from trilemma.question import ServingQuestion
 from trilemma.simulation.serving.handover import TransferTimes
+from trilemma.simulation.serving.plan_extras import (
+    NOTHING_MORE,
+    AdapterShare,
+    ExtrasAsked,
+    HostShare,
+    adapters_of,
+    ahead_of,
+    host_share_of,
+)
 from trilemma.simulation.serving.schedulers import SchedulerRules, scheduler_of
 from trilemma.simulation.serving.step_times import StepTimes
 
@@ -33,8 +42,9 @@ class SimulatedPlan:
     """``engines`` alike, each with ``blocks`` of ``block_size`` tokens, ``most_running`` requests and ``tokens`` in a step.
 
     ``context`` is the longest request, ``longest_prompt`` the longest that a step takes where prompts are not cut. ``handling_s``
-    pass before a request reaches the scheduler, ``each_s`` of them one after another; a scheduler that works ahead of busy cards
-    sees it ``lag_steps`` steps later. Where prompts are prefilled in a pool of their own, ``prefill`` is that pool, and
+    pass before a request reaches the scheduler, ``each_s`` of them one after another; a scheduler that works ``ahead`` of busy
+    cards sees it ``lag_steps`` steps later. ``host`` and ``adapters`` are there where they were asked for. Where prompts are
+    prefilled in a pool of their own, ``prefill`` is that pool, and
     ``transfer`` the way of the cache from there to here.
     """
 
@@ -53,6 +63,9 @@ class SimulatedPlan:
     handling_s: float
     each_s: float
     lag_steps: float
+    ahead: bool
+    host: HostShare | None
+    adapters: AdapterShare | None
     warnings: tuple[PlanWarning, ...]
     prefill: SimulatedPlan | None = field(default=None, repr=False)
     transfer: TransferTimes | None = field(default=None, repr=False)
@@ -60,7 +73,7 @@ class SimulatedPlan:
 
 def simulated_plan(
     question: ServingQuestion, *, typical_tokens: float, policy: str | None = None, cache_tokens: int | None = None,
-    starts: bool = False,
+    starts: bool = False, extras: ExtrasAsked = NOTHING_MORE,
 ) -> SimulatedPlan:  # fmt: skip
     """The plan of ``question`` for requests of ``typical_tokens`` in the mean; ``cache_tokens`` of one engine (of decode) as it
     prints them take the place of those predicted; ``starts``: it is known to start. Raises `InputError` for a plan that does
@@ -68,13 +81,18 @@ def simulated_plan(
     pools = {pool.role: pool for pool in question.plan.pools}
     if len(pools) == 1:
         return _one_pool(
-            question, typical_tokens=typical_tokens, policy=policy, cache_tokens=cache_tokens, starts=starts
+            question,
+            typical_tokens=typical_tokens,
+            policy=policy,
+            cache_tokens=cache_tokens,
+            starts=starts,
+            extras=extras,
         )
     check_pools(question)
     told = {
         role: _one_pool(
             replace(question, plan=replace(question.plan, pools=(pools[role],))), typical_tokens=typical_tokens,
-            policy=policy, cache_tokens=cache_tokens if role == "decode" else None, starts=starts,
+            policy=policy, cache_tokens=cache_tokens if role == "decode" else None, starts=starts, extras=extras,
         )
         for role in ("prefill", "decode")
     }  # fmt: skip
@@ -86,8 +104,9 @@ def simulated_plan(
 
 
 def _one_pool(
-    question: ServingQuestion, *, typical_tokens: float, policy: str | None, cache_tokens: int | None, starts: bool
-) -> SimulatedPlan:
+    question: ServingQuestion, *, typical_tokens: float, policy: str | None, cache_tokens: int | None, starts: bool,
+    extras: ExtrasAsked,
+) -> SimulatedPlan:  # fmt: skip
     pool = question.plan.pool
     start = start_pool(pool, question)
     engine = engines.get(question.plan.engine.name)
@@ -105,14 +124,16 @@ def _one_pool(
     tokens = max(tokens, context) if rules.longest_in_one_step else tokens
     blocks = max(held // size, 1)
     coefficients = timed.machine.coefficients
+    ahead, between_s = ahead_of(extras, start, engine.name)
+    times = StepTimes(
+        timed, most_sequences=min(running, blocks * size), most_tokens=tokens, most_context=max(context, tokens)
+    )
     return SimulatedPlan(
         question=question,
         start=start,
         timed=timed,
         rules=rules,
-        times=StepTimes(
-            timed, most_sequences=min(running, blocks * size), most_tokens=tokens, most_context=max(context, tokens)
-        ),
+        times=times.later(between_s) if between_s else times,
         engines=pool.replicas * int(np.asarray(pool.layout.dp)),
         blocks=blocks,
         block_size=size,
@@ -122,7 +143,10 @@ def _one_pool(
         longest_prompt=context if rules.chunked else min(context, tokens),
         handling_s=float(np.asarray(coefficients.request_s)),
         each_s=float(np.asarray(coefficients.queued_request_s)),
-        lag_steps=max(float(np.asarray(coefficients.steps_waited)) - _HALF, 0.0),
+        lag_steps=max(float(np.asarray(coefficients.steps_waited)) - _HALF, 0.0) if ahead else 0.0,
+        ahead=ahead,
+        host=host_share_of(extras, start, timed, block_size=size),
+        adapters=adapters_of(extras, start, timed, pool.options),
         warnings=(*timed.warnings, *start.warnings, *source_warnings(timed.machine)),
     )
 
@@ -146,4 +170,6 @@ def slower(plan: SimulatedPlan, factor: float) -> SimulatedPlan:
         plan, times=plan.times.scaled(factor), handling_s=plan.handling_s * factor, each_s=plan.each_s * factor,
         prefill=None if plan.prefill is None else slower(plan.prefill, factor),
         transfer=None if plan.transfer is None else plan.transfer.scaled(factor),
+        host=None if plan.host is None else plan.host.slower(factor),
+        adapters=None if plan.adapters is None else plan.adapters.slower(factor),
     )  # fmt: skip

@@ -10,6 +10,7 @@ from trilemma.errors import InputError
 from trilemma.simulation.serving.fleet import EngineFailure
 from trilemma.simulation.serving.front import Front
 from trilemma.simulation.serving.later import Choice, Later
+from trilemma.simulation.serving.losses import fail
 from trilemma.simulation.serving.replica import EngineReplica
 from trilemma.simulation.serving.traffic import Arrival, ServedRequest
 
@@ -40,7 +41,7 @@ def run(
         due_s = later.due_s
         if left and left[0].from_s <= min(ends_s, comes_s, due_s) < _NEVER:
             failure = left.popleft()
-            for request in engines[failure.at].fail(failure.from_s):
+            for request in fail(engines[failure.at], failure.from_s):
                 request.ready_s = failure.from_s
                 events += _hand(request, front.choose, engines, heap, events)
         elif nexts is not None and comes_s <= ends_s and comes_s <= due_s:

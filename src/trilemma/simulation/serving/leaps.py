@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
-from trilemma.simulation.serving.step_times import StepTimes
+from trilemma.simulation.serving.step_times import Steps
 from trilemma.simulation.serving.traffic import ServedRequest
 
 
-def steps_until(times: StepTimes, sequences: int, context_sum: float, spent_s: float) -> int:
+def steps_until(times: Steps, sequences: int, context_sum: float, spent_s: float) -> int:
     """Decode steps, at least one, until that which is under way after ``spent_s`` has ended; each step is a
     little longer than the one before it."""
     steps = max(int(spent_s / times.decode_s(sequences, context_sum / sequences)), 1)
@@ -17,6 +18,11 @@ def steps_until(times: StepTimes, sequences: int, context_sum: float, spent_s: f
     while times.run_s(sequences, context_sum, steps) <= spent_s:
         steps += 1
     return steps
+
+
+def next_loaded_s(prefilling: Iterable[ServedRequest], now_s: float) -> float:
+    """When the next of the prompts that wait for the host has back what it waits for; infinite where none waits."""
+    return min((one.loaded_s for one in prefilling if one.loaded_s > now_s), default=float("inf"))
 
 
 def queue_up(waiting: deque[ServedRequest], request: ServedRequest) -> None:

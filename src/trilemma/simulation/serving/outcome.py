@@ -51,6 +51,33 @@ class CacheUse:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HostCacheUse:
+    """Caches in the host's memory: ``blocks`` of one engine; the share of all prompt tokens that came back from there; gigabytes
+    written and read by all engines; milliseconds until what a prompt needed was back, in the mean of those that needed any."""
+
+    blocks: int
+    token_hit_rate: float
+    written_gb: float
+    read_gb: float
+    wait_ms: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdapterUse:
+    """Adapters of ``rank`` in ``slots`` of one engine: the share of requests whose adapter was in a slot, loads into slots and
+    those of them that the host had to read first, seconds that steps waited for either, and how often a request was passed over
+    because its adapter found no slot."""
+
+    slots: int
+    rank: int
+    slot_hit_rate: float
+    loads: int
+    reads: int
+    load_s: float
+    passed_over: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Goodput:
     """Requests whose time to first token and mean time a token both hold their targets."""
 
@@ -167,6 +194,8 @@ class ServingSimulation:
     scaling: ScaledEngines | None
     goodput: Goodput | None
     cache: CacheUse
+    host_cache: HostCacheUse | None = None
+    adapters: AdapterUse | None = None
     allocation: tuple[AllocationWaste, ...]
     cost: MeteredCost | None
     pools: tuple[PoolUse, ...] = ()

@@ -11,11 +11,13 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 
+from trilemma.simulation.serving.adapter_bank import AdapterBank, LongerSteps
 from trilemma.simulation.serving.gauges import Gauges
-from trilemma.simulation.serving.leaps import queue_up, steps_until
+from trilemma.simulation.serving.leaps import next_loaded_s, queue_up, steps_until
+from trilemma.simulation.serving.losses import give_up
 from trilemma.simulation.serving.policies.policy import Chunks, SchedulingPolicy
 from trilemma.simulation.serving.request_cache import RequestCache
-from trilemma.simulation.serving.step_times import StepTimes
+from trilemma.simulation.serving.step_times import Steps
 from trilemma.simulation.serving.traffic import Arrival, ServedRequest
 
 #: Steps of a leap at most, so that a run that nothing ends is seen.
@@ -27,14 +29,17 @@ class EngineReplica:
 
     ``ends_s`` is when what is under way ends; None where the engine is idle. ``done`` is told of each request that ends
     (``finish_s`` is below 0 where its client gave up after ``timeout_s``). A busy engine sees a request ``lag_steps`` steps late.
+    ``adapters`` are those of its slots, where it serves any.
     """
 
     def __init__(
-        self, policy: SchedulingPolicy, times: StepTimes, cache: RequestCache, *, most_running: int,
+        self, policy: SchedulingPolicy, times: Steps, cache: RequestCache, *, most_running: int,
         done: Callable[[ServedRequest, float], None], refused: Callable[[Arrival], None], gauges: Gauges,
-        timeout_s: float = float("inf"), lag_steps: float = 0.0,
+        timeout_s: float = float("inf"), lag_steps: float = 0.0, adapters: AdapterBank | None = None,
     ) -> None:  # fmt: skip
-        self.policy, self.times, self.gauges, self.most_running = policy, times, gauges, most_running
+        self.policy, self.gauges, self.most_running, self.adapters = policy, gauges, most_running, adapters
+        self._longer = LongerSteps(times)
+        self.times: Steps = times if adapters is None else self._longer
         self.cache, self.pool, self.block_size = cache, cache.pool, cache.block_size
         self.waiting: deque[ServedRequest] = deque()
         self.running: dict[int, ServedRequest] = {}
@@ -45,12 +50,13 @@ class EngineReplica:
         self.preemptions = self.steps = 0
         self.running_s = 0.0
         self.timeout_s, self.lag_steps = timeout_s, lag_steps
-        self._done, self._refused = done, refused
+        self.done, self._refused = done, refused
         self._starts = [0] * cache.block_size  # sequences that need a block at ticks of each remainder
         self._ends: list[tuple[int, int, ServedRequest]] = []
-        self._deadlines: list[tuple[float, int, ServedRequest]] = []
+        self.deadlines: list[tuple[float, int, ServedRequest]] = []
         self._chunks: Chunks = []
         self._leap = 0
+        self._idles = False  # nothing runs until what a prompt waits for is back
         self._stalled_s, self._stalled = 0.0, 0
 
     @property
@@ -66,14 +72,17 @@ class EngineReplica:
         if self.ends_s is None:
             self.now_s = self.ends_s = max(now_s, self.now_s)
             return True
+        if self._idles:
+            self.ends_s = now_s
+            return True
         if self.lag_steps and self.decoding:
             request.seen_s = now_s + self.lag_steps * self.times.decode_s(
                 self.decoding, self.context_sum / self.decoding
             )
-        if self._leap < 2 or len(self.waiting) > 1 or len(self.running) >= self.most_running:
+        behind = len(self.waiting) > 1 and self.adapters is None  # whose adapter has a slot may enter before the first
+        if self._leap < 2 or behind or len(self.running) >= self.most_running:
             return False
-        steps = self._steps_until(max(now_s, request.seen_s))
-        if steps >= self._leap:
+        if (steps := self._steps_until(max(now_s, request.seen_s))) >= self._leap:
             return False
         self._leap = steps
         self.ends_s = self.now_s + self.times.run_s(self.decoding, self.context_sum, steps)
@@ -81,30 +90,43 @@ class EngineReplica:
 
     def advance(self) -> None:
         """Settle what has just ended and start the next step or leap."""
+        if self.adapters is not None and not self._idles:
+            self.adapters.pending_s = 0.0
         if self._chunks:
             self._end_mixed()
         elif self._leap:
             self._end_leap()
-        if self._deadlines and self._deadlines[0][0] <= self.now_s:
-            self._give_up()
+        elif self._idles:
+            self.now_s = self.ends_s or self.now_s
+        if self.deadlines and self.deadlines[0][0] <= self.now_s:
+            give_up(self)
         self._start()
 
     def _start(self) -> None:
-        self._chunks, self._leap = self.policy.compose(self), 0
+        if self.adapters is not None:
+            self.adapters.begin(self.running.values())
+        self._chunks, self._leap, self._idles = self.policy.compose(self), 0, False
         while self.waiting and not self._chunks and not self.running:  # what does not enter an empty engine never will
             self._refused(self.waiting.popleft().arrival)
             self._chunks = self.policy.compose(self)
+        if self.adapters is not None:
+            decodes = not self._chunks or self.policy.decodes_along
+            self._longer.more_s = self.adapters.added_s(self.running.values(), self._chunks, decodes=decodes)
         if self._chunks:
             sequences = self.decoding if self.policy.decodes_along else 0
             pieces = [(new, request.computed) for request, new in self._chunks]
             ended = sum(request.computed + new >= request.target for request, new in self._chunks)
             context = self.context_sum / sequences if sequences else 0.0
             self.ends_s = self.now_s + self.times.mixed_s(sequences, context, pieces, ended)
+            if self.cache.host is not None:
+                self.ends_s = max(self.ends_s, self.cache.host.step_until_s)
         elif self.decoding:
             self._leap = self._longest_leap()
             self.ends_s = self.now_s + self.times.run_s(self.decoding, self.context_sum, self._leap)
         else:
-            self.ends_s = None
+            back_s = next_loaded_s(self.prefilling, self.now_s)
+            self._idles = back_s < float("inf")
+            self.ends_s = back_s if self._idles else None
         self.gauges.reading(self.now_s, self)
 
     def _longest_leap(self) -> int:
@@ -118,12 +140,16 @@ class EngineReplica:
                 middle = (low + high) // 2
                 low, high = (middle, high) if self.blocks_due(middle) <= self.pool.free else (low, middle)
             steps = low
+        if self.adapters is not None and self.adapters.pending_s:
+            steps = 1
+        if self.prefilling and (back_s := next_loaded_s(self.prefilling, self.now_s)) < float("inf"):
+            steps = min(steps, self._steps_until(back_s))
         if self.waiting and self.waiting[0].seen_s > self.now_s:
             steps = min(steps, self._steps_until(self.waiting[0].seen_s))
-        if self._deadlines and self._deadlines[0][0] < self.now_s + self.times.run_s(
+        if self.deadlines and self.deadlines[0][0] < self.now_s + self.times.run_s(
             self.decoding, self.context_sum, steps
         ):
-            steps = min(steps, self._steps_until(max(self._deadlines[0][0], self.now_s)))
+            steps = min(steps, self._steps_until(max(self.deadlines[0][0], self.now_s)))
         return steps
 
     def _steps_until(self, then_s: float) -> int:
@@ -210,11 +236,11 @@ class EngineReplica:
         while ends and ends[0][0] <= tick:
             last_tick, _, request = heapq.heappop(ends)
             if request.last_tick == last_tick:
-                length = self._stop_decoding(request)
+                length = self.stop_decoding(request)
                 self.cache.release(request, leaves=length - 1)
                 self._end(request)
 
-    def _stop_decoding(self, request: ServedRequest) -> int:
+    def stop_decoding(self, request: ServedRequest) -> int:
         """Tokens of ``request``, which decodes no more."""
         grown = self.tick - request.joined
         length = request.length + grown
@@ -230,7 +256,7 @@ class EngineReplica:
     def _end(self, request: ServedRequest) -> None:
         del self.running[request.index]
         request.finish_s = self.now_s
-        self._done(request, self.now_s)
+        self.done(request, self.now_s)
 
     # what policies ask for
 
@@ -240,61 +266,35 @@ class EngineReplica:
             request = self.waiting[0]
             if self.now_s < request.arrival.arrival_s + self.timeout_s:
                 return request if request.seen_s <= self.now_s or not self.running else None
-            self._done(self.waiting.popleft(), self.now_s)
+            self.done(self.waiting.popleft(), self.now_s)
         return None
-
-    def left_of(self, request: ServedRequest) -> int:
-        """Tokens that a running request has yet to make."""
-        return request.last_tick - self.tick if request.last_tick >= 0 else request.osl - request.made
 
     def admit(self, request: ServedRequest) -> None:
         """``request``, whose blocks are held, is prefilled from now on."""
+        if self.adapters is not None:
+            self.adapters.admit(request.arrival.adapter)
         self.running[request.index] = request
         self.prefilling.append(request)
         if self.timeout_s < float("inf"):
-            heapq.heappush(self._deadlines, (request.arrival.arrival_s + self.timeout_s, request.index, request))
+            heapq.heappush(self.deadlines, (request.arrival.arrival_s + self.timeout_s, request.index, request))
 
     def preempt(self) -> ServedRequest:
         """Throw out the request that entered last; it starts again when there is room, with what is left of its blocks."""
         _, request = self.running.popitem()
         if request.last_tick >= 0:
-            leaves = self._stop_decoding(request) - 1
+            leaves = self.stop_decoding(request) - 1
         else:
             self.prefilling.remove(request)
             leaves = request.computed
         self.cache.release(request, leaves=leaves)
         request.target, request.computed, request.received = request.isl + request.made, 0, 0
+        request.loaded_s = -1.0
         request.preempted += 1
         request.last_s = self.now_s
         self.preemptions += 1
         self.waiting.appendleft(request)
         return request
 
-    def fail(self, now_s: float) -> list[ServedRequest]:
-        """Everything in the engine is lost; the requests that were in it, as they were when they came."""
-        lost = [*self.running.values(), *self.waiting]
-        for request in self.running.values():
-            if request.last_tick >= 0:
-                self._stop_decoding(request)
-            self.cache.release(request, leaves=0)
-        for request in lost:
-            request.start_anew()
-        self.running.clear()
-        self.waiting.clear()
-        self.prefilling.clear()
-        self._chunks, self._leap, self.ends_s, self.now_s = [], 0, None, now_s
-        return lost
-
-    def _give_up(self) -> None:
-        """Clients that have waited too long are gone."""
-        while self._deadlines and self._deadlines[0][0] <= self.now_s:
-            _, index, request = heapq.heappop(self._deadlines)
-            if self.running.get(index) is not request:
-                continue
-            if request.last_tick >= 0:
-                self.cache.release(request, leaves=self._stop_decoding(request) - 1)
-            else:
-                self.prefilling.remove(request)
-                self.cache.release(request, leaves=request.computed)
-            del self.running[index]
-            self._done(request, self.now_s)
+    def stop(self, now_s: float) -> None:
+        """Nothing is under way any more."""
+        self._chunks, self._leap, self._idles, self.ends_s, self.now_s = [], 0, False, None, now_s

@@ -55,13 +55,48 @@ class SchedulerRules:
         return found
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostCacheRules:
+    """How an engine keeps caches in the host's memory: ``writes_through`` as they are computed or back when they are thrown out;
+    what comes back is waited for before the step (``before``) or within it."""
+
+    writes_through: bool
+    before: bool
+    source: str
+
+
+def host_cache_of(engine: str, version: str) -> HostCacheRules:
+    """The rules of ``version`` of ``engine`` for caches that leave the card. Raises `InputError` where none are known."""
+    row = _newest("host_cache", engine, version)
+    if row is None:
+        known = ", ".join(f"{one['engine']} from {one['since']} on" for one in _document()["host_cache"])
+        raise InputError(f"how {engine} {version} keeps caches in the host's memory is not known here; use {known}")
+    return HostCacheRules(
+        writes_through=row["writes"] == "through", before=row["loads"] == "before", source=row["source"]
+    )
+
+
+def host_keeps_of(engine: str) -> str:
+    """How many adapters the host keeps under ``engine``: "slots" or "all"."""
+    return next(str(row["host_keeps"]) for row in _document()["adapters"] if row["engine"] == engine)
+
+
+def works_ahead(engine: str, version: str) -> bool:
+    """Whether the scheduler composes a step while the one before it runs, unless it is told not to."""
+    return _newest("ahead", engine, version) is not None
+
+
+def between_steps_s() -> float:
+    """Seconds of the host between two steps where a scheduler that could work ahead does not."""
+    return float(_document()["between_steps"]["seconds"])
+
+
 def scheduler_of(engine: str, version: str, policy: str | None = None) -> SchedulerRules:
     """The rules of ``version`` of ``engine``, or another ``policy`` under its options. Raises `InputError`."""
-    rows = [row for row in _rows() if row["engine"] == engine and _is_since(version, row["since"], engine)]
-    if not rows:
-        known = ", ".join(dict.fromkeys(str(row["engine"]) for row in _rows()))
+    row = _newest("scheduler", engine, version)
+    if row is None:
+        known = ", ".join(dict.fromkeys(str(one["engine"]) for one in _document()["scheduler"]))
         raise InputError(f"how {engine} {version} schedules is not known here; use one of {known}")
-    row = rows[-1]
     if policy is not None and policy.replace("-", " ") not in POLICIES:
         raise UnknownName("policy", policy, [name.replace(" ", "-") for name in POLICIES])
     name = row["policy"] if policy is None else policy.replace("-", " ")
@@ -72,9 +107,16 @@ def scheduler_of(engine: str, version: str, policy: str | None = None) -> Schedu
     )  # fmt: skip
 
 
+def _newest(table: str, engine: str, version: str) -> Mapping[str, Any] | None:
+    """The last row of ``engine`` that ``version`` has reached."""
+    rows: list[Mapping[str, Any]] = _document()[table]
+    found = [row for row in rows if row["engine"] == engine and _is_since(version, row["since"], engine)]
+    return found[-1] if found else None
+
+
 @cache
-def _rows() -> tuple[Mapping[str, Any], ...]:
-    return tuple(read_data("simulation/schedulers.toml")["scheduler"])
+def _document() -> Mapping[str, Any]:
+    return read_data("simulation/schedulers.toml")
 
 
 def _is_since(version: str, since: str, engine: str) -> bool:

@@ -13,6 +13,7 @@ from trilemma.simulation.serving.allocation import waste_of
 from trilemma.simulation.serving.blocks import BlockPool
 from trilemma.simulation.serving.deployment import SimulatedPlan
 from trilemma.simulation.serving.event_loop import run
+from trilemma.simulation.serving.extras_used import adapters_of_run, host_cache_of_run
 from trilemma.simulation.serving.fleet import EngineFailure, EngineFleet, ScalingRule
 from trilemma.simulation.serving.front import Front
 from trilemma.simulation.serving.gauges import Gauges
@@ -131,10 +132,14 @@ def _engines(
 def _engine(
     plan: SimulatedPlan, rules: SimulationRules, done: Done, refused: Callable[[Arrival], None], gauges: Gauges
 ) -> EngineReplica:
-    cache = RequestCache(BlockPool(plan.blocks), block_size=plan.block_size, finds_prefixes=plan.rules.prefix_cache)
+    cache = RequestCache(
+        BlockPool(plan.blocks), block_size=plan.block_size, finds_prefixes=plan.rules.prefix_cache,
+        host=None if plan.host is None else plan.host.made(),
+    )  # fmt: skip
     return EngineReplica(
         plan.rules.made(plan.tokens), plan.times, cache, most_running=plan.most_running, done=done, refused=refused,
         gauges=gauges, timeout_s=rules.timeout_s, lag_steps=plan.lag_steps,
+        adapters=None if plan.adapters is None else plan.adapters.made(),
     )  # fmt: skip
 
 
@@ -184,6 +189,8 @@ def told(
             block_size=plan.block_size,
             unfilled_share=plan_unfilled(engines),
         ),
+        host_cache=host_cache_of_run(plan, done),
+        adapters=adapters_of_run(plan, done),
         allocation=waste_of(first, context=plan.context),
         cost=cost_of(plan, done),
         pools=_pools(done),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from trilemma.errors import InputError, shorten
+from trilemma.simulation.serving.adapter_traffic import AdapterMix, with_adapter_names
 from trilemma.simulation.serving.conversations import Conversations, SessionsInOrder, seconds_of, users_of
 from trilemma.simulation.serving.drawn import ArrivalProcess, LengthDistribution, drawn
 from trilemma.simulation.serving.traces import read_trace
@@ -32,10 +33,18 @@ class StatedTraffic:
     words: str
     requests: int | None
     mean_tokens: float | None = None
+    has_adapters: bool = False
 
     def first(self) -> list[Arrival]:
         """Its first requests, by which the rest is judged."""
         return list(itertools.islice(self.again(), _TYPICAL))
+
+    def for_adapters(self, mix: AdapterMix | None, seed: int) -> StatedTraffic:
+        """The same requests for the adapters that they name, or that ``mix`` draws for those that name none."""
+        words = self.words if mix is None else f"{self.words}, {mix.words} adapters"
+        return replace(
+            self, again=lambda: with_adapter_names(self.again(), mix, seed), words=words, has_adapters=True
+        )  # fmt: skip
 
     def typical_tokens(self) -> float:
         """Mean tokens, prompt and output, as stated or of the first requests."""

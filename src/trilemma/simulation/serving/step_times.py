@@ -11,7 +11,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,6 +27,16 @@ _EXACT_ROWS, _ROW_STRIDE = 16384, 32
 _SEQUENCES_AT_ONCE = 64
 
 
+class Steps(Protocol):
+    """What an engine asks of time."""
+
+    def decode_s(self, sequences: int, context: float) -> float: ...
+
+    def run_s(self, sequences: int, context_sum: float, steps: int) -> float: ...
+
+    def mixed_s(self, sequences: int, context: float, chunks: Iterable[tuple[int, int]], ended: int) -> float: ...
+
+
 class StepTimes:
     """Seconds of decode steps, of prefills, and of steps that do both, for one attention replica of a plan.
 
@@ -34,7 +44,7 @@ class StepTimes:
     """
 
     def __init__(self, timed: TimedPlan, *, most_sequences: int, most_tokens: int, most_context: int) -> None:
-        self._timed, self._factor = timed, 1.0
+        self._timed, self._factor, self._between_s = timed, 1.0, 0.0
         self._of_sequences: Callable[[float], float] | None = None
         self._most_sequences = most_sequences
         self._stages = int(np.max(timed.layout.pp))
@@ -94,12 +104,20 @@ class StepTimes:
     def scaled(self, factor: float) -> StepTimes:
         """The same steps, each ``factor`` times as long."""
         other = copy.copy(self)
-        other._factor = self._factor * factor
+        other._factor, other._between_s = self._factor * factor, self._between_s * factor
         other._rows, other._tail, other._reads = (
             [one * factor for one in times] for times in (self._rows, self._tail, self._reads)
         )
         other._attention = self._attention.scaled(factor)
         other._decode = [[one * factor for one in row] for row in self._decode]
+        return other
+
+    def later(self, between_s: float) -> StepTimes:
+        """The same steps, each begun ``between_s`` after the one before it has ended."""
+        other = copy.copy(self)
+        other._tail = [one + between_s for one in self._tail]
+        other._decode = [[one + between_s for one in row] for row in self._decode]
+        other._between_s = self._between_s + between_s
         return other
 
     def calibrated(self, factor: Callable[[float], float]) -> StepTimes:
@@ -130,7 +148,7 @@ class StepTimes:
         seconds: Any = step.total_s
         if timed.speculation is not None:
             seconds = (seconds + timed.speculation.drafting_s(step, timed.work.layers)) * self._per_token
-        more = np.broadcast_to(seconds * self._factor, (last - first, len(self._lengths)))
+        more = np.broadcast_to(seconds * self._factor + self._between_s, (last - first, len(self._lengths)))
         if self._of_sequences is not None:
             more = more * np.array([self._of_sequences(at) for at in range(first, last)])[:, None]
         self._decode += more.tolist()

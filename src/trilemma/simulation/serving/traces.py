@@ -33,6 +33,7 @@ class TraceColumns:
     session: str | None
     tenant: str | None
     priority: str | None
+    adapter: str | None
     unit_s: float
     stretch_tokens: int
 
@@ -111,6 +112,7 @@ def arrival_of(row: Mapping[str, Any], columns: TraceColumns, path: Path, line: 
         session=_word(row, columns.session),
         tenant=_word(row, columns.tenant),
         priority=int(float(row[columns.priority])) if columns.priority and row.get(columns.priority) else 0,
+        adapter=_word(row, columns.adapter),
     )
 
 

@@ -11,7 +11,7 @@ class Arrival(NamedTuple):
 
     ``stretches`` name equal parts of the prompt, ``stretch_tokens`` each, by content: what two requests both begin with is in the
     cache for the second. ``session`` names the conversation that it continues, ``tenant`` whose it is; a lower ``priority`` is
-    served first where the policy looks at it.
+    served first where the policy looks at it; ``adapter`` is the fine-tune that answers it (None: the model itself).
     """
 
     arrival_s: float
@@ -22,6 +22,7 @@ class Arrival(NamedTuple):
     session: str | None = None
     tenant: str | None = None
     priority: int = 0
+    adapter: str | None = None
 
 
 class ServedRequest:
@@ -30,12 +31,13 @@ class ServedRequest:
     While it decodes, ``made`` stands as of the tick ``joined`` at which it had ``length`` tokens, and ``last_tick`` is its
     last. ``shared`` stretches of its prompt are held by name, ``blocks`` are its own beside them, ``key`` names what it leaves
     behind. The cache of ``received`` prompt tokens came from another engine; the scheduler sees
-    it from ``seen_s`` on.
+    it from ``seen_s`` on, and its chunks run from ``loaded_s`` on, when what the host held of its prompt is back.
     """
 
     __slots__ = (
         "arrival", "blocks", "computed", "deadline_s", "finish_s", "first_s", "index", "isl", "joined", "key", "last_s",
-        "last_tick", "length", "made", "osl", "preempted", "ready_s", "received", "seen_s", "shared", "shared_blocks", "target",
+        "last_tick", "length", "loaded_s", "made", "osl", "preempted", "ready_s", "received", "seen_s", "shared", "shared_blocks",
+        "target",
     )  # fmt: skip
 
     def __init__(self, index: int, arrival: Arrival, ready_s: float) -> None:
@@ -45,7 +47,7 @@ class ServedRequest:
         self.received = 0
         self.joined = self.length = 0
         self.last_tick = -1
-        self.first_s = self.finish_s = self.last_s = self.seen_s = -1.0
+        self.first_s = self.finish_s = self.last_s = self.seen_s = self.loaded_s = -1.0
         self.deadline_s = float("inf")
         # stretches are named by numbers and words: a tuple is the name of none
         self.key: Hashable = (index,) if arrival.session is None else ("session", arrival.session)
@@ -64,7 +66,7 @@ class ServedRequest:
     def start_anew(self) -> None:
         """All that was done for it is lost."""
         self.computed = self.made = self.received = 0
-        self.target, self.first_s = self.isl, -1.0
+        self.target, self.first_s, self.loaded_s = self.isl, -1.0, -1.0
 
 
 #: What follows when a request has ended (or was refused): the next of its session or its user.

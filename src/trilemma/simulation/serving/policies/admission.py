@@ -17,21 +17,26 @@ def enter(
 
     ``needs`` says of a request with so many cached tokens and a first chunk of so many how many blocks it is given and how many
     must be free for it, ``kept_free`` apart. Prompts that are not ``chunked`` enter where all of what is left of them goes into
-    the step. A request whose cache was received decodes from this step on, and may need a block for it.
+    the step. A request whose cache was received decodes from this step on, and may need a block for it. One whose adapter finds
+    no slot is passed over; one that waits for what the host held of its prompt enters with nothing to compute yet.
     """
-    cache = engine.cache
+    cache, adapters = engine.cache, engine.adapters
+    passed_over: list[ServedRequest] = []
     while budget > 0 and len(engine.running) < engine.most_running and (request := engine.head()) is not None:
+        if adapters is not None and not adapters.takes(request.arrival.adapter):
+            passed_over.append(engine.waiting.popleft())
+            continue
         found = cache.find(request)
         new = request.target - found.tokens
         if new > budget and not request.received:
             if not chunked:
-                return
+                break
             new = budget
         blocks, must_fit = needs(request, found.tokens, new)
-        if must_fit + cache.not_held(request, found) > cache.pool.free - kept_free:
-            return
+        if must_fit + found.loaded + cache.not_held(request, found) > cache.pool.free - kept_free:
+            break
         engine.waiting.popleft()
-        cache.hold(request, found, blocks)
+        cache.hold(request, found, blocks + found.loaded)
         engine.admit(request)
         cache.name_stretches(request, found.tokens + new)
         if request.received:
@@ -39,15 +44,22 @@ def enter(
             engine.begin_decoding(request)
             kept_free, budget = kept_free + 1, budget - 1
             continue
+        if found.loaded and cache.host is not None:
+            back_s = cache.host.load(found.loaded, engine.now_s)
+            if cache.host.before:
+                request.loaded_s = back_s
+                continue
+            cache.host.step_until_s = back_s
         chunks.append((request, new))
         budget -= new
+    engine.waiting.extendleft(reversed(passed_over))
 
 
 def go_on(engine: EngineReplica, chunks: Chunks, budget: int, *, preempts: bool = True) -> int:
     """Add chunks of the prompts that are under way; what is left of the budget. Where blocks are missing the request that entered
     last is thrown out, if the policy ``preempts``."""
     for request in tuple(engine.prefilling):
-        if budget <= 0 or request.index not in engine.running:
+        if budget <= 0 or request.index not in engine.running or request.loaded_s > engine.now_s:
             continue
         new = min(request.target - request.computed, budget)
         if preempts:

@@ -57,5 +57,10 @@ class PrefillFirst:
         share = max(self._most - self._decay * (engine.steps - self._since), self._least)
         if not share:
             return 0
-        left = sum(min(engine.left_of(one), self._longest) for one in engine.running.values())
+        left = sum(min(_left_of(one, engine.tick), self._longest) for one in engine.running.values())
         return int(left * share / engine.block_size)
+
+
+def _left_of(request: ServedRequest, tick: int) -> int:
+    """Tokens that a running request has yet to make."""
+    return request.last_tick - tick if request.last_tick >= 0 else request.osl - request.made
