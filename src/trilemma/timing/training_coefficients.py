@@ -23,6 +23,7 @@ from trilemma.timing.roofline import peak_flops
 from trilemma.timing.slow_wires import over_slow_wire
 from trilemma.timing.training_collectives import Fabric
 from trilemma.timing.training_ladder import generation_of, rung
+from trilemma.timing.training_passes import step_numbers
 from trilemma.versions import DEFAULT_FRAMEWORK
 
 _FILE = "coefficients/training_time.json"
@@ -36,10 +37,16 @@ _MATMUL = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrameworkTiming:
-    """A training framework as timing sees it: its coefficients' ``name``, attention kernel and what it overlaps by default."""
+    """A training framework as timing sees it: its coefficients' ``name``, attention kernel and what it overlaps by default.
+
+    ``attention_today``: what it chooses now, if fitted runs are older and no release is named; ``written_in_torch``: layers are
+    plain PyTorch operators, one kernel each unless a compiler fuses them.
+    """
 
     name: str
     attention: str = "flash"
+    attention_today: str = ""
+    written_in_torch: bool = False
     overlap_tensor: bool = False
     overlap_data: bool = True
     overlap_expert: bool = False
@@ -51,7 +58,7 @@ class TrainingSetting:
     """What chooses coefficients: card, fabric, framework, format of products, dense or mixture, era of the software.
 
     ``host_bytes_per_s`` is one card's part of what its node's memory moves; ``exchange`` and ``launches`` are factors on seconds
-    of tokens on their way to experts and of gaps between kernels; ``fmt`` is the format of activations.
+    of tokens on their way to experts and of gaps between kernels, ``unfused`` of elementwise kernels; ``fmt`` is of activations.
     """
 
     accelerator: Accelerator
@@ -66,6 +73,7 @@ class TrainingSetting:
     overlap_data: bool = True
     exchange: float = 1.0
     launches: float = 1.0
+    unfused: float = 1.0
     fmt: str = "bf16"
 
     @classmethod
@@ -80,19 +88,24 @@ class TrainingSetting:
     ) -> TrainingSetting:
         """The setting of ``plan``; ``framework`` defaults to the usual one of its implementation, ``era`` to the newest."""
         chosen = framework or framework_of(plan)
+        today = chosen.attention_today if not era and plan.version is None else ""
+        if f"attention.{generation_of(cluster.accelerator)}.{today}" not in coefficients():
+            today = ""
+        eager = chosen.written_in_torch and not plan.compiled and plan.loss != "fused"
         return cls(
             accelerator=cluster.accelerator,
             fabric=Fabric.of(cluster),
             framework=chosen,
             host_bytes_per_s=node_of(cluster).bytes_per_s.value / min(cluster.gpus_per_node, cluster.gpus),
             matmul=plan.recipe.matmul,
-            attention="unfused" if plan.attention == "eager" else chosen.attention,
+            attention="unfused" if plan.attention == "eager" else today or chosen.attention,
             mixture=mixture,
             era=era or newest_era(chosen.name),
             overlap_tensor=chosen.overlap_tensor if plan.overlap_tensor is None else plan.overlap_tensor,
             overlap_data=chosen.overlap_data if plan.overlap_data is None else plan.overlap_data,
             exchange=float(dispatch()["exchange"][plan.dispatcher]) if plan.dispatcher else 1.0,
             launches=float(dispatch()["launches"]["cuda_graphs"]) if plan.cuda_graphs else 1.0,
+            unfused=float(step_numbers()["eager"]["seconds"]) if eager else 1.0,
             fmt=plan.recipe.activations,
         )
 
@@ -133,8 +146,8 @@ def rate_terms(setting: TrainingSetting) -> dict[str, Terms]:
         "narrow": (1.0, ("attention.narrow",)),
         "scan": (bf16, ("scan",)),
         "stream": (bandwidth, ("memory.stream",)),
-        "pointwise": (bandwidth, ("memory.pointwise", f"pointwise.{framework}")),
-        "logits": (bandwidth, ("memory.logits",)),
+        "pointwise": (bandwidth / setting.unfused, ("memory.pointwise", f"pointwise.{framework}")),
+        "logits": (bandwidth / setting.unfused, ("memory.logits",)),
         "casts": (bandwidth, (f"casts.{kernel}",) if kernel != "bf16" else ()),
         "optimizer": (bandwidth, ("memory.optimizer", f"optimizer.{framework}")),
         **wires,
@@ -155,8 +168,8 @@ def rate_terms(setting: TrainingSetting) -> dict[str, Terms]:
 def _multiplied_in(setting: TrainingSetting) -> tuple[str, str]:
     """The peak that bounds the products and the coefficient that holds for them, on the units that the card has."""
     card, (peak_format, kernel) = setting.accelerator, _MATMUL[setting.matmul]
-    if not _has_units(card, peak_format):
-        peak_format = kernel = "bf16" if not _has_units(card, "fp8") or peak_format != "nvfp4" else "fp8"
+    if peak_format not in card.peak_flops:
+        peak_format = kernel = "bf16" if "fp8" not in card.peak_flops or peak_format != "nvfp4" else "fp8"
     return peak_format, kernel
 
 
@@ -216,10 +229,6 @@ def unknown_terms(setting: TrainingSetting) -> list[str]:
     return [text for text, name in wanted.items() if name not in known]
 
 
-def _has_units(card: Accelerator, name: str) -> bool:
-    return name in card.peak_flops
-
-
 @cache
 def coefficients() -> Mapping[str, float]:
     """Every fitted coefficient by its dotted name."""
@@ -247,10 +256,8 @@ def _framework_rows() -> tuple[Mapping[str, Any], ...]:
 
 @cache
 def frameworks() -> tuple[FrameworkTiming, ...]:
-    return tuple(
-        FrameworkTiming(**{key: value for key, value in row.items() if key not in ("words", "eras")})
-        for row in _framework_rows()
-    )
+    rows = ({key: row[key] for key in row if key not in ("words", "eras")} for row in _framework_rows())
+    return tuple(FrameworkTiming(**row) for row in rows)
 
 
 def framework_of(plan: TrainingPlan) -> FrameworkTiming:
@@ -280,8 +287,7 @@ def eras(framework: str) -> tuple[str, ...]:
 
 
 def newest_era(framework: str) -> str:
-    known = eras(framework)
-    return known[-1] if known else ""
+    return (eras(framework) or ("",))[-1]
 
 
 def era_of(framework: str, version: str) -> str:
