@@ -100,7 +100,10 @@ class HostRates:
 
 
 def copied_bytes_per_s(cluster: Cluster, *, ranks: int = 1) -> float:
-    """Bytes/s from the host's locked memory to each of ``ranks`` cards at once; infinite where both share one memory."""
+    """Bytes/s from the host's locked memory to each of ``ranks`` cards at once; infinite where both share one memory.
+
+    A number. Source: ``[copies]`` of ``data/coefficients/host_memory.toml``, and no faster than the memory that it is read from.
+    """
     if cluster.accelerator.unified_memory:
         return np.inf
     return min(_copied(cluster, _data()["copies"]["locked"]), cluster.around.bytes_per_s.value / ranks)
