@@ -20,6 +20,7 @@ from typing import Any
 import trilemma as tl
 from relations.asking import Answers, Asked, Relation, Unasked, chosen, difference, document, figures, tokens_per_s
 from trilemma.cli.main import main
+from trilemma.engines import traits_of
 from trilemma.hardware.catalogue import find
 from trilemma.models.architecture import ExpertFfn
 from trilemma.report.schemas import schema_of
@@ -186,6 +187,7 @@ def longer_contexts_need_no_fewer_bytes(question: Asked, answer: tl.Estimate, as
     """One request of full context never needs fewer bytes when it is longer. The bytes of one more token may fall: windows that
     are full take nothing more."""
     batch = answer.question.plan.pool.options.max_batched_tokens or 2048  # engines derive it from the context
+    question = slots_stated(question, answer)
     here, twice = (
         ask.variant(question.but(context=times * (answer.context or 1), max_batched_tokens=int(batch)))
         for times in (1, 2)
@@ -336,12 +338,23 @@ def no_graphs_never_fewer_cache_tokens(question: Asked, answer: tl.Estimate, ask
 
 @relation
 def more_free_memory_never_fewer_cache_tokens(question: Asked, answer: tl.Estimate, ask: Answers) -> str | None:
+    """With the slots stated where the engine cuts its cache into them: chosen, they may be fewer of more memory, which then keeps
+    all layers on the cards."""
+    question = slots_stated(question, answer)
     room = answer.memory.capacity_bytes / 2**30
     less, more = (ask.variant(question.but(free_gib=room * share)) for share in (0.8, 0.9))
     if not (less.cache and more.cache):
         raise Unasked
     a, b = less.cache.tokens.value, more.cache.tokens.value
     return f"{a:,.0f} tokens with {room * 0.8:.1f} GiB free, {b:,.0f} with more" if b < a * (1 - 1e-9) else None
+
+
+def slots_stated(question: Asked, answer: tl.Estimate) -> Asked:
+    """``question`` with the slots of its answer, where its engine would choose them anew for every memory and length."""
+    options = answer.question.plan.pool.options
+    if not traits_of(answer.question.plan.engine.name).cache_in_slots or options.max_seqs is None:
+        return question
+    return question.but(max_seqs=int(options.max_seqs))
 
 
 def checked(answer: tl.Estimate, question: Asked, ask: Answers) -> str | None:

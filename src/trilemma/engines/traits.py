@@ -55,6 +55,8 @@ class EngineTraits:
     mixed_cards: bool = False
     #: The engine that it starts and whose rules it uses, by its registered name.
     built_on: str | None = None
+    #: It spreads a model over all the cards that it sees, unless told of fewer.
+    takes_every_card: bool = False
     #: The cache is cut into a part for each request answered at once.
     cache_in_slots: bool = False
     #: It serves one reader unless told of more.

@@ -23,25 +23,6 @@ def with_context(pool: Pool, workload: Serving) -> Pool:
     return replace(pool, options=replace(pool.options, context=workload.longest_request))
 
 
-def with_slots(pool: Pool, question: ServingQuestion) -> Pool:
-    """``pool`` with a slot for each of the requests that the workload has at once, where its engine cuts the cache into slots and
-    nobody said into how many: all of them, or half as often as it takes until the engine starts and moves no layer to the host.
-    """
-    load, name = question.workload, question.plan.engine.name
-    cuts = engines.traits_of(name).cache_in_slots and pool.options.max_seqs is None and load.shapes_plan
-    if not cuts or (load.concurrency or 1) <= 1:
-        return pool
-    slots = -(-int(load.concurrency or 1) // (pool.replicas * int(pool.layout.dp)))
-    spilled = start_pool(pool, question).host_bytes if slots > 1 else 0.0
-    while slots > 1:
-        tried = replace(pool, options=replace(pool.options, max_seqs=slots))
-        start = start_pool(tried, question)
-        if engines.get(name).likeliest_stage(start)[0] == "ok" and start.host_bytes <= spilled:
-            return tried
-        slots //= 2
-    return pool
-
-
 def start_pool(pool: Pool, question: ServingQuestion) -> StartUp:
     """Start-up of one engine of ``pool``, a pool of the plan. Raises `InputError` for layouts and contexts that are refused."""
     model, cluster, engine = question.model, question.cluster, question.plan.engine

@@ -50,7 +50,7 @@ def _kv_too_small(start: StartUp) -> str:
     need = max(float(pool.need_bytes), float(pool.checked_bytes))
     if float(pool.available_bytes) >= need:
         return (
-            f"a state block each is needed for {counted(float(start.max_seqs), 'sequence')} and the pool has"
+            f"a state block each is needed for {counted(float(pool.least_blocks), 'sequence')} and the pool has"
             f" {show_count(float(pool.blocks))}; lower the most sequences"
         )
     whose = " per GPU,"

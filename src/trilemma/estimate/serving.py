@@ -7,14 +7,16 @@ from dataclasses import replace
 
 from trilemma import engines
 from trilemma.engines.base import StartUp
+from trilemma.engines.deployment.facts import of_maker
 from trilemma.engines.generating import generates_nothing
 from trilemma.errors import InputError
 from trilemma.estimate.estimate import Estimate, Verdict
 from trilemma.estimate.number_formats import refused_formats
-from trilemma.estimate.pool_start import start_pool, with_context, with_slots
+from trilemma.estimate.pool_start import start_pool, with_context
 from trilemma.estimate.pooling import pooling_speed
 from trilemma.estimate.reasons import reason
 from trilemma.estimate.sections import assembled, cache_of, memory_of, printed_lines
+from trilemma.estimate.slots import with_slots
 from trilemma.estimate.speed import plan_speed
 from trilemma.hardware.cluster import Cluster
 from trilemma.plans import Pool
@@ -57,9 +59,19 @@ def from_start_up(start: StartUp, question: ServingQuestion) -> Estimate:
         cache=cache_of(start, plan.pool.layout) if start.pool.bytes_per_token_per_gpu else None,
         speed=speed,
         start_up=printed_lines(start, engine),
-        command=shlex.join(engine.write(model=question.named, plan=plan)),
+        command=_command(question),
         refused=tuple(refused_formats(question)),
     )
+
+
+def _command(question: ServingQuestion) -> str:
+    """The command of one engine; told its cards where it would take those of the copies beside it too."""
+    plan = question.plan
+    words = engines.get(plan.engine.name).write(model=question.named, plan=plan)
+    if plan.pool.replicas > 1 and engines.traits_of(plan.engine.name).takes_every_card:
+        cards = ",".join(str(card) for card in range(plan.pool.gpus // plan.pool.replicas))
+        words = [f"{of_maker(question.cluster.accelerator.vendor.lower())['visible']}={cards}", *words]
+    return shlex.join(words)
 
 
 def _check_gpus(pool: Pool, cluster: Cluster) -> None:

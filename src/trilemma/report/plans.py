@@ -206,7 +206,8 @@ def _command(found: Found) -> Iterator[str]:
     pools = found.estimate.commands
     if not pools:
         times = found.plan.pool.replicas
-        yield f"  {found.estimate.command}" + (f"   ({times} of them behind a router)" if times > 1 else "")
+        own = ", each with cards of its own" if "_VISIBLE_DEVICES=" in str(found.estimate.command) else ""
+        yield f"  {found.estimate.command}" + (f"   ({times} of them behind a router{own})" if times > 1 else "")
         return
     for one in pools:
         yield f"  {one.pool}, {one.replicas} of them: {one.command}"

@@ -245,12 +245,16 @@ def _grows_to(grouping: Grouping | None, in_flight: Any) -> Any:
 
 
 def _least_blocks(settled: VllmSettled) -> Any:
-    """Blocks without which graphs of recurrent models are refused: one state for each sequence."""
+    """Blocks without which graphs of recurrent models are refused: a state for each sequence, or for those captured at once."""
     groups = () if settled.grouping is None else settled.grouping.groups
-    states = any(group.pages.rule == "state" for group in groups)
-    if not states or not settled.facts.state_block_check or settled.options.eager or settled.asked.draft is not None:
+    states, check = any(group.pages.rule == "state" for group in groups), settled.facts.state_block_check
+    if not states or check == "none" or settled.options.eager or settled.asked.draft is not None:
         return np.zeros(settled.plans.shape)
-    return settled.plans.seqs
+    if check == "sequences":
+        return settled.plans.seqs
+    sizes = settled.options.cuda_graph_sizes
+    most = settled.facts.graph_sizes.most if sizes is None else max(sizes, default=0)
+    return np.minimum(settled.plans.seqs, most)
 
 
 RULES = Rules(

@@ -57,7 +57,7 @@ class VllmFacts(Facts):
     in_flight_batches: int
     packed_compressed: bool
     state_prefix_caching: bool
-    state_block_check: bool
+    state_block_check: Literal["none", "captured", "sequences"]
     graph_sizes: GraphSizes
     vendors: Sequence[str]
     budget_checked_at_start: bool
