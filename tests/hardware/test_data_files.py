@@ -22,7 +22,7 @@ FP8_AT_BF16_RATE = {"intel-gaudi3"}
 
 def test_the_catalogue_is_wide():
     assert len(ALL) >= 100
-    assert {one.vendor for one in ALL} == {"NVIDIA", "AMD", "Intel", "Google", "AWS", "Apple"}
+    assert {one.vendor for one in ALL} == {"NVIDIA", "AMD", "Intel", "Google", "AWS", "Apple", "Huawei"}
 
 
 def test_the_index_of_names_is_what_the_files_say():

@@ -10,6 +10,7 @@ from trilemma.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from trilemma.engines.traits import EngineTraits
     from trilemma.hardware.accelerator import Accelerator
 
 
@@ -23,8 +24,22 @@ def vendors_of(name: str, version: str | None = None) -> tuple[str, ...]:
 
 
 def that_run_on(accelerator: Accelerator) -> tuple[str, ...]:
-    """The engines with rules for cards of this maker, in the order in which they are named."""
-    return tuple(name for name in engines.readable() if accelerator.vendor in vendors_of(name))
+    """The engines with rules for cards of this maker and age, in the order in which they are named."""
+    return tuple(
+        name
+        for name in engines.readable()
+        if accelerator.vendor in vendors_of(name)
+        and (accelerator.compute_capability or 99.0) >= engines.traits_of(name).capability_from
+    )
+
+
+def too_old(traits: EngineTraits, accelerator: Accelerator) -> InputError:
+    """That the engine has no kernels for cards of this age, and which engines have."""
+    others = that_run_on(accelerator)
+    return InputError(
+        f"{traits.label} runs on NVIDIA cards from compute capability {traits.capability_from:g} on, and {accelerator.name} has"
+        f" {accelerator.compute_capability:g}" + (f"; use `engine` {' or '.join(others)}" if others else "")
+    )
 
 
 def unknown_there(label: str, accelerator: Accelerator, vendors: Sequence[str]) -> InputError:

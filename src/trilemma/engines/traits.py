@@ -37,6 +37,7 @@ class EngineTraits:
     its server. ``splits`` says what it cuts a model by: everything that a layout names, layers or rows of matrices, layers
     alone. ``narrow_cache`` is the format of a cache below 16 bits. ``attends_alone_by`` is the switch by which replicas of a
     mixture share experts; None: they always do. ``vendors`` are the makers of the cards it runs on; None: its other facts say so.
+    ``capability_from`` is the least compute capability of NVIDIA's cards that it is built for.
     """
 
     name: str
@@ -78,6 +79,8 @@ class EngineTraits:
     limit_of_all_replicas: bool = False
     vendors: tuple[str, ...] | None = None
     vendors_source: str = ""
+    capability_from: float = 0.0
+    capability_source: str = ""
     benchmark: Benchmark | None = None
     #: Options with which its server answers with vectors or scores and generates nothing: flag → values.
     pooling_flags: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -140,3 +143,7 @@ def check_vendor(traits: EngineTraits, accelerator: Accelerator) -> None:
         from trilemma.engines.cards import unknown_there
 
         raise unknown_there(traits.name, accelerator, traits.vendors)
+    if (accelerator.compute_capability or traits.capability_from) < traits.capability_from:
+        from trilemma.engines.cards import too_old
+
+        raise too_old(traits, accelerator)
