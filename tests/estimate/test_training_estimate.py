@@ -37,7 +37,9 @@ def test_a_plan_in_full() -> None:
     assert found.usd_per_million_tokens is not None
     per_s = speed.tokens_per_s_per_gpu.value * 512  # type: ignore[union-attr]
     assert found.usd_per_million_tokens.value == pytest.approx(found.usd_per_hour.value / 3600 / per_s * 1e6)
-    assert found.joules_per_token == pytest.approx(512 * 700 / per_s)
+    joules = found.joules_per_token
+    assert joules is not None
+    assert 0.5 * 512 * 700 / per_s < joules.low < joules.value <= 512 * 700 / per_s <= joules.high
     run = found.training_run
     assert run["days"]["low"] < run["days"]["value"] < run["days"]["high"]
     assert run["checkpoint_every_steps"] > 1

@@ -18,6 +18,7 @@ from trilemma.estimate.number_formats import as_computed
 from trilemma.estimate.offer import PoolCommand
 from trilemma.estimate.operators import operators
 from trilemma.estimate.pool_start import start_pool
+from trilemma.estimate.power import Doing
 from trilemma.estimate.reasons import reason
 from trilemma.estimate.sections import assembled, cache_of, memory_of, printed_lines
 from trilemma.estimate.serving_load import (
@@ -38,6 +39,7 @@ from trilemma.question import ServingQuestion
 from trilemma.timing import Machine, model_work
 from trilemma.timing.intervals import pools_spread
 from trilemma.timing.pools import Pools, PoolsSpeed
+from trilemma.timing.power import pass_activity, serving_activity
 from trilemma.timing.serving_step import MOST_REQUESTS
 from trilemma.workloads import Serving
 
@@ -209,7 +211,19 @@ def _speed(start: StartUp, question: ServingQuestion) -> tuple[Speed, tuple[Plan
         bottleneck=_bottleneck(found, float(pools.slots)),
         output_tokens_per_s=float(serving.output_tokens_per_s),
         warnings=(*overload, *assumed, *unstated, *source_warnings(machine)),
+        doing=_doing(pools, found, prefilling),
     ), _handover(pools, found)
+
+
+def _doing(pools: Pools, found: PoolsSpeed, prefilling: Machine) -> tuple[Doing, ...]:
+    """Prefill works in the part of the time in which it has prompts; decode is an engine without prompts of others."""
+    serving = found.serving
+    prompts = pass_activity(serving.prefill, prefilling, pools.work).at_rate(float(found.flow.prefill_busy))
+    tokens = serving_activity(serving, pools.machine, pools.work, pools.decode, replicas=pools.decode_workers)
+    return (
+        Doing(gpus=int(pools.prefill.gpus * pools.prefill_workers), activity=prompts),
+        Doing(gpus=int(pools.decode.gpus * pools.decode_workers), activity=tokens),
+    )
 
 
 def _over(interval: Any, factor: float) -> Any:

@@ -194,8 +194,8 @@ class Estimate:
     bottleneck: Bottleneck | None = None
     usd_per_hour: Interval | None = None
     usd_per_million_tokens: Interval | None = None
-    watts: float | None = None
-    joules_per_token: float | None = None
+    watts: Interval | None = None
+    joules_per_token: Interval | None = None
     remedies: tuple[Remedy, ...] = ()
     warnings: tuple[PlanWarning, ...] = ()
     ranks: tuple[Mapping[str, Any], ...] = ()
@@ -257,7 +257,10 @@ class Estimate:
     @property
     def power(self) -> Power | None:
         """Watts and joules, where the cards state their power."""
-        return None if self.watts is None else Power(watts=self.watts, joules_per_token=self.joules_per_token)
+        limit = self.question.cluster.watts
+        if self.watts is None or limit is None:
+            return None
+        return Power(watts=self.watts, limit_watts=limit, joules_per_token=self.joules_per_token)
 
     @property
     def summary(self) -> str:

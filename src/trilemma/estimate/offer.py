@@ -19,10 +19,12 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Power:
-    """Watts of all cards at most, and joules a token where a speed is known."""
+    """Watts that all cards draw under the load, their limit, and joules a token where a speed is known. Where it is not known
+    what cards do, ``watts`` are their limit and the range reaches down to idle."""
 
-    watts: float
-    joules_per_token: float | None
+    watts: Interval = field(metadata=column("watts{}", spread=True))
+    limit_watts: float
+    joules_per_token: Interval | None = field(metadata=column("joules_per_token{}", spread=True))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

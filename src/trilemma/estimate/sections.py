@@ -23,6 +23,7 @@ from trilemma.estimate.estimate import (
 )
 from trilemma.estimate.number_formats import format_warnings
 from trilemma.estimate.offer import LatencyTarget
+from trilemma.estimate.power import at_most, drawn
 from trilemma.estimate.speed import Speed
 from trilemma.hardware.price import price_warnings
 from trilemma.intervals import Interval
@@ -122,8 +123,11 @@ def assembled(
 ) -> Estimate:
     """The answer to ``question`` from its parts, price and power of all its cards added; ``start`` is the pool
     shown, ``fields`` are further ones of it."""
-    hour, watts = question.cluster.usd_per_hour, question.cluster.watts
+    hour = question.cluster.usd_per_hour
     figures = speed.figures if speed else None
+    power = (
+        drawn(question.cluster, speed.doing, figures.output_tokens_per_s) if speed and figures and speed.doing else None
+    )
     told = warnings_of(start, question, (*warnings, *(speed.warnings if speed else ())))
     return Estimate(
         question=question,
@@ -137,8 +141,8 @@ def assembled(
         bottleneck=speed.bottleneck if speed else Bottleneck(resource="capacity", detail="the plan does not start"),
         usd_per_hour=hour,
         usd_per_million_tokens=per_million_tokens(hour, figures),
-        watts=watts,
-        joules_per_token=watts / speed.output_tokens_per_s if watts and speed and speed.output_tokens_per_s else None,
+        watts=power.watts if power else at_most(question.cluster),
+        joules_per_token=power.joules_per_token if power else None,
         warnings=told,
         ranks=ranks,
         targets=targets_of(figures, question.workload),

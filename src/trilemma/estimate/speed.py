@@ -14,6 +14,7 @@ from trilemma.errors import PlanWarning
 from trilemma.estimate.estimate import Bottleneck, Latency, OperatorTime, Resource, SpeedEstimate
 from trilemma.estimate.operators import operators
 from trilemma.estimate.outside_cards import SpreadFactors, host_warnings, with_host
+from trilemma.estimate.power import Doing
 from trilemma.estimate.serving_load import (
     ASSUMED_CONCURRENCY,
     ASSUMED_ISL,
@@ -33,18 +34,20 @@ from trilemma.timing.admission import Admission
 from trilemma.timing.anchoring import AnchorLoad, Anchors, anchored
 from trilemma.timing.intervals import profile_spread, ranges_in_words, speed_spread
 from trilemma.timing.operators import ModelWork
+from trilemma.timing.power import serving_activity
 from trilemma.timing.serving_step import MOST_REQUESTS
 from trilemma.timing.serving_terms import served_as
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speed:
-    """Figures of speed, what binds them, and what was assumed to get them."""
+    """Figures of speed, what binds them, what was assumed to get them, and what the cards do meanwhile."""
 
     figures: SpeedEstimate
     bottleneck: Bottleneck
     output_tokens_per_s: float
     warnings: tuple[PlanWarning, ...] = ()
+    doing: tuple[Doing, ...] = ()
 
 
 def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
@@ -90,6 +93,7 @@ def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
         bottleneck=_bottleneck(speed, admission),
         output_tokens_per_s=float(speed.output_tokens_per_s) * plan.pool.replicas,
         warnings=(*overload, *warnings, *timed.warnings, *host_warnings(start, cluster), *source_warnings(machine)),
+        doing=(Doing(gpus=int(plan.gpus), activity=serving_activity(speed, machine, work, layout)),),
     )
 
 

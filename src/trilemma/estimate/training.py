@@ -10,6 +10,7 @@ from trilemma.errors import InputError, PlanWarning
 from trilemma.estimate.doubt import doubted, of_model, of_trained_class
 from trilemma.estimate.estimate import Bottleneck, Estimate, Latency, MemoryEstimate, Resource, SpeedEstimate
 from trilemma.estimate.example_lengths import of_capped_lengths, with_documents
+from trilemma.estimate.power import training_power
 from trilemma.estimate.training_verdict import host_need, training_verdict
 from trilemma.hardware.cluster import Cluster
 from trilemma.hardware.number_formats import training_lacks
@@ -76,9 +77,8 @@ def estimate_training(
         low = max(low, min(float(step.hfu) / most_of_bf16(setting), 1.0))
     speed = _speed(step, low, high)
     hour = cluster.accelerator.usd_per_hour.scaled(cluster.gpus) if cluster.accelerator.usd_per_hour else None
-    tdp = cluster.accelerator.tdp_w
-    watts = tdp.value * cluster.gpus if tdp else None
     per_s = float(step.tokens_per_s_per_gpu) * cluster.gpus
+    power = training_power(cluster, float(step.hfu) / most_of_bf16(setting), speed.tokens_per_s_per_gpu)
     told = (
         *memory.warnings,
         *cluster.warnings,
@@ -96,14 +96,16 @@ def estimate_training(
         bottleneck=_bottleneck(step),
         usd_per_hour=hour,
         usd_per_million_tokens=_per_million(hour, per_s, low, high),
-        watts=watts,
-        joules_per_token=watts / per_s if watts else None,
+        watts=power.watts if power else None,
+        joules_per_token=power.joules_per_token if power else None,
         warnings=told,
         ranks=_ranks(memory),
         training_step=_lines(step),
         host_memory={} if host is None else host.document,
         refused=() if lacks is None else (lacks,),
-        training_run=_costed(_run(workload, step, low, high, cluster, memory, failures), hour, watts),
+        training_run=_costed(
+            _run(workload, step, low, high, cluster, memory, failures), hour, power.watts if power else None
+        ),
     )
 
 
@@ -232,8 +234,8 @@ def _ranks(memory: TrainingMemory) -> tuple[Mapping[str, Any], ...]:
     )
 
 
-def _costed(run: dict[str, Any], hour: Interval | None, watts: float | None) -> dict[str, Any]:
-    """``run`` with the dollars and the energy of its days: bounds of days and of prices taken together, boards at their limit."""
+def _costed(run: dict[str, Any], hour: Interval | None, watts: Interval | None) -> dict[str, Any]:
+    """``run`` with the dollars and the energy of its days: bounds of days, prices and watts taken together."""
     if not run:
         return run
     hours = {name: 24.0 * one for name, one in run["days"].items()}
@@ -241,7 +243,7 @@ def _costed(run: dict[str, Any], hour: Interval | None, watts: float | None) -> 
     if hour is not None:
         more["usd"] = {name: hours[name] * getattr(hour, name) for name in ("value", "low", "high")}
     if watts is not None:
-        more["kwh"] = {name: one * watts / 1e3 for name, one in hours.items()}
+        more["kwh"] = {name: hours[name] * getattr(watts, name) / 1e3 for name in ("value", "low", "high")}
     return run | more
 
 

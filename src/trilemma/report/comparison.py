@@ -179,9 +179,9 @@ def _run(name: str, found: Found, meets: bool, candidate: Candidate) -> list[str
         seconds(speed.ttft_s),
         seconds(speed.tpot_s),
         money(answer.usd_per_million_tokens),
-        "–" if answer.joules_per_token is None else f"{answer.joules_per_token:,.2f}",
+        "–" if answer.joules_per_token is None else f"{answer.joules_per_token.value:,.2f}",
         money(answer.usd_per_hour),
-        "–" if answer.watts is None else f"{answer.watts / 1e3:,.1f}",
+        "–" if answer.watts is None else f"{answer.watts.value / 1e3:,.1f}",
         memory_bar(answer),
         answer.bottleneck.resource.replace("_", " ") if answer.bottleneck else "",
     ]
@@ -221,7 +221,7 @@ def _ranges_said(comparison: CardComparison, *, ranges: bool) -> Iterator[str]:
 
 def _notes(comparison: CardComparison, width: int) -> Iterator[str]:
     """What the figures rest on: price sources, energy, and the warnings of the plans, each once with the rows it is of."""
-    notes = ["kW counts every GPU at its board power limit, hosts and cooling apart"]
+    notes = ["kW is what the GPUs draw under the load, hosts and cooling apart"]
     cards = {one.cluster.accelerator.id: one.cluster.accelerator for one in comparison.candidates}.values()
     notes += [price_words(card) + (f": {card.price_source}" if card.price_source else "") for card in cards]
     notes += [

@@ -222,9 +222,20 @@ def _money(estimate: Estimate, explain: bool, width: int) -> list[str]:
         for words in map(price_words, cards.values()):
             lines += wrapped(words, width, initial_indent=" " * 11, subsequent_indent=" " * 13)
     if estimate.watts is not None:
-        energy = f", {estimate.joules_per_token:,.3g} J per {_tokens(estimate)}" if estimate.joules_per_token else ""
-        lines.append(f"power      up to {show_count(estimate.watts)} W{energy}")
+        lines += _power_lines(estimate, estimate.watts)
     return lines
+
+
+def _power_lines(estimate: Estimate, watts: Interval) -> list[str]:
+    """What all cards draw of their limit, and what a token takes."""
+    limit = show_count(estimate.question.cluster.watts or watts.high)
+    if estimate.joules_per_token is None:
+        return [f"power      up to {limit} W"]
+    joules = estimate.joules_per_token
+    return [
+        f"power      {show_count(watts.value)} W ({show_count(watts.low)} – {show_count(watts.high)}) of at most {limit} W",
+        f"           {joules.value:,.3g} J per {_tokens(estimate)} ({joules.low:,.3g} – {joules.high:,.3g})",
+    ]
 
 
 def _usd_range(price: Interval) -> str:

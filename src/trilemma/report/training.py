@@ -83,7 +83,7 @@ def run_costs(run: Mapping[str, Any]) -> Iterator[str]:
         yield f"${usd['value']:,.0f} ({usd['low']:,.0f} – {usd['high']:,.0f})"
     if "kwh" in run:
         kwh = run["kwh"]["value"]
-        yield f"up to {kwh / 1e3:,.1f} MWh of the boards" if kwh >= 1e3 else f"up to {kwh:,.0f} kWh of the boards"
+        yield f"{kwh / 1e3:,.1f} MWh of the boards" if kwh >= 1e3 else f"{kwh:,.0f} kWh of the boards"
 
 
 def _seconds(value: float) -> str:

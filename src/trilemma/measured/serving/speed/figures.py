@@ -17,6 +17,7 @@ from trilemma.timing.eras import LAUNCHES
 from trilemma.timing.forward_pass import decode_step, prefill_pass
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
+from trilemma.timing.pass_time import PassTime
 from trilemma.timing.serving_step import ServingSpeed, concurrency_for_rate, serving_speed
 from trilemma.timing.serving_terms import keys_of
 
@@ -80,11 +81,11 @@ def predict(bench: SpeedFigures, factors: Mapping[str, Any]) -> Any:
         chosen = np.isin(bench.quantity, quantities)
         if np.any(chosen):
             part = bench.take(chosen)
-            out[..., chosen] = answer(part, _under(part, factors))
+            out[..., chosen] = answer(part, under(part, factors))
     return out
 
 
-def _under(bench: SpeedFigures, factors: Mapping[str, Any]) -> Machine:
+def under(bench: SpeedFigures, factors: Mapping[str, Any]) -> Machine:
     """The machine of ``bench`` under ``factors`` and the age of its releases."""
     if bench.launches is not None and np.any(bench.launches != 1.0):
         factors = {**factors, **{term: factors[term] * bench.launches for term in LAUNCHES if term in factors}}
@@ -92,12 +93,13 @@ def _under(bench: SpeedFigures, factors: Mapping[str, Any]) -> Machine:
 
 
 def _of_load(bench: SpeedFigures, machine: Machine) -> Any:
-    speed = _load_speed(bench, machine)
+    speed = load_speed(bench, machine)
     rest = np.where(bench.quantity == "ttft", speed.ttft_s, speed.output_tokens_per_s)
     return np.where(bench.quantity == "tpot", speed.tpot_s, rest)
 
 
-def _load_speed(bench: SpeedFigures, machine: Machine) -> ServingSpeed:
+def load_speed(bench: SpeedFigures, machine: Machine) -> ServingSpeed:
+    """The speed of each figure's load on ``machine``."""
     if bench.polls_every is not None:
         # a request that arrives between two looks waits for half of the passes between them
         waited = machine.coefficients.steps_waited + (bench.polls_every - 1) / 2
@@ -117,19 +119,24 @@ def _load_speed(bench: SpeedFigures, machine: Machine) -> ServingSpeed:
     )  # fmt: skip
 
 
+def phase_pass(bench: SpeedFigures, machine: Machine, phase: str) -> PassTime:
+    """One pass of a ``phase`` run by itself: a decode step, or all prompts to their first tokens."""
+    if phase == "decode":
+        running = np.maximum(bench.concurrency / np.asarray(bench.layout.dp), 1.0)
+        context = bench.isl + bench.osl / 2
+        return decode_step(bench.work, machine, bench.layout, batch=running, context=context, kv_format=bench.kv_format)
+    prompts = bench.concurrency / np.asarray(bench.layout.dp)
+    return prefill_pass(
+        bench.work, machine, bench.layout, tokens=bench.isl, cached=0, prompts=prompts, kv_format=bench.kv_format
+    )
+
+
 def _decode_rate(bench: SpeedFigures, machine: Machine) -> Any:
-    running = np.maximum(bench.concurrency / np.asarray(bench.layout.dp), 1.0)
-    context = bench.isl + bench.osl / 2
-    step = decode_step(bench.work, machine, bench.layout, batch=running, context=context, kv_format=bench.kv_format)
-    return bench.concurrency / step.total_s
+    return bench.concurrency / phase_pass(bench, machine, "decode").total_s
 
 
 def _prefill_rate(bench: SpeedFigures, machine: Machine) -> Any:
-    prompts = bench.concurrency / np.asarray(bench.layout.dp)
-    through = prefill_pass(
-        bench.work, machine, bench.layout, tokens=bench.isl, cached=0, prompts=prompts, kv_format=bench.kv_format
-    )
-    return bench.isl * bench.concurrency / through.total_s
+    return bench.isl * bench.concurrency / phase_pass(bench, machine, "prefill").total_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,7 +152,7 @@ class AskedOnce:
         """`predict` of ``figures``."""
         if self.figures.quantity[0] not in _OF_LOAD:
             return predict(self.figures, factors)
-        speed = _load_speed(self.asked, _under(self.asked, factors))
+        speed = load_speed(self.asked, under(self.asked, factors))
         answers = {"ttft": speed.ttft_s, "tpot": speed.tpot_s, "output": speed.output_tokens_per_s}
         shape = np.broadcast_shapes(self.asked.measured.shape, *(np.shape(factor) for factor in factors.values()))
         wide = np.stack([np.broadcast_to(answers[name], shape) for name in _OF_LOAD])
