@@ -10,7 +10,8 @@ _OF = (CLUSTER,)
 CLUSTER_OPTIONS: tuple[Option, ...] = (
     Option(name="nodes", of=_OF, read=as_given, metavar="FILE|NxG", group="cluster",
            help="nodes: a table (name, gpus, model, cpu_milli, memory_mib, sockets, nvlink, leaf, rack, block), a HiveD"
-           " configuration, kubectl get nodes -o yaml, or N nodes of G GPUs as 64x8, 64x8:8 with 8 nodes a rack"),
+           " configuration, scontrol show nodes, kubectl get nodes -o json, a snapshot of KAI,"
+           " or N nodes of G GPUs as 64x8, 64x8:8 with 8 nodes a rack"),
     Option(name="queues", of=_OF, read=as_given, metavar="FILE", group="cluster",
            help="queues: a table (queue, parent, nominal, borrowing, lending, weight, reclaim, within), or objects of Kueue"
            " or KAI"),
@@ -31,7 +32,11 @@ CLUSTER_OPTIONS: tuple[Option, ...] = (
            " follows from where they stand"),
     Option(name="jobs", of=_OF, read=as_given, metavar="FILE|KIND:N", required_of=_OF, group="jobs",
            help="jobs: a table (Philly, Helios, Acme, openb, sacct -P, or job, submit_s, duration_s, gpus, queue, priority, ...),"
+           " squeue --json, sacct --json, scontrol show jobs, Workloads of Kueue, a snapshot of KAI,"
            " N jobs drawn like philly or kalos, or a scenario of Kueue's performance tests"),
+    Option(name="telemetry", of=_OF, read=as_given, metavar="FILE", group="jobs",
+           help="DCGM's counters of jobs or nodes (Prometheus text, an answer of query_range, or a table): how well"
+           " jobs use their cards"),
     Option(name="load", of=_OF, read=number, metavar="X", group="jobs", default=0.8,
            help="drawn jobs ask for X of the cluster over their time (default 0.8)"),
     Option(name="demand", of=_OF, read=number, metavar="X", group="jobs",
@@ -48,7 +53,8 @@ CLUSTER_OPTIONS: tuple[Option, ...] = (
            help="a job that no node holds may be spread card by card"),
     Option(name="seed", of=_OF, read=whole_or_none, metavar="S", group="jobs", default=0, help="of what is drawn (default 0)"),
     Option(name="policy", of=_OF, read=text, metavar="NAME", group="scheduling", default="backfill",
-           help="fifo, backfill (default), first-fit, random, best-fit, packing, fgd, kueue, kai or hived"),
+           help="fifo, backfill (default), first-fit, random, best-fit, packing, fgd, kueue, kai, hived, or observed: as jobs"
+           " were seen to run"),
     Option(name="control_plane", of=_OF, read=text, metavar="WRITES:BURST", group="scheduling",
            help="kueue as fast as its client: WRITES a second, BURST at once (its default is 50:100)"),
     Option(name="placement", of=_OF, read=text, metavar="RULE", group="scheduling",

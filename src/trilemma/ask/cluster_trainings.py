@@ -217,9 +217,7 @@ def with_better_plans(
     return tuple(found)
 
 
-def with_work_of_steps(
-    jobs: Sequence[ClusterJob], timings: Mapping[str, PlacementTiming], source: str
-) -> list[ClusterJob]:
+def with_work_of_steps(jobs: Sequence[ClusterJob], timings: Mapping[str, PlacementTiming]) -> list[ClusterJob]:
     """Jobs whose work is steps, with the time that these take where the cards are near to each other."""
     found = []
     for one in jobs:
@@ -227,7 +225,7 @@ def with_work_of_steps(
             timing = timings.get(one.training)
             if not isinstance(timing, EstimatedTraining):
                 raise InputError(
-                    f"{source} line {one.line}: job {shorten(one.name, most=40)} states steps of"
+                    f"{one.where}: job {shorten(one.name, most=40)} states steps of"
                     f" {shorten(one.training, most=40)!r}, which no training of `trainings` times; give a duration"
                 )
             one = replace(one, work_ticks=ticks(one.steps * timing.step_s(int(one.shape.total_gpus))))

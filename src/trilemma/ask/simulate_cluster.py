@@ -19,6 +19,7 @@ from trilemma.simulation.cluster.efficiency import efficiency_of
 from trilemma.simulation.cluster.figures import space_time
 from trilemma.simulation.cluster.outcome import ClusterSimulation
 from trilemma.simulation.cluster.simulation import ClusterQuestion, PolicyChoice, compare_policies, run_policy
+from trilemma.simulation.cluster.usage import end_usage, idle_jobs, queue_usage
 from trilemma.simulation.cluster.wait_estimate import wait_estimate
 
 
@@ -50,7 +51,10 @@ def simulate_cluster(nodes: Any = None, jobs: Any = None, **options: Any) -> Clu
             wait=None if asked.wait is None else wait_estimate(run, *asked_job(asked.wait)),
             compared=tuple(compared),
             efficiency=with_better_plans(efficiency_of(run), question.rules.timings),
-            warnings=_warnings(question),
+            queues=queue_usage(run),
+            ends=end_usage(run),
+            idle_jobs=idle_jobs(run),
+            warnings=(*_warnings(question), *question.notes),
             picture=space_time(run) if question.rules.keeps_stretches else None,
         )
     )

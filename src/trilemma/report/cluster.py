@@ -8,7 +8,7 @@ from trilemma.errors import shorten
 from trilemma.quantities import counted, show_count
 from trilemma.report.tables import render_table
 from trilemma.report.wrapping import wrapped
-from trilemma.simulation.cluster.outcome import ClusterSimulation, JobsEfficiency, PolicyOutcome
+from trilemma.simulation.cluster.outcome import ClusterSimulation, IdleJob, JobsEfficiency, PolicyOutcome
 
 #: Rows of waits that are shown without `explain`.
 _MOST_WAITS = 14
@@ -20,7 +20,11 @@ def render_cluster(found: ClusterSimulation, *, explain: bool, width: int) -> st
     """What jobs waited, where the hours went, what else would give."""
     if found.outcome.allocated_at_demand:
         return "\n\n".join([_head(found), _demand(found.outcome, found.compared)])
-    parts = [_head(found), _waits(found.outcome, explain), _hours(found.outcome)]
+    parts = [_head(found), _waits(found.outcome, explain), _hours(found.outcome, _unit(found))]
+    if len(found.queues) > 1 or found.ends:
+        parts.append(_usage(found, explain))
+    if found.idle_jobs:
+        parts.append(_idle(found.idle_jobs, explain))
     if found.efficiency:
         parts.append(_efficiency(found.efficiency, explain))
     if found.wait is not None:
@@ -46,10 +50,15 @@ def _head(found: ClusterSimulation) -> str:
     thrown = f"; {counted(outcome.preemptions, 'preemption')}" if outcome.preemptions else ""
     return (
         f"{counted(found.jobs, 'job')} of {found.inputs['jobs']} on {counted(outcome.nodes, 'node')},"
-        f" {outcome.gpus:,.0f} GPUs · {outcome.name}\n"
+        f" {outcome.gpus:,.0f} {_unit(found)}s · {outcome.name}\n"
         f"{show_count(outcome.completed)} done{never} in {_time(outcome.seconds_simulated)}{thrown}\n"
         f"allocated {outcome.allocated_share:.1%} of capacity, useful {outcome.useful_share:.1%}{_mfu(outcome)}"
     )
+
+
+def _unit(found: ClusterSimulation) -> str:
+    """What is counted: cards, or CPUs where no node has a card."""
+    return "GPU" if found.inputs["gpus"] else "CPU"
 
 
 def _mfu(outcome: PolicyOutcome) -> str:
@@ -78,14 +87,14 @@ def _group(name: str) -> str:
     )
 
 
-def _hours(outcome: PolicyOutcome) -> str:
+def _hours(outcome: PolicyOutcome, unit: str) -> str:
     hours = outcome.gpu_hours
     scale = max(hours.capacity, 1e-12)
     lines = [("useful", hours.useful), ("fragmented: enough free, no place", hours.fragmented)]
     lines += [(_WORDS[name], value) for name, value in hours.of_idle.items()]
     lines += [(_WORDS[name], value) for name, value in hours.of_lost.items() if value]
     rows = [[words, f"{value:,.1f}", f"{value / scale:.1%}"] for words, value in lines]
-    return render_table(["GPU-hours", f"{hours.capacity:,.1f}", "100.0%"], rows, align="lrr")
+    return render_table([f"{unit}-hours", f"{hours.capacity:,.1f}", "100.0%"], rows, align="lrr")
 
 
 def _efficiency(groups: Sequence[JobsEfficiency], explain: bool) -> str:
@@ -98,9 +107,45 @@ def _efficiency(groups: Sequence[JobsEfficiency], explain: bool) -> str:
             _share_of(one.nearest_mfu), f"{one.place_gain_gpu_hours:,.0f}" if one.place_gain_gpu_hours else "", plan,
         ])  # fmt: skip
     headers = ["training", "GPUs", "jobs", "GPU-hours", "MFU", "MFU nearest", "gained there", "gained by a better plan"]
+    there = [at for at, _ in enumerate(headers) if any(row[at] for row in rows)]
+    headers, rows = [headers[at] for at in there], [[row[at] for at in there] for row in rows]
     left = len(groups) - len(rows)
-    table = render_table(headers, rows, align="lrrrrrrl")
+    table = render_table(headers, rows, align="".join("lrrrrrrl"[at] for at in there))
     return table if left <= 0 else f"{table}\n… {counted(left, 'more group')}: --explain"
+
+
+def _usage(found: ClusterSimulation, explain: bool) -> str:
+    """Hours and waits by queue, hours by how jobs ended."""
+    rows = [
+        [
+            shorten(one.queue, most=32), f"{one.jobs:,}", f"{one.gpu_hours:,.0f}", f"{one.share:.1%}",
+            "" if one.wait_p50_s is None else _time(one.wait_p50_s), "" if one.wait_p90_s is None else _time(one.wait_p90_s),
+            _share_of(one.mfu),
+        ]
+        for one in found.queues
+    ]  # fmt: skip
+    headers = ["queue", "jobs", f"{_unit(found)}-hours", "of capacity", "wait, P50", "wait, P90", "use"]
+    if not any(row[-1] for row in rows):
+        headers, rows = headers[:-1], [row[:-1] for row in rows]
+    shown = rows if explain else rows[:_MOST_GROUPS]
+    parts = [render_table(headers, shown, align="l" + "r" * (len(headers) - 1))] if len(found.queues) > 1 else []
+    ends = [[one.state.lower(), f"{one.jobs:,}", f"{one.gpu_hours:,.0f}", f"{one.share:.1%}"] for one in found.ends]
+    parts += (
+        [render_table(["last seen", "jobs", f"{_unit(found)}-hours", "of all"], ends, align="lrrr")] if ends else []
+    )
+    return "\n\n".join(parts)
+
+
+def _idle(jobs: Sequence[IdleJob], explain: bool) -> str:
+    rows = [
+        [
+            shorten(one.job, most=24), shorten(one.user or one.queue, most=20), f"{one.gpus:g}", f"{one.gpu_hours:,.0f}",
+            f"{one.mfu:.1%}", f"{one.usual_mfu:.1%}", f"{one.gain_gpu_hours:,.0f}",
+        ]
+        for one in (jobs if explain else jobs[:_MOST_GROUPS])
+    ]  # fmt: skip
+    headers = ["uses its cards little", "of", "GPUs", "GPU-hours", "use", "3 of 4 alike", "hours to gain"]
+    return render_table(headers, rows, align="llrrrrr")
 
 
 def _share_of(value: float | None) -> str:

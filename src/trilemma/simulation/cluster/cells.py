@@ -14,13 +14,15 @@ from trilemma.errors import InputError, shorten
 
 _ELAPSED = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 _TRES_GPU = re.compile(r"gres/gpu(?::([\w.-]+))?=(\d+)")
-_EMPTY = {"", "nan", "none", "null", "unknown", "n/a", "-"}
+_TRES_CPU = re.compile(r"(?:^|,)cpu=(\d{1,9})(?=,|$)")
+_EMPTY = {"", "nan", "none", "null", "unknown", "n/a", "-", "none assigned", "(null)"}
 
 
 class TableColumns:
     """Which column of a file states what, by the spellings of ``data/simulation/cluster_traces.toml``."""
 
-    def __init__(self, kind: str, there: Iterable[str], path: Path) -> None:
+    def __init__(self, kind: str, there: Iterable[str], path: Path, unit: str = "line") -> None:
+        self.unit = unit
         self.there = [str(one) for one in there]
         self.path = path
         known = read_data("simulation/cluster_traces.toml")
@@ -51,6 +53,11 @@ class TableRow:
 
     def __init__(self, columns: TableColumns, line: int, values: Mapping[str, Any]) -> None:
         self.columns, self.line, self.values = columns, line, values
+
+    @property
+    def where(self) -> str:
+        """File and line, for messages."""
+        return f"{self.columns.path.name} {self.columns.unit} {self.line}"
 
     def word(self, what: str) -> str:
         """The text of a cell; "" where there is none."""
@@ -116,12 +123,26 @@ class TableRow:
         except ValueError:
             raise self.wrong(what, text, "is no time; give seconds, D-HH:MM:SS or 2026-11-30 12:00:00") from None
 
+    def limit_s(self) -> float | None:
+        """Seconds that it may take; None where nothing bounds it. Slurm's raw limit is in minutes (sacct(1), TimelimitRaw)."""
+        if self.word("limit").upper() in ("UNLIMITED", "INFINITE", "PARTITION_LIMIT", "NOT_SET"):
+            return None
+        minutes = self.word("limit_minutes")
+        if minutes.isdigit():
+            return int(minutes) * 60.0
+        return self.seconds("limit")
+
     def tres_gpus(self) -> tuple[int, str]:
         """GPUs and their kind in Slurm's words, ``gres/gpu:a100=8``."""
         found = _TRES_GPU.findall(self.word("tres"))
         if not found:
             return 0, ""
         return max(int(many) for _, many in found), next((kind for kind, _ in found if kind), "")
+
+    def tres_cpus(self) -> int:
+        """CPUs in Slurm's words, ``cpu=16``."""
+        found = _TRES_CPU.search(self.word("tres"))
+        return 0 if found is None else int(found[1])
 
     def wrong(self, what: str, value: object, why: str) -> InputError:
         return self.error(f"{what} {shorten(str(value), most=40)!r} {why}")
@@ -131,4 +152,4 @@ class TableRow:
         return error if str(error).startswith(self.columns.path.name) else self.error(str(error))
 
     def error(self, message: str) -> InputError:
-        return InputError(f"{self.columns.path.name} line {self.line}: {message}")
+        return InputError(f"{self.where}: {message}")

@@ -15,13 +15,13 @@ _LEAST_SHARE = 0.001
 
 
 def efficiency_of(run: ClusterRun) -> tuple[JobsEfficiency, ...]:
-    """Jobs that say what they train or how well they use their cards, by that and by their size; those that a nearer place
+    """Jobs that say what they train, and whose use of the cards is known, by that and by their size; those that a nearer place
     would give most back to first, then those that use the cards worst."""
     groups: dict[tuple[str, float], list[JobRun]] = defaultdict(list)
     for one in run.runs:
         job = one.job
-        if one.useful_units and (one.mfu_units or job.training in run.rules.timings):
-            groups[job.training or job.kind or job.queue or "jobs", job.shape.total_gpus].append(one)
+        if job.training and one.useful_units and (one.mfu_units or job.training in run.rules.timings):
+            groups[job.training, job.shape.total_gpus].append(one)
     weighed = sum(one.useful_units for every in groups.values() for one in every)
     found = [
         _group(run, what, gpus, every) for (what, gpus), every in groups.items()

@@ -16,6 +16,8 @@ from trilemma.simulation.cluster.runs import JobRun
 
 #: Rows and columns of the picture.
 _MOST_GROUPS, _SLICES = 40, 120
+#: Queues that the picture tells apart.
+_MOST_QUEUES = 5
 
 
 def outcome_of(run: ClusterRun, name: str, wall_s: float) -> PolicyOutcome:
@@ -134,7 +136,28 @@ def space_time(run: ClusterRun) -> SpaceTime:
         for group in range(many)
         for at in range(_SLICES)
     )
-    return SpaceTime(groups=tuple(labels), rows=rows, waiting=_waiting(run, edges))
+    return SpaceTime(groups=tuple(labels), rows=rows, waiting=_waiting(run, edges), queues=_by_queue(run, edges))
+
+
+def _by_queue(run: ClusterRun, edges: Any) -> tuple[tuple[str, float, float, float], ...]:
+    """GPUs that the jobs of the queues with most hours hold, and of all others, by slices of time."""
+    held: dict[str, Any] = defaultdict(lambda: np.zeros(_SLICES))
+    for one in run.runs:
+        for begin, stop, placed in one.stretches:
+            units = sum(pod.cpu_milli if run.state.of_cpus else len(pod.cards) * pod.gpu_milli for pod in placed)
+            held[one.job.queue] += units * np.clip(np.minimum(edges[1:], stop) - np.maximum(edges[:-1], begin), 0, None)
+    most = sorted((name for name in held if name), key=lambda name: -held[name].sum())
+    if not most:
+        return ()
+    shown = {name: held[name] for name in most[:_MOST_QUEUES]}
+    rest = [held[name] for name in held if name not in shown]
+    shown |= {"others": sum(rest)} if rest else {}
+    width, hours = np.maximum(np.diff(edges), 1e-9) * WHOLE, edges / TICKS / 3600
+    return tuple(
+        (name, float(hours[at]), float(hours[at + 1]), float(units[at] / width[at]))
+        for name, units in shown.items()
+        for at in range(_SLICES)
+    )
 
 
 def _waiting(run: ClusterRun, edges: Any) -> tuple[tuple[float, float, float], ...]:

@@ -67,7 +67,8 @@ class ClusterJob:
     ``limit_ticks`` is what the scheduler is told it will take. Losing it costs what was done since the last checkpoint
     (``checkpoint_ticks`` apart; None: all) and ``restart_ticks``. ``kind`` is a class told apart in waits, ``training`` names
     what it trains (a profile, or a command), of which its work may be ``steps``, and ``mfu`` how well it uses its cards; ``lazy``
-    jobs are downgraded rather than thrown out where cells allow it; ``line`` is where its file states it.
+    jobs are downgraded rather than thrown out where cells allow it; ``where`` its file states it. Of jobs that were seen,
+    ``state`` is the last that was seen, ``start_ticks`` and ``end_ticks`` when they began and ended, ``on_nodes`` where.
     """
 
     name: str
@@ -86,7 +87,11 @@ class ClusterJob:
     steps: float | None = None
     mfu: float | None = None
     lazy: bool = False
-    line: int = 0
+    where: str = ""
+    state: str = ""
+    start_ticks: int | None = None
+    end_ticks: int | None = None
+    on_nodes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("submit_ticks", "work_ticks", "checkpoint_ticks", "restart_ticks", "limit_ticks"):

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from trilemma.commands.bounded_yaml import load_all, read_text
 from trilemma.errors import InputError, shorten
+from trilemma.simulation.cluster.foreign_files import open_foreign
 from trilemma.simulation.cluster.kueue_scenarios import milli_cpus
 from trilemma.simulation.cluster.nodes import WHOLE, ClusterNode
 from trilemma.simulation.cluster.quotas import QueueQuota, Reclaim
@@ -19,8 +19,7 @@ _LEVELS = {
     "rack": ("topology-rack", "rack"),
     "block": ("topology-block", "superpod", "block", "spine"),
 }
-_GPU = ("nvidia.com/gpu", "amd.com/gpu", "gpu")
-_MOST_BYTES = 64 * 2**20
+GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu")
 _KUEUE: Mapping[str, Reclaim] = {"Any": "any", "LowerPriority": "lower-priority", "Never": "never"}
 
 
@@ -54,10 +53,15 @@ def read_queue_manifests(path: Path) -> list[QueueQuota]:
     return found
 
 
+def level_of_label(label: str) -> str:
+    """The level of the topology that a label of nodes names; "" where it names none."""
+    return next((level for level, words in _LEVELS.items() if any(word in label for word in words)), "")
+
+
 def _node(one: Mapping[str, Any], path: Path) -> ClusterNode:
     labels = (one.get("metadata") or {}).get("labels") or {}
     free = (one.get("status") or {}).get("allocatable") or {}
-    gpus = next((free[name] for name in _GPU if name in free), 0)
+    gpus = next((free[name] for name in GPU_RESOURCES if name in free), 0)
     domains: Any = {
         level: next((str(value) for word in words for label, value in labels.items() if word in label), "")
         for level, words in _LEVELS.items()
@@ -67,8 +71,16 @@ def _node(one: Mapping[str, Any], path: Path) -> ClusterNode:
         gpus=_whole(gpus, "GPUs", path),
         model=str(labels.get("nvidia.com/gpu.product", "")),
         cpu_milli=milli_cpus(free.get("cpu", 0), "cpu", path),
+        is_down=_is_down(one),
         **domains,
     )
+
+
+def _is_down(one: Mapping[str, Any]) -> bool:
+    """Whether nothing new is put there: cordoned, or not ready."""
+    states = (one.get("status") or {}).get("conditions") or ()
+    ready = [of.get("status") for of in states if isinstance(of, Mapping) and of.get("type") == "Ready"]
+    return bool(_spec(one).get("unschedulable")) or any(str(state) != "True" for state in ready)
 
 
 def _kueue(one: Mapping[str, Any], *, is_cohort: bool, path: Path) -> QueueQuota:
@@ -96,7 +108,7 @@ def _gpu_quotas(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Quotas of GPUs of all flavors."""
     for group in spec.get("resourceGroups") or ():
         for flavor in group.get("flavors") or ():
-            yield from (one for one in flavor.get("resources") or () if one.get("name") in _GPU)
+            yield from (one for one in flavor.get("resources") or () if one.get("name") in GPU_RESOURCES)
 
 
 def _kai(one: Mapping[str, Any], path: Path) -> QueueQuota:
@@ -112,11 +124,10 @@ def _kai(one: Mapping[str, Any], path: Path) -> QueueQuota:
 
 
 def _objects(path: Path) -> Iterator[Mapping[str, Any]]:
-    for document in load_all(read_text(path, most_bytes=_MOST_BYTES), name=path.name):
-        if isinstance(document, Mapping) and str(document.get("kind", "")).endswith("List"):
-            yield from (one for one in document.get("items") or () if isinstance(one, Mapping))
-        elif isinstance(document, Mapping):
-            yield document
+    found = open_foreign(path)
+    if found.dialect != "kubernetes":
+        raise InputError(f"{path.name} is no file of Kubernetes; give kubectl get … -o yaml, or -o json")
+    yield from found.content
 
 
 def _spec(one: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -19,7 +19,7 @@ class ClusterNode:
     """One machine: ``gpus`` cards of one ``model``; CPU and memory bound jobs that state theirs.
 
     ``sockets`` share the cards evenly; where pods are ``one_socket`` (kubelet's single-numa-node) each pod's cards come from one.
-    ``buddies`` cards stand nearest to each other (0: all alike).
+    ``buddies`` cards stand nearest to each other (0: all alike). A node that ``is_down`` was out of service when it was listed.
     """
 
     name: str
@@ -34,6 +34,7 @@ class ClusterNode:
     leaf: str = ""
     rack: str = ""
     block: str = ""
+    is_down: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.gpus <= MOST_CARDS:

@@ -91,13 +91,51 @@ class JobsEfficiency:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class QueueUsage:
+    """One queue: useful GPU-hours, their share of the capacity, waits, and the use of the cards by the jobs that tell it."""
+
+    queue: str
+    jobs: int
+    gpu_hours: float
+    share: float
+    wait_p50_s: float | None
+    wait_p90_s: float | None
+    mfu: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndUsage:
+    """GPU-hours of the jobs that were last seen in one state, and their share of all."""
+
+    state: str
+    jobs: int
+    gpu_hours: float
+    share: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IdleJob:
+    """A job that uses its cards less than three of four jobs of its size do, and the hours that their use would save."""
+
+    job: str
+    user: str
+    queue: str
+    gpus: float
+    gpu_hours: float
+    mfu: float
+    usual_mfu: float
+    gain_gpu_hours: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SpaceTime:
-    """Shares of the cards in use of ``groups`` of nodes over slices of time: rows of (group, from hours, to hours, share), and
-    rows of (from hours, to hours, GPUs that jobs wait for)."""
+    """Shares of the cards in use of ``groups`` of nodes over slices of time: rows of (group, from hours, to hours, share), of
+    (from hours, to hours, GPUs that jobs wait for), and of (queue, from hours, to hours, GPUs that its jobs hold)."""
 
     groups: tuple[str, ...]
     rows: tuple[tuple[str, float, float, float], ...]
     waiting: tuple[tuple[float, float, float], ...]
+    queues: tuple[tuple[str, float, float, float], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,5 +149,8 @@ class ClusterSimulation:
     wait: WaitEstimate | None = None
     compared: tuple[PolicyOutcome, ...] = ()
     efficiency: tuple[JobsEfficiency, ...] = ()
+    queues: tuple[QueueUsage, ...] = ()
+    ends: tuple[EndUsage, ...] = ()
+    idle_jobs: tuple[IdleJob, ...] = ()
     warnings: tuple[PlanWarning, ...] = field(default=(), metadata=column(keep="empty"))
     picture: SpaceTime | None = field(default=None, metadata=column(hidden=True))

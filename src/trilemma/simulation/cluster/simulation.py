@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from trilemma.errors import InputError, shorten
+from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.simulation.cluster.event_loop import ClusterRun, QueuePolicy, RunRules
 from trilemma.simulation.cluster.figures import outcome_of
 from trilemma.simulation.cluster.gangs import holds_ever
@@ -19,6 +19,7 @@ from trilemma.simulation.cluster.policies.cells import CellLine
 from trilemma.simulation.cluster.policies.fair_share import FairShareLine
 from trilemma.simulation.cluster.policies.kueue import CohortLine
 from trilemma.simulation.cluster.policies.lines import OpenLine, shapes_of
+from trilemma.simulation.cluster.policies.observed import ObservedLine, as_observed
 from trilemma.simulation.cluster.policies.paced_kueue import ControlPlane, PacedCohortLine
 from trilemma.simulation.cluster.policies.strict import BackfillLine, StrictLine
 from trilemma.simulation.cluster.quotas import QueueQuota, QuotaTree
@@ -47,12 +48,13 @@ class ClusterQuestion:
     cells: tuple[CellQuota, ...] = ()
     rules: RunRules = field(default_factory=RunRules)
     source: str = "the jobs"
+    notes: tuple[PlanWarning, ...] = ()
 
 
 class _Known:
     """What a name stands for: an order of jobs and a rule of placement."""
 
-    def __init__(self, order: type[OpenLine], placement: str) -> None:
+    def __init__(self, order: type[OpenLine] | type[ObservedLine], placement: str) -> None:
         self.order, self.placement = order, placement
 
 
@@ -68,6 +70,7 @@ POLICIES: Mapping[str, _Known] = {
     "kueue": _Known(CohortLine, "least-free"),
     "kai": _Known(FairShareLine, "tightest"),
     "hived": _Known(CellLine, "tightest"),
+    "observed": _Known(ObservedLine, "tightest"),
 }
 
 
@@ -77,8 +80,15 @@ def run_policy(question: ClusterQuestion, choice: PolicyChoice) -> tuple[Cluster
     state = ClusterState(question.nodes)
     if not state.capacity_units:
         raise InputError("the nodes have neither GPUs nor CPUs; give at least one")
+    if choice.name == ObservedLine.name:
+        jobs, last = as_observed(question.jobs)
+        until = last if question.rules.until_ticks is None else question.rules.until_ticks
+        question = replace(
+            question, jobs=jobs, queues=(), rules=replace(question.rules, until_ticks=until, slowdown={})
+        )
     quotas = QuotaTree(question.queues, state.capacity_units)
-    refuse_impossible(question, state, quotas)
+    if choice.name != ObservedLine.name:
+        refuse_impossible(question, state, quotas)
     run = ClusterRun(state, question.jobs, quotas, question.rules, made(choice, question))
     run.go()
     return run, outcome_of(run, choice.name, time.perf_counter() - began)
@@ -125,7 +135,7 @@ def refuse_impossible(question: ClusterQuestion, state: ClusterState, quotas: Qu
     """Raises `InputError` for a job that the idle cluster, or its queue's quota, cannot hold."""
     known: dict[GangShape, bool] = {}
     for job in question.jobs:
-        where = f"{question.source} line {job.line}: " if job.line else ""
+        where = f"{job.where}: " if job.where else ""
         if job.shape not in known:
             known[job.shape] = any(holds_ever(state, one) for one in shapes_of(job.shape))
         if not known[job.shape]:
