@@ -11,7 +11,7 @@ import pytest
 import trilemma as tl
 from trilemma.cli.main import main
 from trilemma.errors import InputError
-from trilemma.timing.anchoring import anchor_numbers, corrections
+from trilemma.timing.anchoring import Anchors, anchor_numbers, corrections
 
 ASKED: dict[str, Any] = {"isl": 1024, "osl": 1024}
 
@@ -93,3 +93,35 @@ def test_a_file_that_is_no_runs(tmp_path: Path, capsys: pytest.CaptureFixture[st
     words = f"fit llama-3.1-8b --gpu h100-sxm --isl 8 --osl 8 --runs {tmp_path / 'no.csv'}"
     assert main(words.split()) == 2
     assert "lacks the columns" in capsys.readouterr().err
+
+
+def anchored_at(*counts: float, isl: float = 1024.0) -> Anchors:
+    told = tuple(((isl, 256.0, float(count)), 0.1) for count in counts)
+    return Anchors(key="k", served="s", points={"tpot": told})
+
+
+def test_the_next_load_is_the_one_that_narrows_the_others_most() -> None:
+    for measured in ((8,), (1, 64), (4, 8, 16), (1, 4, 16, 256)):
+        anchors = anchored_at(*measured)
+        found = anchors.next_load()
+        assert found is not None
+        known = [load for load, _ in anchors.points["tpot"]]
+        tried = [(1024.0, 256.0, count) for count in np.unique(np.round(np.geomspace(1, 4 * max(measured), 16)))]
+        left = {one[2]: corrections([*known, one], [0.0] * (len(known) + 1), tried, "tpot")[1].mean() for one in tried}
+        own = corrections([*known, found.load], [0.0] * (len(known) + 1), tried, "tpot")[1].mean()
+        assert own == pytest.approx(min(left.values()))
+        assert found.load[:2] == (1024.0, 256.0)
+        assert found.half_width > found.then > 0
+    ends = anchored_at(1, 400).next_load(most=400)
+    assert ends is not None and 10 < ends.load[2] < 40  # noqa: PT018 - half way in the logarithm
+    assert anchored_at().next_load() is None
+    assert anchored_at(8).next_load(most=1).load[2] == 1  # type: ignore[union-attr]
+
+
+def test_what_to_measure_next_is_told(runs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told = " ".join(
+        one.message for one in tl.fit("llama-3.1-8b", "h100-sxm", concurrency=8, runs=runs, **ASKED).warnings
+    )
+    assert "measured points at 2 loads; measure 1,024/1,024 at " in told
+    assert main(["calibrate", "serving", runs, "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--name", "x"]) == 2
+    assert "measure at least 5" in capsys.readouterr().err

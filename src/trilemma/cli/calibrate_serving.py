@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Saves the profile where points left out are predicted better with it; else says so and exits 1."""
     from trilemma.measured.serving.deployment import profile as serving_profile
+    from trilemma.measured.serving.deployment.anchors import anchors_of
     from trilemma.measured.serving.deployment.bench_files import read_points
     from trilemma.measured.serving.deployment.points import bench_of
     from trilemma.quantities import counted
@@ -59,10 +60,13 @@ def run(arguments: argparse.Namespace) -> int:
     bench = bench_of(points, model=weights.model, cluster=cluster, plan=plan)
     found = serving_profile.calibrate(bench, serving_terms.shipped(), name=arguments.name, points=points)
     profile = found.profile
+    anchors = anchors_of(points, model=weights.model, cluster=cluster, plan=plan, terms=serving_terms.shipped())
+    further = anchors.next_load()
     path = serving_profile.save(profile) if found.better else None
     if arguments.json:
         document = {
             "schema": serving_profile.SCHEMA, "name": profile.name, "deployment": profile.key, "points": len(points),
+            "measure_next": None if further is None else dict(zip(("isl", "osl", "concurrency"), further.load, strict=True)),
             "median_error_before": profile.before, "median_error_after": profile.after, "saved": str(path) if path else None,
             "figures": {
                 f"{figure}_ms": {"median_error_before": before, "median_error_after": after, "error_bar": _bar(profile, figure)}
@@ -81,6 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
         print(f"  {figure.upper():<6}{before:7.1%} {after:7.1%}   {words}")
     print(f"  {'both':<6}{profile.before:7.1%} {profile.after:7.1%}")
+    if further is not None:
+        print(f"  {further}")
     print(
         f"saved as {path}; use it with --profile {profile.name}" if path else "not saved: it would not predict better"
     )

@@ -232,6 +232,8 @@ def _source_warnings(machine: Machine) -> tuple[PlanWarning, ...]:
             if known
             else f"the runs given are of {anchors.key}"
         )
+        further = anchors.next_load()
+        words += f"; {further}" if known and further is not None else ""
         return (PlanWarning(code="anchored", message=words),)
     profile = None if machine.terms is None else machine.terms.profile
     if profile is not None:

@@ -23,6 +23,26 @@ from trilemma.timing.serving_step import ServingSpeed
 AnchorLoad = tuple[float, float, float]
 
 
+#: Of requests in flight that are thought of as the next load: so many, up to so many times the most that were measured.
+_TRIED, _BEYOND = 16, 4.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NextLoad:
+    """The run that would tell most: its ``load``, the half-width of the 90 % range there now, and with it (shares)."""
+
+    load: AnchorLoad
+    half_width: float
+    then: float
+
+    def __str__(self) -> str:
+        isl, osl, count = self.load
+        return (
+            f"measure {isl:,.0f}/{osl:,.0f} at {count:,.0f} at once next: the range there is ± {self.half_width:.0%} of a token's"
+            f" time, ± {self.then:.0%} then"
+        )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Anchors:
     """Measured points of one deployment: by figure ("tpot", "ttft") loads and logarithms of measured over predicted.
@@ -33,6 +53,25 @@ class Anchors:
     key: str
     served: str
     points: Mapping[str, tuple[tuple[AnchorLoad, float], ...]]
+
+    def next_load(self, figure: str = "tpot", *, most: float = np.inf) -> NextLoad | None:
+        """The load, of the lengths that were measured and 1 to ``most`` requests in flight (at most four times those that were),
+        whose run would narrow the ranges of all of them most; None without points.
+
+        Source: Rasmussen and Williams 2006, equation 2.26 (the variance does not depend on what is found).
+        """
+        loads = [load for load, _ in self.points.get(figure, ())]
+        if not loads:
+            return None
+        largest = max(1.0, min(most, _BEYOND * max(load[2] for load in loads)))
+        counts = np.unique(np.round(np.geomspace(1.0, largest, _TRIED)))
+        tried = [(*shape, float(count)) for shape in sorted({load[:2] for load in loads}) for count in counts]
+        off = [0.0] * (len(loads) + 1)
+        _, now = corrections(loads, off[1:], tried, figure)
+        left = [float(corrections([*loads, one], off, tried, figure)[1].mean()) for one in tried]
+        best = int(np.argmin(left))
+        after = corrections([*loads, tried[best]], off, [tried[best]], figure)[1][0]
+        return NextLoad(load=tried[best], half_width=float(np.expm1(now[best])), then=float(np.expm1(after)))
 
     def correction(self, figure: str, load: AnchorLoad) -> tuple[float, float] | None:
         """(factor on the predicted ``figure`` at ``load``, half-width of the 90 % range as a logarithm); None without points.

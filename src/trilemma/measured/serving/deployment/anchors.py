@@ -20,7 +20,12 @@ from trilemma.timing.serving_terms import ServingTerms, served_as
 def anchored_terms(
     points: Sequence[Point], *, model: Model, cluster: Cluster, plan: Plan, terms: ServingTerms
 ) -> ServingTerms:
-    """``terms`` with ``points`` of this very deployment as anchors. Engines side by side share the requests in flight.
+    """``terms`` with ``points`` of this very deployment as anchors (see `anchors_of`)."""
+    return replace(terms, anchors=anchors_of(points, model=model, cluster=cluster, plan=plan, terms=terms))
+
+
+def anchors_of(points: Sequence[Point], *, model: Model, cluster: Cluster, plan: Plan, terms: ServingTerms) -> Anchors:
+    """How far ``terms`` were off at ``points`` of this very deployment. Engines side by side share the requests in flight.
 
     Raises `InputError` for figures that the cards cannot reach.
     """
@@ -36,9 +41,8 @@ def anchored_terms(
         load = (float(bench.isl[at]), float(bench.osl[at]), float(bench.concurrency[at]))
         found.setdefault(figure, []).append((load, math.log(float(bench.measured[at]) / float(said[at]))))
     key = f"{bench.engine} {cluster.accelerator.id} {bench.precision}"
-    anchors = Anchors(
+    return Anchors(
         key=key,
         served=served_as(bench.work, plan.pool.layout),
         points={name: tuple(told) for name, told in found.items()},
     )
-    return replace(terms, anchors=anchors)
