@@ -89,7 +89,10 @@ def scaled(coefficients: Coefficients, factors: Mapping[str, Numbers]) -> Coeffi
 
 
 def headroom(coefficients: Coefficients) -> dict[str, float]:
-    """Term → logarithm of the factor at which the last of its shares of a bandwidth reaches all of it."""
+    """Term → logarithm of the factor at which the last of its shares of a bandwidth reaches all of it, numbers.
+
+    Source: a definition; ``[limits]`` of ``spec_sheet.toml`` names the shares.
+    """
     limited = spec_sheet()["limits"]["at_most_one"]
     capped = {term: [name for name in row.scales if name in limited] for term, row in fitted_terms().items()}
     return {

@@ -55,8 +55,8 @@ def era_of(engine: str, version: str | None, accelerator: Accelerator, *, spille
 
 
 def launches_of(engine: str, version: str | None, accelerator: Accelerator) -> float:
-    """What a release that is stated multiplies the time of launches by; 1 for those that the terms were fitted to, and where
-    none is stated."""
+    """What a release that is stated multiplies the time of launches by, a number; 1 for those that the terms were fitted to, and
+    where none is stated. The factors and their sources stand in ``data/coefficients/engine_eras.toml``."""
     if version is None:
         return 1.0
     rows = _rows()["launches"]

@@ -120,7 +120,7 @@ def prefill_pass(
 
 def cache_rate(machine: Machine, mixer: Mixer) -> Any:
     """Bytes/s at which a layer reads what it keeps: pages of a cache as attention kernels reach them, states in one piece as
-    16-bit weights."""
+    16-bit weights. A number, or an array with one entry per plan. Source: the shares are fitted, ``spec_sheet.toml``."""
     coefficients = machine.coefficients
     if mixer.keeps_state:
         return machine.bandwidth * np.minimum(coefficients.stream_share(16), 1.0)
