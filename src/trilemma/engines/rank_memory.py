@@ -165,6 +165,20 @@ class Weights:
         )
 
 
+def rope_table_bytes(model: Model, *, positions: float, element_bytes: float, factor: int = 1) -> float:
+    """Tables of sines and cosines, one for each kind of rotated heads, shared by all layers of a rank.
+
+    ``positions · rotated width`` elements; ``factor`` times as many for full attention whose rotation is scaled linearly.
+    """
+    kinds = {
+        (mixer.rotary_width, mixer.look_back is not None and mixer.look_back[0] == "window")
+        for mixer in model.mixers
+        if mixer.rotary_width
+    }
+    rows = sum(width * (1 if windowed else factor) for width, windowed in kinds)
+    return positions * rows * element_bytes
+
+
 def _repeated(tensor: Tensor) -> bool:
     return tensor.role.partition(".")[0] in ATTENTION_ROLES
 

@@ -25,6 +25,9 @@ class SglangFacts(Facts):
     sparse_16_bit_below: float
     window_pool_ratio: float
     window_pool_families: tuple[str, ...]
+    whole_embeddings: tuple[str, ...]
+    cut_towers: tuple[str, ...]
+    rope_element_bytes: int
     state_ratio: float
     states_per_request: int
     page_size: int
@@ -37,7 +40,8 @@ class SglangFacts(Facts):
 
 
 def _shaped(values: dict[str, Any]) -> dict[str, Any]:
-    return {**values, "window_pool_families": tuple(values["window_pool_families"])}
+    lists = ("window_pool_families", "whole_embeddings", "cut_towers")
+    return {**values, **{name: tuple(values[name]) for name in lists}}
 
 
 FACTS = FactFile("sglang.toml", "SGLang", SglangFacts, release_numbers=3, shaped=_shaped)

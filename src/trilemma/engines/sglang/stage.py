@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from trilemma.engines.rank_memory import (
     fabric_of,
     forward_bytes,
     graph_bytes,
+    rope_table_bytes,
     rungs,
 )
 from trilemma.engines.sglang.compressed_pool import compressed_pool, layer_bytes, with_drafts
@@ -30,7 +31,7 @@ from trilemma.engines.start_up import (
 )
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.memory.adapter_slots import SlotBytes
-from trilemma.models.architecture import Layer, Model
+from trilemma.models.architecture import Layer, Model, Tensor
 from trilemma.models.attention import Mixer
 from trilemma.plans import ServeOptions
 
@@ -75,7 +76,7 @@ class SglangStage(PipelineStage):
 def stages(settled: SglangSettled) -> list[SglangStage]:
     """Every pipeline stage by itself."""
     model, facts, force = settled.model, settled.facts, settled.force
-    weights = Weights(model, extra=absorbed_copies(model), vocab_padding=facts.vocab_padding)
+    weights = Weights(_as_cut(model, facts), extra=absorbed_copies(model), vocab_padding=facts.vocab_padding)
     layers = (*model.layers, *(model.mtp_layers if settled.extra else ()))
     caches = layer_caches(layers, tp=settled.plans.tp, kv_format=force.kv, draft_tokens=settled.draft_tokens)
     pairs = [(cache, layer.mixer) for cache, layer in zip(caches, layers, strict=True)]
@@ -158,11 +159,38 @@ def _lines(settled: SglangSettled, span: LayerSpan, weights: Weights) -> dict[st
     )
     return {
         **loaded,
+        "weights": loaded["weights"] + _rope_bytes(settled),
         "context": context_bytes(memory, ranks=ranks * plans.pp, fabric=fabric),
         "activations": forward + expert_bytes(widths, memory, row=row, tp=ranks, ep=plans.ep) + none,
         "logits": span.last * logits + none,
         "cuda_graphs": graphs + none,
     }
+
+
+def _as_cut(model: Model, facts: SglangFacts) -> Model:
+    """``model`` as its SGLang classes cut it where they differ from other engines': embeddings whole, towers in parts."""
+    whole, cut = (
+        any(model.family.startswith(family) for family in one) for one in (facts.whole_embeddings, facts.cut_towers)
+    )
+    if not whole and not cut:
+        return model
+
+    def laid(tensor: Tensor) -> Tensor:
+        if whole and tensor.part == "embedding":
+            return replace(tensor, shard="none")
+        if cut and tensor.role == "vision.linear" and tensor.shard == "none":
+            return replace(tensor, shard="column", shard_units=tensor.shape[-2])
+        return tensor
+
+    return replace(model, tensors=tuple(laid(tensor) for tensor in model.tensors))
+
+
+def _rope_bytes(settled: SglangSettled) -> float:
+    """The table of sines and cosines, of 32 bits on NVIDIA's cards, else in the model's format."""
+    on_cuda = settled.asked.accelerator.vendor == "NVIDIA"
+    element = settled.facts.rope_element_bytes if on_cuda else settled.force.dtype.bits / 8
+    positions = settled.model.max_positions or settled.force.context
+    return rope_table_bytes(settled.model, positions=float(positions), element_bytes=element)
 
 
 def _counted(cache: LayerCache, mixer: Mixer | None, facts: SglangFacts, force: SglangInForce) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 
 from trilemma.engines.generating import generates_nothing
 from trilemma.engines.loading import absorbed_copies
-from trilemma.engines.rank_memory import Widths, buffer_bytes, context_bytes, fabric_of, graph_bytes
+from trilemma.engines.rank_memory import Widths, buffer_bytes, context_bytes, fabric_of, graph_bytes, rope_table_bytes
 from trilemma.engines.stages import LayerSpan, PipelineStage
 from trilemma.engines.table import BroadcastPlans
 from trilemma.engines.vllm.defaults import VllmInForce
@@ -113,19 +113,11 @@ def weight_table(model: Model, facts: VllmFacts) -> WeightTable:
 
 
 def _rope_bytes(model: Model, force: VllmInForce, facts: VllmFacts) -> float:
-    """Tables of sines and cosines, one for each kind of rotated heads, shared by all layers of a rank.
-
-    ``positions · rotated width`` elements (vllm/model_executor/layers/rotary_embedding, cos_sin_cache); a linearly scaled
-    rotation of full attention keeps its factor as many.
-    """
-    kinds = {
-        (mixer.rotary_width, mixer.look_back is not None and mixer.look_back[0] == "window")
-        for mixer in model.mixers
-        if mixer.rotary_width
-    }
+    """Tables of sines and cosines in the model's format (vllm/model_executor/layers/rotary_embedding, cos_sin_cache); a linearly
+    scaled rotation of full attention keeps its factor as many."""
     factor = facts.linear_rope_factors.get(model.family.removesuffix("_text"), 1)
-    rows = sum(width * (1 if windowed else factor) for width, windowed in kinds)
-    return (model.max_positions or force.context) * rows * force.dtype.bits / 8
+    positions = model.max_positions or force.context
+    return rope_table_bytes(model, positions=positions, element_bytes=force.dtype.bits / 8, factor=factor)
 
 
 def inside_bytes(stage: VllmStage) -> Any:
