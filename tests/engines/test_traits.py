@@ -49,11 +49,11 @@ def test_traits_agree_with_the_tables_beside_them(name: str) -> None:
 
 def test_known_traits() -> None:
     assert tuple(every()) == (
-        "vllm", "sglang", "tensorrt-llm", "llama.cpp", "transformers-serve", "ollama",
+        "vllm", "sglang", "tensorrt-llm", "llama.cpp", "transformers-serve", "ollama", "lmdeploy",
     )  # fmt: skip
     assert those("disaggregates") == ("vllm", "sglang", "tensorrt-llm")
     assert those("mixed_cards") == those("cache_in_slots") == ("llama.cpp", "ollama")
-    assert [every()[name].in_turn for name in every()] == [False, False, False, True, True, True]
+    assert [every()[name].in_turn for name in every()] == [False, False, False, True, True, True, False]
 
 
 def test_a_table_read_alone_is_what_the_whole_file_holds() -> None:

@@ -1,0 +1,1 @@
+"""LMDeploy: ``read`` and ``write`` its api_server's command line, ``budget`` its memory, ``stage`` what a rank holds."""
