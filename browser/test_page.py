@@ -116,9 +116,25 @@ def test_what_fits_is_said_with_its_ledger_and_picture(page: Page) -> None:
     expect(page.locator(".verdict")).to_contain_text("Fits")
     expect(page.locator("table").first).to_contain_text("weights")
     expect(page.locator("pre").first).to_contain_text("vllm serve meta-llama/Llama-3.1-8B")
-    page.locator("img.chart").scroll_into_view_if_needed()
-    _until(lambda: page.evaluate("document.querySelector('img.chart').naturalWidth > 0"))
+    expect(page.locator(".chart svg text", has_text="Roofline of one token").first).to_be_visible(timeout=_PATIENCE)
     _keep(page, "fit")
+
+
+def test_charts_answer_to_the_pointer(page: Page) -> None:
+    """The front of the best plans, drawn in the page under a policy that lets nothing be compiled: a point says what it is."""
+    _ask(page, lambda: page.get_by_role("button", name="Best plans").click())
+    point = page.locator(".chart svg .mark-symbol path[aria-label]").first
+    point.scroll_into_view_if_needed()
+    point.hover(force=True)
+    expect(page.locator("#vg-tooltip-element.visible")).to_contain_text("tokens/s for each GPU", timeout=_PATIENCE)
+    _keep(page, "plan-pointed-at")
+
+
+def test_without_the_libraries_charts_are_images(page: Page) -> None:
+    page.route("**/assets/vega.js", lambda route: route.fulfill(status=200, content_type="text/javascript", body=""))
+    page.reload(wait_until="domcontentloaded")
+    _answered(page)
+    _until(lambda: page.evaluate("document.querySelector('img.chart')?.naturalWidth > 0"))
 
 
 def test_a_change_asks_again_and_stands_in_the_address(page: Page) -> None:

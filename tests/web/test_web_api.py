@@ -70,11 +70,23 @@ def test_a_picture_is_svg_without_a_script(client: TestClient) -> None:
     assert "<script" not in told.text
 
 
+def test_a_picture_is_drawn_by_the_page_too(client: TestClient) -> None:
+    """Its libraries are this server's, and its policy lets nothing be compiled or fetched from elsewhere."""
+    told = client.get("/api/chart.json", params={"ask": "plan", **_FIT})
+    assert told.headers["content-type"] == "application/json"
+    assert told.json()["$schema"].startswith("https://vega.github.io/schema/vega-lite/")
+    assert client.get("/api/chart.json", params={"ask": "recommend", "model": "x"}).status_code == 422
+    libraries = client.get("/assets/vega.js")
+    assert libraries.headers["content-type"] == "text/javascript; charset=utf-8"
+    assert "window.vegaEmbed=" in libraries.text
+    assert "unsafe" not in libraries.headers["content-security-policy"]
+
+
 def test_the_page_and_its_files(client: TestClient) -> None:
     page = client.get("/")
     assert page.status_code == 200
     assert "default-src 'none'" in page.headers["content-security-policy"]
-    for name in ("page.css", "page.js", "words.js", "icon.svg"):
+    for name in ("page.css", "page.js", "charts.js", "words.js", "icon.svg"):
         assert f"/assets/{name}" in page.text + client.get("/assets/page.js").text
         assert client.get(f"/assets/{name}").status_code == 200
     assert client.get("/assets/page.html").status_code == 404
@@ -172,8 +184,8 @@ def test_a_long_query_is_refused(client: TestClient) -> None:
 
 
 def test_one_client_asks_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_module, "_BURST", 3.0)
-    monkeypatch.setattr(app_module, "_RATE", 0.001)
+    monkeypatch.setattr("trilemma.web.guard._BURST", 3.0)
+    monkeypatch.setattr("trilemma.web.guard._RATE", 0.001)
     with TestClient(application(), base_url="http://127.0.0.1:8642") as one:
         codes = [one.get("/api/catalogue").status_code for _ in range(5)]
     assert codes == [200, 200, 200, 429, 429]
@@ -186,6 +198,8 @@ def test_answers_are_kept_and_forgotten() -> None:
     answers.of("fit", {**_FIT, "osl": "64"})
     assert answers.of("fit", _FIT) is not first
     assert answers.of("fit", _FIT).document == first.document
+    assert answers.kept("fit", {**_FIT, "ttft": " ", "isl": " 1024"}) is not None  # asked in other words
+    assert answers.kept("plan", _FIT) is None
 
 
 def test_the_fence_holds_files_and_the_network(tmp_path: Path) -> None:

@@ -59,11 +59,11 @@ class Shown:
 
         return dict(plain(self.document(explain=explain)))
 
-    def to_json(self, *, explain: bool = False) -> str:
-        """The document as the text that the command prints."""
+    def to_json(self, *, explain: bool = False, indent: int | None = 2) -> str:
+        """The document as the text that the command prints; without ``indent`` on one line."""
         from trilemma.report.document import dumps
 
-        return dumps(self.document(explain=explain))
+        return dumps(self.document(explain=explain), indent=indent)
 
     def page(self, *, asked: str = "") -> str:
         """One HTML page that needs nothing else: the screen, the picture (extra ``charts``), what explains it, and the document.

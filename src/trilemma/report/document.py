@@ -94,9 +94,9 @@ def _dollars(estimate: Estimate) -> dict[str, float]:
     return {} if token is None else {"usd_per_million_tokens": rounded(token.value)}
 
 
-def dumps(document: Mapping[str, Any]) -> str:
-    """``document`` as strict JSON text (no NaN, no Infinity), numpy numbers as plain ones."""
-    return json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False)
+def dumps(document: Mapping[str, Any], *, indent: int | None = 2) -> str:
+    """``document`` as strict JSON text (no NaN, no Infinity), numpy numbers as plain ones; without ``indent`` on one line."""
+    return json.dumps(plain(document), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
 def plain(value: Any) -> Any:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+import importlib.util
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -14,62 +14,44 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from trilemma.errors import InputError
-from trilemma.web.asking import MOST_COMMAND, Answers, answered, known_options
+from trilemma.web.asking import DRAWING, MOST_COMMAND, SPECIFICATION, Answers, KeptAnswer, known_options
+from trilemma.web.guard import Guard
+from trilemma.web.workers import NoAnswer, Threads, Workers
 
-Handler = Callable[[Request], Awaitable[Response]]
-#: Answers made at once and waited for; seconds for one.
+#: Answers made at once where no processes make them, and waited for; seconds for one.
 _AT_ONCE, _WAITING, _ANSWER_S = 2, 64, 30.0
-#: Questions of one client a second, and at once; clients remembered.
-_RATE, _BURST, _CLIENTS = 300.0, 600.0, 4096
 _BODY_S = 5.0
-_MOST_QUERY = 8192
 _TYPES = {"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8",
-          "svg": "image/svg+xml"}  # fmt: skip
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
-    " connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
-_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-_ASSETS = ("page.css", "page.js", "words.js", "icon.svg")
+          "svg": "image/svg+xml", "json": "application/json"}  # fmt: skip
+_ASSETS = ("page.css", "page.js", "charts.js", "words.js", "icon.svg")
+#: What a browser may keep: an answer stays what it is, a file as long as nobody installs another version.
+_SHORTLY = {"Cache-Control": "max-age=300"}
 
 
-def application(*, host: str = "127.0.0.1", port: int = 8642) -> FastAPI:
-    """The whole of it; ``host`` and ``port`` are those that it will be reached by."""
-    app = FastAPI(title="Trilemma", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
-    answers, gate, rates = Answers(), _Gate(), _Rates()
-    own = {f"{name}:{port}" for name in _LOOPBACK} if host in (*_LOOPBACK, "::1") else None
+def application(*, host: str = "127.0.0.1", port: int = 8642, workers: int = 0) -> FastAPI:
+    """The whole of it; ``host`` and ``port`` are those that it will be reached by, ``workers`` processes make the answers
+    (none: threads of this one)."""
+    desk = _Desk(Workers(workers) if workers else Threads(), at_once=workers or _AT_ONCE)
 
-    @app.middleware("http")
-    async def guarded(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        refused = _refused(request, own, rates)
-        response = refused or await call_next(request)
-        response.headers.update(_HEADERS)
-        return response
+    @asynccontextmanager
+    async def alive(_: FastAPI) -> AsyncIterator[None]:
+        desk.makers.begin()
+        try:
+            yield
+        finally:
+            await desk.makers.end()
 
-    @app.get("/", include_in_schema=False)
-    async def page() -> Response:
-        return Response(_asset("page.html"), media_type=_TYPES["html"])
-
-    @app.get("/assets/{name}", include_in_schema=False)
-    async def asset(name: str) -> Response:
-        if name not in _ASSETS:
-            return PlainTextResponse("no such file", status_code=404)
-        return Response(
-            _asset(name), media_type=_TYPES[name.rpartition(".")[2]], headers={"Cache-Control": "max-age=300"}
-        )
-
-    @app.get("/api/catalogue", summary="models, cards and options that may be named")
-    async def catalogue() -> Response:
-        return Response(_catalogue(), media_type="application/json", headers={"Cache-Control": "max-age=300"})
+    app = FastAPI(title="Trilemma", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json", lifespan=alive)
+    app.add_middleware(Guard, host=host, port=port)
+    _add_page(app)
 
     @app.get("/api/chart.svg", summary="the picture of an answer; `ask` is the question")
-    async def chart(request: Request) -> Response:
-        asked = dict(request.query_params)
-        question = asked.pop("ask", "fit")
-        return await gate.through(lambda: Response(_drawn(question, asked), media_type=_TYPES["svg"]))
+    async def drawing(request: Request) -> Response:
+        return await desk.answer(DRAWING, request.query_params, kind="svg")
+
+    @app.get("/api/chart.json", summary="the same as a Vega-Lite specification")
+    async def specification(request: Request) -> Response:
+        return await desk.answer(SPECIFICATION, request.query_params)
 
     @app.post("/api/check", summary="an engine's command, as the body's `command`, with `gpu`")
     async def check(request: Request) -> Response:
@@ -77,41 +59,70 @@ def application(*, host: str = "127.0.0.1", port: int = 8642) -> FastAPI:
             asked = await _body(request)
         except InputError as error:
             return JSONResponse({"error": str(error)}, status_code=422, headers={"Connection": "close"})
-        return await gate.through(lambda: _document(answers, "check", asked))
+        return await desk.answer("check", asked)
 
     @app.get("/api/{question}", summary="fit, plan, compare, recommend: options as on the command line")
     async def ask(question: str, request: Request) -> Response:
-        asked = dict(request.query_params)
-        return await gate.through(lambda: _document(answers, question, asked))
+        return await desk.answer(question, request.query_params)
 
     return app
 
 
-def _document(answers: Answers, question: str, asked: dict[str, str]) -> Response:
-    kept = answers.of(question, asked)
-    return Response(kept.document, media_type="application/json", headers={"X-Answer": "yes" if kept.yes else "no"})
+def _add_page(app: FastAPI) -> None:
+    """The page, its files and the names that it offers."""
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return Response(_asset("page.html"), media_type=_TYPES["html"])
+
+    @app.get("/assets/vega.js", include_in_schema=False)
+    async def libraries() -> Response:
+        found = await asyncio.to_thread(_libraries)
+        if found is None:
+            return PlainTextResponse("no such file", status_code=404)
+        return Response(found, media_type=_TYPES["js"], headers=_SHORTLY)
+
+    @app.get("/assets/{name}", include_in_schema=False)
+    async def asset(name: str) -> Response:
+        if name not in _ASSETS:
+            return PlainTextResponse("no such file", status_code=404)
+        return Response(_asset(name), media_type=_TYPES[name.rpartition(".")[2]], headers=_SHORTLY)
+
+    @app.get("/api/catalogue", summary="models, cards and options that may be named")
+    async def catalogue() -> Response:
+        return Response(_catalogue(), media_type=_TYPES["json"], headers=_SHORTLY)
 
 
-def _drawn(question: str, asked: dict[str, str]) -> str:
-    """The chart of an answer as SVG: nothing in it runs, and the page shows it as an image."""
-    from trilemma.report.charts.write import svg_of
+class _Desk:
+    """Questions taken, so many at once, so many waiting, and each within its time; answers made before are kept."""
 
-    spec = answered(question, asked).chart()
-    if spec is None:
-        raise InputError("this answer has no picture")
-    return svg_of(spec)
+    def __init__(self, makers: Threads | Workers, *, at_once: int) -> None:
+        self.makers = makers
+        self._answers, self._turn, self._waiting = Answers(), asyncio.Semaphore(at_once), 0
 
+    async def answer(self, what: str, words: Any, *, kind: str = "json") -> Response:
+        asked = dict(words)
+        kept = self._answers.kept(what, asked)
+        try:
+            if kept is None:
+                kept = self._answers.keep(what, asked, await self._made(what, asked))
+        except (InputError, PermissionError) as error:
+            return JSONResponse({"error": " ".join(str(error).split())}, status_code=422)
+        except TimeoutError:
+            return JSONResponse({"error": f"no answer within {_ANSWER_S:g} seconds; ask for less"}, status_code=503)
+        except NoAnswer as error:
+            return JSONResponse({"error": str(error)}, status_code=503, headers={"Retry-After": "2"})
+        return Response(kept.document, media_type=_TYPES[kind], headers={"X-Answer": "yes" if kept.yes else "no"})
 
-def _refused(request: Request, own: set[str] | None, rates: _Rates) -> Response | None:
-    """Why a request goes no further: another host's name for this one, too long, or too many."""
-    if own is not None and request.headers.get("host", "") not in own:
-        return PlainTextResponse("this server answers to its own name alone", status_code=421)
-    if len(request.url.query) > _MOST_QUERY:
-        return JSONResponse({"error": "the query is longer than is read here"}, status_code=414)
-    client = request.client.host if request.client is not None else ""
-    if not rates.allows(client):
-        return JSONResponse({"error": "too many questions a second"}, status_code=429, headers={"Retry-After": "1"})
-    return None
+    async def _made(self, what: str, asked: dict[str, str]) -> KeptAnswer:
+        if self._waiting >= _WAITING:
+            raise NoAnswer("too many questions wait")
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await self.makers.make(what, asked, within_s=_ANSWER_S)
+        finally:
+            self._waiting -= 1
 
 
 async def _body(request: Request) -> dict[str, str]:
@@ -138,53 +149,17 @@ async def _body(request: Request) -> dict[str, str]:
     return found
 
 
-class _Gate:
-    """So many answers at once, so many waiting, and each within its time."""
-
-    def __init__(self) -> None:
-        self._turn, self._waiting = asyncio.Semaphore(_AT_ONCE), 0
-
-    async def through(self, make: Callable[[], Response]) -> Response:
-        if self._waiting >= _WAITING:
-            return JSONResponse({"error": "too many questions wait"}, status_code=503, headers={"Retry-After": "2"})
-        self._waiting += 1
-        try:
-            async with self._turn:
-                return await asyncio.wait_for(asyncio.to_thread(_safely, make), _ANSWER_S)
-        except TimeoutError:
-            return JSONResponse({"error": f"no answer within {_ANSWER_S:g} seconds; ask for less"}, status_code=503)
-        finally:
-            self._waiting -= 1
-
-
-def _safely(make: Callable[[], Response]) -> Response:
-    try:
-        return make()
-    except InputError as error:
-        return JSONResponse({"error": " ".join(str(error).split())}, status_code=422)
-    except PermissionError as error:
-        return JSONResponse({"error": str(error)}, status_code=422)
-
-
-class _Rates:
-    """A bucket of questions for each client, filled at `_RATE` a second."""
-
-    def __init__(self) -> None:
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def allows(self, client: str) -> bool:
-        now = time.monotonic()
-        left, since = self._left.pop(client, (_BURST, now))
-        left = min(_BURST, left + (now - since) * _RATE) - 1
-        self._left[client] = (max(left, -1.0), now)
-        if len(self._left) > _CLIENTS:
-            self._left.popitem(last=False)
-        return left >= 0
-
-
 @cache
 def _asset(name: str) -> bytes:
     return (files("trilemma.web") / "page" / name).read_bytes()
+
+
+@cache
+def _libraries() -> bytes | None:
+    """Vega, Vega-Lite and what puts them into a page, as the extra holds them; None without it."""
+    if importlib.util.find_spec("vl_convert") is None:
+        return None
+    return str(importlib.import_module("vl_convert").javascript_bundle()).encode()
 
 
 @cache

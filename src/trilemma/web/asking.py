@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from trilemma.ask import reading
@@ -21,13 +22,15 @@ _OF_FILES = frozenset({"models", "log", "profile", "host", "price", "front"})
 _MOST_CHARACTERS, _MOST_GPUS, _MOST_CARDS = 400, 4096, 6
 #: Characters of a command that is pasted.
 MOST_COMMAND = 20_000
+#: Models and spellings of cards that are remembered.
+_MODELS_KEPT, _CARDS_KEPT = 32, 1024
 _TRAINS = frozenset({"seq", "train"})
 _QUESTIONS = (FIT, PLAN, COMPARE, RECOMMEND, CHECK)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptAnswer:
-    """An answer as it goes out: the document, and whether it is yes."""
+    """An answer as it goes out: the document (or the picture), and whether it is yes."""
 
     document: str
     yes: bool
@@ -43,21 +46,52 @@ class Answers:
 
     def of(self, question: str, asked: Mapping[str, str]) -> KeptAnswer:
         """The answer to ``question`` with the words of a query. Raises `InputError` for what cannot be, or may not be asked."""
-        key = (question, *sorted(asked.items()))
+        return self.kept(question, asked) or self.keep(question, asked, made(question, asked))
+
+    def kept(self, question: str, asked: Mapping[str, str]) -> KeptAnswer | None:
+        """The answer that was made before, if it is still held."""
+        key = _key(question, asked)
         with self._lock:
             found = self._kept.get(key)
             if found is not None:
                 self._kept.move_to_end(key)
-                return found
-        answer = answered(question, asked)
-        kept = KeptAnswer(document=answer.to_json(), yes=answer.yes)
+            return found
+
+    def keep(self, question: str, asked: Mapping[str, str], answer: KeptAnswer) -> KeptAnswer:
+        """``answer``, held from now on."""
+        key = _key(question, asked)
         with self._lock:
             if key not in self._kept:
-                self._kept[key] = kept
-                self._held += len(kept.document)
+                self._kept[key] = answer
+                self._held += len(answer.document)
             while self._held > self._most and len(self._kept) > 1:
                 self._held -= len(self._kept.popitem(last=False)[1].document)
-        return kept
+        return answer
+
+
+def _key(question: str, asked: Mapping[str, str]) -> tuple[Any, ...]:
+    return (question, *sorted((name, value.strip()) for name, value in asked.items() if value.strip()))
+
+
+#: Kinds of answers beside documents: an answer's picture as Vega-Lite, and drawn.
+SPECIFICATION, DRAWING = "specification", "drawing"
+
+
+def made(kind: str, asked: Mapping[str, str]) -> KeptAnswer:
+    """The document of a question, or the picture of the one that ``ask`` names. Raises `InputError`."""
+    if kind not in (SPECIFICATION, DRAWING):
+        answer = answered(kind, asked)
+        return KeptAnswer(document=answer.to_json(indent=None), yes=answer.yes)
+    import json
+
+    from trilemma.report.charts.write import printable, svg_of
+
+    answer = answered(asked.get("ask", FIT), {name: value for name, value in asked.items() if name != "ask"})
+    spec = answer.chart()
+    if spec is None:
+        raise InputError("this answer has no picture")
+    spec = printable(spec)
+    return KeptAnswer(document=svg_of(spec) if kind == DRAWING else json.dumps(spec, allow_nan=False), yes=answer.yes)
 
 
 def answered(question: str, asked: Mapping[str, str]) -> Any:
@@ -124,8 +158,6 @@ def _plain(name: str, value: str, option: Option) -> Any:
 
 def _model(words: Mapping[str, str]) -> Any:
     """A model of the catalogue, by its name or hub id."""
-    import trilemma as tl
-
     name = words.get("model", "")
     if not name:
         raise InputError("no model is named; give `model`, such as llama-3.1-70b")
@@ -138,6 +170,14 @@ def _model(words: Mapping[str, str]) -> Any:
         raise InputError(
             f"`model` {shorten(name)!r} is a path; name a model of the catalogue, or a hub id that it knows"
         )
+    return _read(name)
+
+
+@lru_cache(maxsize=_MODELS_KEPT)
+def _read(name: str) -> Any:
+    """The model of that name, read once: what is remembered of it (`timing.operators.model_work`) goes by identity."""
+    import trilemma as tl
+
     return tl.load_model(name)
 
 
@@ -152,4 +192,16 @@ def _card(text: str) -> str:
     count = text.rpartition(":")[2]
     if count.isdigit() and int(count) > _MOST_GPUS:
         raise InputError(f"`gpu` {shorten(text)!r}: at most {_MOST_GPUS} GPUs are laid out here")
-    return text
+    return "+".join(map(_spelt_out, text.split("+")))
+
+
+@lru_cache(maxsize=_CARDS_KEPT)
+def _spelt_out(text: str) -> str:
+    """``h100-sxm:8`` with the card's own id, which is found without a look at the names of all; as it was where it names none."""
+    from trilemma.hardware.catalogue import find
+
+    name, colon, count = text.strip().rpartition(":") if ":" in text else (text.strip(), "", "")
+    try:
+        return f"{find(name).id}{colon}{count}"
+    except InputError:
+        return text

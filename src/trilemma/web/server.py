@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 import uvicorn
@@ -12,6 +13,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 _HEAD_S, _IDLE_S = 5.0, 15
 #: Connections at once, and bytes of a head.
 _MOST_CONNECTIONS, _MOST_HEAD_BYTES = 512, 16 << 10
+#: Processes that make answers.
+_WORKERS = max(2, min(4, os.cpu_count() or 2))
 
 
 class HastyProtocol(H11Protocol):
@@ -39,7 +42,7 @@ def serve(*, host: str, port: int) -> None:
     from trilemma.web.app import application
 
     uvicorn.run(
-        application(host=host, port=port), host=host, port=port, http=HastyProtocol, ws="none", lifespan="off", access_log=False,
-        log_level="warning", timeout_keep_alive=_IDLE_S, limit_concurrency=_MOST_CONNECTIONS,
+        application(host=host, port=port, workers=_WORKERS), host=host, port=port, http=HastyProtocol, ws="none",
+        lifespan="on", access_log=False, log_level="warning", timeout_keep_alive=_IDLE_S, limit_concurrency=_MOST_CONNECTIONS,
         h11_max_incomplete_event_size=_MOST_HEAD_BYTES, server_header=False, date_header=False,
     )  # fmt: skip

@@ -21,6 +21,7 @@ from trilemma.report.charts.theme import (
     heading,
     page,
     plain,
+    pointed_at,
     words_panel,
 )
 from trilemma.report.comparison import cards_words, missing_words, plan_words, shown_plans
@@ -117,6 +118,7 @@ def _panel(
             "encoding": {
                 "x": x,
                 "y": y,
+                "tooltip": pointed_at(("name", "plan", ""), ("label", unit, ""), ("range", "90 % range", "")),
                 "color": {
                     "field": "kind",
                     "type": "nominal",
@@ -159,6 +161,7 @@ def _value(row: Mapping[str, Any], interval: Interval | None) -> dict[str, Any] 
         "value_low": interval.low,
         "value_high": interval.high,
         "label": _short(interval.value),
+        "range": f"{_short(interval.low)} – {_short(interval.high)}",
     }
 
 

@@ -23,6 +23,7 @@ from trilemma.report.charts.theme import (
     heading,
     page,
     plain,
+    pointed_at,
     words_panel,
 )
 from trilemma.report.plan_words import load_words, weights_words
@@ -33,6 +34,11 @@ from trilemma.search.result import SearchResult
 
 #: Pixels: height of the picture, and diameter of a plan's disc.
 _HEIGHT, _DISC = 380, 18
+_FRONT = pointed_at(("user", "tokens/s for each user", ",.0f"), ("gpu", "tokens/s for each GPU", ",.0f"))
+_PLAN = pointed_at(
+    ("layout", "layout", ""), ("weights", "weights", ""), ("cache", "KV cache", ""), ("requests", "at once", ""),
+    ("gpu_range", "tokens/s for each GPU", ""), ("user_range", "tokens/s for each user", ""),
+)  # fmt: skip
 _COLUMNS = (
     ("rank", "", 0),
     ("layout", "layout", 28),
@@ -105,7 +111,7 @@ def _line(points: list[dict[str, Any]], x: Spec, y: Spec, look: Spec) -> Spec:
     return {
         "data": data(points),
         "mark": {"type": "line", "interpolate": "step-before", **look},
-        "encoding": {"x": x, "y": y, "order": {"field": "user"}},
+        "encoding": {"x": x, "y": y, "order": {"field": "user"}, "tooltip": _FRONT},
     }
 
 
@@ -119,7 +125,8 @@ def _disc(plan: Mapping[str, Any], x: Spec, y: Spec, colour: str) -> Spec:
         "stroke": "white",
         "strokeWidth": 1.5,
     }
-    return {"data": data([plan]), "mark": disc, "encoding": {"x": x, "y": y, "color": {"value": colour}}}
+    where: Spec = {"x": x, "y": y, "color": {"value": colour}, "tooltip": _PLAN}
+    return {"data": data([plan]), "mark": disc, "encoding": where}
 
 
 def _ranks(plans: list[dict[str, Any]], x: Spec, y: Spec, colour: str) -> Iterator[Spec]:
@@ -131,7 +138,8 @@ def _ranks(plans: list[dict[str, Any]], x: Spec, y: Spec, colour: str) -> Iterat
         mark: Spec = {
             "type": "text", "baseline": "middle", "fontWeight": "bold", "color": "white" if alone else colour, **beside,
         }  # fmt: skip
-        yield {"data": data([at]), "mark": mark, "encoding": {"x": x, "y": y, "text": {"field": "label"}}}
+        where: Spec = {"x": x, "y": y, "text": {"field": "label"}, "tooltip": _PLAN}
+        yield {"data": data([at]), "mark": mark, "encoding": where}
 
 
 def _touching(plans: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -173,7 +181,9 @@ def _plans(result: SearchResult) -> Iterator[dict[str, Any]]:
     for rank, found in enumerate(result.plans[: result.best], 1):
         row = _figures(found)
         if row is not None:
-            yield row | {"label": str(rank)}
+            words = _words(rank, found)
+            ranges = {f"{name}_range": words.pop(name) for name in ("gpu", "user")}
+            yield row | words | ranges | {"label": str(rank)}
 
 
 def _figures(found: Found) -> dict[str, Any] | None:

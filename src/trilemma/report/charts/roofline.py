@@ -21,6 +21,7 @@ from trilemma.report.charts.theme import (
     Spec,
     data,
     heading,
+    pointed_at,
 )
 from trilemma.report.operators import NAMES
 
@@ -34,6 +35,12 @@ _NOTE = (
 _HOST = "host"
 _COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+
+
+_POINT = pointed_at(
+    ("line", "line", ""), ("intensity", "FLOPs for each byte", ",.3~g"), ("tflops", "TFLOP/s", ",.3~g"),
+    ("share", "of the token's time", ".0%"),
+)  # fmt: skip
 
 
 def roofline(lines: Sequence[OperatorTime], accelerator: Accelerator) -> Spec | None:
@@ -119,6 +126,7 @@ def _points(points: Sequence[Mapping[str, Any]], x: Spec, y: Spec) -> Spec:
             "y": y,
             "color": by_line(_COLOURS),
             "shape": by_line(_SHAPES),
+            "tooltip": _POINT,
             "size": {
                 "field": "share",
                 "type": "quantitative",

@@ -91,6 +91,14 @@ def colours(scale: Mapping[str, str], used: Sequence[str], title: str | None = N
     }
 
 
+def pointed_at(*said: tuple[str, str, str]) -> list[Spec]:
+    """What a live chart says of a mark under the pointer: (field, name, format of a number or nothing) line by line."""
+    return [
+        {"field": field, "title": name, **({"type": "quantitative", "format": form} if form else {"type": "nominal"})}
+        for field, name, form in said
+    ]
+
+
 def words_panel(text: str) -> Spec:
     """A sentence where there is nothing to draw: an empty frame would read as figures at 0."""
     return {

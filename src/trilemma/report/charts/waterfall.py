@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trilemma.intervals import Interval
-from trilemma.report.charts.theme import MISSED, ROW, WIDTH, Spec, colours, data, error_bars, heading, plain
+from trilemma.report.charts.theme import MISSED, ROW, WIDTH, Spec, colours, data, error_bars, heading, plain, pointed_at
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +69,7 @@ def waterfall(
             "x": {"field": "start", **value_axis},
             "x2": {"field": "end"},
             "color": colours({**scale, total: "#595959"}, [step.colour for step in steps], legend),
+            "tooltip": pointed_at(("name", "line", ""), ("label", unit, ""), ("range", "90 % range", "")),
         },
     }
     layers: list[Spec] = [bars]

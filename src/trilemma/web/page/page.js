@@ -1,4 +1,5 @@
 // One page over the JSON API. What is asked stands in the address, so that a link is the question; all text goes in as text.
+import { draw } from "/assets/charts.js";
 import { WORDS } from "/assets/words.js";
 
 const QUESTIONS = ["fit", "plan", "compare", "recommend", "check"];
@@ -198,11 +199,18 @@ function notesOf(found) {
   return notes.length ? [make("h2", {}, word("notes")), make("ul", { class: "notes" }, ...notes.map((text) => make("li", {}, text)))] : [];
 }
 
+// The chart of the answer, live; where it cannot be drawn here, as an image of the server; where there is none, nothing.
 function picture(question) {
   if (question.ask === "check" || question.ask === "recommend") return "";
-  const image = make("img", { class: "chart", alt: word("chart"), loading: "lazy", src: `/api/chart.svg?${new URLSearchParams(question)}` });
-  image.addEventListener("error", () => image.remove());
-  return make("div", {}, make("h2", {}, word("chart")), image);
+  const query = new URLSearchParams(question), box = make("div", { class: "chart", role: "img", "aria-label": word("chart") });
+  const all = make("div", {}, make("h2", {}, word("chart")), box);
+  draw(box, query).then((done) => {
+    if (done) return;
+    const image = make("img", { class: "chart", alt: word("chart"), src: `/api/chart.svg?${query}` });
+    image.addEventListener("error", () => all.remove());
+    box.replaceWith(image);
+  });
+  return all;
 }
 
 function plansOf(question, found, meets) {
