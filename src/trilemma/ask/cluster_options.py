@@ -12,6 +12,8 @@ CLUSTER_OPTIONS: tuple[Option, ...] = (
            help="nodes: a table (name, gpus, model, cpu_milli, memory_mib, sockets, nvlink, leaf, rack, block), a HiveD"
            " configuration, scontrol show nodes, kubectl get nodes -o json, a snapshot of KAI,"
            " or N nodes of G GPUs as 64x8, 64x8:8 with 8 nodes a rack"),
+    Option(name="topology", of=_OF, read=as_given, metavar="FILE", group="cluster",
+           help="where nodes stand: topology.conf or topology.yaml of Slurm, HyperNodes of Volcano"),
     Option(name="queues", of=_OF, read=as_given, metavar="FILE", group="cluster",
            help="queues: a table (queue, parent, nominal, borrowing, lending, weight, reclaim, within), or objects of Kueue"
            " or KAI"),
@@ -67,6 +69,8 @@ CLUSTER_OPTIONS: tuple[Option, ...] = (
            help="processes that compared runs share (default 2)"),
     Option(name="wait", of=_OF, read=text, metavar="GPUS[:QUEUE]", group="scheduling",
            help="how long a job of so many GPUs would wait if it came when the last one does, with 80 %% bounds"),
+    Option(name="export", of=_OF, read=as_given, metavar="DIR", group="cluster",
+           help="write nodes and queues for schedulers: Slurm's topology and reservations, Kueue, KAI, Volcano"),
     Option(name="per_job", of=_OF, read=as_given, metavar="FILE", group="scheduling",
            help="write a line a job: JSON lines, or CSV by the file's name"),
 )  # fmt: skip

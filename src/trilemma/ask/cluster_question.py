@@ -26,6 +26,7 @@ from trilemma.simulation.cluster.nodes import WHOLE, ClusterNode, uniform_nodes
 from trilemma.simulation.cluster.placed_speed import PlacementTiming
 from trilemma.simulation.cluster.quotas import QueueQuota
 from trilemma.simulation.cluster.simulation import POLICIES, ClusterQuestion, PolicyChoice
+from trilemma.simulation.cluster.slurm_topology import with_topology
 from trilemma.simulation.cluster.tables import STILL, JobDefaults, read_dated_jobs, read_nodes, read_queues
 from trilemma.simulation.cluster.telemetry import with_telemetry
 from trilemma.simulation.cluster.virtual_cells import CellQuota, read_cells, states_cells
@@ -49,6 +50,8 @@ def question_of(asked: SimpleNamespace) -> ClusterQuestion:
     if asked.nodes is not None:
         nodes, cells, stated = _nodes(asked.nodes)
         queues = queues if scenario is not None else stated
+    if asked.topology is not None:
+        nodes = with_topology(nodes, Path(str(asked.topology)))
     notes: list[PlanWarning] = []
     if asked.policy != "observed" and any(one.is_down for one in nodes):
         nodes = _up(nodes, notes)

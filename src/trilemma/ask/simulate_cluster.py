@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from trilemma.ask.answers import Shown
+from trilemma.ask.cluster_export import export_cluster
 from trilemma.ask.cluster_lines import write_jobs
 from trilemma.ask.cluster_options import CLUSTER, CLUSTER_OPTIONS
 from trilemma.ask.cluster_question import others_of, question_of
@@ -43,6 +44,7 @@ def simulate_cluster(nodes: Any = None, jobs: Any = None, **options: Any) -> Clu
     compared = compare_policies(others_of(question, choice, asked.compare), processes=asked.processes)
     if asked.per_job is not None:
         write_jobs(run, Path(str(asked.per_job)))
+    exported = () if asked.export is None else export_cluster(question, Path(str(asked.export)))
     return ClusterSimulated.of(
         ClusterSimulation(
             inputs=_inputs(asked, question),
@@ -55,6 +57,7 @@ def simulate_cluster(nodes: Any = None, jobs: Any = None, **options: Any) -> Clu
             ends=end_usage(run),
             idle_jobs=idle_jobs(run),
             warnings=(*_warnings(question), *question.notes),
+            exported=exported,
             picture=space_time(run) if question.rules.keeps_stretches else None,
         )
     )

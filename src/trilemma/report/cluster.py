@@ -40,6 +40,8 @@ def render_cluster(found: ClusterSimulation, *, explain: bool, width: int) -> st
         )
     if found.compared:
         parts.append(_compared(found))
+    if found.exported:
+        parts.append("\n".join(f"exported: {one}" for one in found.exported))
     notes = [f"note: {one.message}" for one in found.warnings]
     return "\n\n".join([*parts, *("\n".join(wrapped(note, width)) for note in notes)])
 

@@ -15,7 +15,7 @@ from trilemma.errors import InputError, shorten
 
 _MOST_BYTES, _MOST_YAML_BYTES = 512 * 2**20, 64 * 2**20
 _GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
-_SCONTROL = re.compile(r"\s*(NodeName|JobId)=\S")
+_SCONTROL = re.compile(r"\s*(?:scontrol create reservation )?(NodeName|JobId|ReservationName)=\S")
 #: Lists of a KAI snapshot that hold what is read here → the kind of their objects (snapshot.go, RawKubernetesObjects).
 _SNAPSHOT = {
     "nodes": ("v1", "Node"), "queues": ("scheduling.run.ai/v2", "Queue"), "podGroups": ("scheduling.run.ai/v2alpha2", "PodGroup"),

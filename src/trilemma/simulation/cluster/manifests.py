@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +22,7 @@ _LEVELS = {
     "block": ("topology-block", "superpod", "block", "spine"),
 }
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu")
+_BYTES = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _KUEUE: Mapping[str, Reclaim] = {"Any": "any", "LowerPriority": "lower-priority", "Never": "never"}
 
 
@@ -46,16 +49,26 @@ def read_queue_manifests(path: Path) -> list[QueueQuota]:
                 found.append(QueueQuota(name=name, alias=above, where=f"{path.name}: "))
         elif kind == "Queue" and group.startswith("scheduling.run.ai"):
             found.append(_kai(one, path))
+        elif kind == "Queue" and group.startswith("scheduling.volcano.sh"):
+            found.append(_volcano(one, path))
     if not found:
         raise InputError(
-            f"{path.name} holds no ClusterQueue, Cohort or KAI Queue; give such objects, or a table of queues"
+            f"{path.name} holds no ClusterQueue, Cohort or Queue of KAI or Volcano; give such objects, or a table of queues"
         )
-    return found
+    return _above_others(found)
 
 
 def level_of_label(label: str) -> str:
     """The level of the topology that a label of nodes names; "" where it names none."""
     return next((level for level, words in _LEVELS.items() if any(word in label for word in words)), "")
+
+
+def _above_others(queues: Sequence[QueueQuota]) -> list[QueueQuota]:
+    """Queues of KAI and Volcano that are above others take no jobs themselves; a cohort of Kueue may be named as a queue is."""
+    parents = {one.parent for one in queues if one.parent}
+    if any(one.is_cohort for one in queues):
+        return list(queues)
+    return [replace(one, is_cohort=True, nominal=one.nominal or None) if one.name in parents else one for one in queues]
 
 
 def _node(one: Mapping[str, Any], path: Path) -> ClusterNode:
@@ -71,9 +84,34 @@ def _node(one: Mapping[str, Any], path: Path) -> ClusterNode:
         gpus=_whole(gpus, "GPUs", path),
         model=str(labels.get("nvidia.com/gpu.product", "")),
         cpu_milli=milli_cpus(free.get("cpu", 0), "cpu", path),
+        memory_mib=_mebibytes(free.get("memory", 0)),
         is_down=_is_down(one),
         **domains,
     )
+
+
+def _volcano(one: Mapping[str, Any], path: Path) -> QueueQuota:
+    """A Queue of Volcano: ``deserved`` is its own, ``capability`` with what it may borrow, ``guarantee`` what it never lends."""
+    spec = _spec(one)
+    guaranteed = spec.get("guarantee") or {}
+    own, most, kept = (
+        _volcano_gpus(of, path) for of in (spec.get("deserved"), spec.get("capability"), guaranteed.get("resource"))
+    )
+    return QueueQuota(
+        name=_name(one, path), parent=str(spec.get("parent") or ""), nominal=own,
+        borrowing=None if most is None else max(most - (own or 0), 0),
+        lending=None if kept is None else max((own or 0) - kept, 0),
+        weight=float(spec.get("weight") or 1), where=f"{path.name}: ",
+    )  # fmt: skip
+
+
+def _volcano_gpus(resources: Any, path: Path) -> int | None:
+    found = (
+        next((resources[name] for name in GPU_RESOURCES if name in resources), None)
+        if isinstance(resources, Mapping)
+        else None
+    )
+    return None if found is None else _whole(found, "GPUs", path) * WHOLE
 
 
 def _is_down(one: Mapping[str, Any]) -> bool:
@@ -128,6 +166,12 @@ def _objects(path: Path) -> Iterator[Mapping[str, Any]]:
     if found.dialect != "kubernetes":
         raise InputError(f"{path.name} is no file of Kubernetes; give kubectl get … -o yaml, or -o json")
     yield from found.content
+
+
+def _mebibytes(value: object) -> int:
+    """A quantity of memory in MiB, whole ones; 0 where it is not understood."""
+    found = re.fullmatch(r"(\d{1,18})(Ki|Mi|Gi|Ti)?", str(value))
+    return 0 if found is None else int(found[1]) * _BYTES[found[2] or ""] // 2**20
 
 
 def _spec(one: Mapping[str, Any]) -> Mapping[str, Any]:

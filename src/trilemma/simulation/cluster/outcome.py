@@ -153,4 +153,5 @@ class ClusterSimulation:
     ends: tuple[EndUsage, ...] = ()
     idle_jobs: tuple[IdleJob, ...] = ()
     warnings: tuple[PlanWarning, ...] = field(default=(), metadata=column(keep="empty"))
+    exported: tuple[str, ...] = ()
     picture: SpaceTime | None = field(default=None, metadata=column(hidden=True))

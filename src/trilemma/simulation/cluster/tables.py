@@ -16,6 +16,7 @@ from trilemma.simulation.cluster.manifests import read_node_manifests, read_queu
 from trilemma.simulation.cluster.nodes import WHOLE, ClusterNode
 from trilemma.simulation.cluster.quotas import QueueQuota
 from trilemma.simulation.cluster.slurm_rows import host_names
+from trilemma.simulation.cluster.slurm_topology import read_reservations
 from trilemma.simulation.row_files import open_text, read_rows
 
 #: States of jobs that are not over (sacct(1), squeue(1): job state codes).
@@ -194,9 +195,10 @@ def read_nodes(path: Path) -> list[ClusterNode]:
 
 
 def read_queues(path: Path, node_gpus: int) -> list[QueueQuota]:
-    """The queues of a table, quotas in GPUs or in nodes of ``node_gpus``; or of Kueue or KAI."""
-    if open_foreign(path).dialect == "kubernetes":
-        return read_queue_manifests(path)
+    """The queues of a table, quotas in GPUs or in nodes of ``node_gpus``; of Kueue, KAI or Volcano; or Slurm's reservations."""
+    dialect = open_foreign(path).dialect
+    if dialect != "table":
+        return read_queue_manifests(path) if dialect == "kubernetes" else read_reservations(path, node_gpus)
     queues = []
     for row in _rows(path, "queues", ("name",)):
         nominal, of_nodes = row.number("nominal"), row.number("nodes")
