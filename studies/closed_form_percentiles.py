@@ -1,6 +1,6 @@
 """P50 and P99 of the closed form beside the simulation, over models, lengths and loads.
 
-``python studies/closed_form_percentiles.py [--requests N]``. Poisson arrivals at shares of the rate at which the plan is
+``python studies/closed_form_percentiles.py [--requests N] [--own]``. Poisson arrivals at shares of the rate at which the plan is
 saturated, all of one length as the closed form takes them. The last lines are the median ratio of the closed form to the
 simulation and how far it is off, by load and figure.
 """
@@ -31,19 +31,22 @@ FIGURES = (("ttft_ms", "ttft_ms"), ("itl_ms", "itl_ms"), ("request_ms", "e2e_ms"
 _NOTHING = {"trace": None, "lengths": None, "scale_rate": 1.0, "begin_s": 0.0, "span_s": None}
 
 
-def compared(model: str, gpu: str, engine: str, lengths: tuple[int, int], requests: int) -> list[dict[str, float]]:
-    """One row a load: closed form and simulation of each percentile in milliseconds."""
+def compared(
+    model: str, gpu: str, engine: str, lengths: tuple[int, int], requests: int, *, own: bool
+) -> list[dict[str, float]]:
+    """One row a load: closed form and simulation of each percentile in milliseconds; each at the share of its ``own``
+    saturation, or both at that of the simulation's."""
     isl, osl = (str(mean) for mean in lengths)
     context = 2 * sum(lengths)
     plan = simulated_plan(question_of(model, gpu, engine=engine, context=context), typical_tokens=sum(lengths))
     at_once = stated_traffic(arrivals="poisson:1", isl=isl, osl=osl, requests=2000, seed=1, **_NOTHING)
     saturation = saturation_of(plan, list(at_once.again()))
+    asked = {"engine": engine, "isl": lengths[0], "osl": lengths[1], "context": context}
+    most = tl.fit(model, gpu, rate=saturation / 2, **asked).to_dict()["speed"]["most_requests_per_s"]["value"]
     rows = []
     for share in SHARES:
         rate = saturation * share
-        said = tl.fit(model, gpu, engine=engine, isl=lengths[0], osl=lengths[1], rate=rate, context=context).to_dict()[
-            "speed"
-        ]
+        said = tl.fit(model, gpu, rate=most * share if own else rate, **asked).to_dict()["speed"]
         seen = tl.simulate(
             model, gpu, engine=engine, context=context, arrivals=f"poisson:{rate:.6g}", isl=isl, osl=osl, requests=requests,
             bounds=False, seed=2,
@@ -60,11 +63,12 @@ def compared(model: str, gpu: str, engine: str, lengths: tuple[int, int], reques
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=4000)
+    parser.add_argument("--own", action="store_true", help="each at shares of what it says is saturated itself")
     arguments = parser.parse_args(argv)
     rows = []
     for model, gpu, engine in PLANS:
         for lengths in LENGTHS:
-            for row in compared(model, gpu, engine, lengths, arguments.requests):
+            for row in compared(model, gpu, engine, lengths, arguments.requests, own=arguments.own):
                 rows.append(row)
                 told = " ".join(f"{name} {ratio:.2f}" for name, ratio in row.items() if name != "share")
                 print(f"{model} {gpu} {engine} {lengths[0]}/{lengths[1]} at {row['share']:.0%}: {told}", flush=True)

@@ -139,8 +139,10 @@ def test_a_request_is_its_first_token_and_the_rest(words: str) -> None:
     speed = answer(words)["speed"]
     rest = speed["request_ms"]["value"] - speed["ttft_ms"]["value"]
     assert rest == pytest.approx(299 * speed["tpot_ms"]["value"], rel=1e-3)
-    for part in ("p50", "p99"):
+    for part in () if "--rate" in words else ("p50", "p99"):
         assert speed["request_ms"][part] - speed["ttft_ms"][part] == pytest.approx(rest, rel=1e-3)
+    if "--rate" in words:  # tokens vary with the crowd
+        assert speed["request_ms"]["p50"] < speed["request_ms"]["value"] < speed["request_ms"]["p99"]
     assert speed["ttft_ms"]["p50"] <= speed["ttft_ms"]["p99"]
 
 

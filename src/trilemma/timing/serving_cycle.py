@@ -42,8 +42,12 @@ class ReplicaLoad:
     def prefills_a_token(self) -> Any:
         """Prompts of others that are prefilled between two tokens of a request: all of them over its output, as far as the
         steps have room."""
-        room = np.maximum(self.together, spec_sheet()["mixed_step"]["prompt_tokens"] / self.fresh)
-        return np.minimum((self.running - 1) / self.osl, room)
+        return np.minimum((self.running - 1) / self.osl, self.prefills_room)
+
+    @property
+    def prefills_room(self) -> Any:
+        """Prompts that a step has room for at most."""
+        return np.maximum(self.together, spec_sheet()["mixed_step"]["prompt_tokens"] / self.fresh)
 
 
 def load_of(

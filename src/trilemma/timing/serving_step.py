@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +16,14 @@ from trilemma.timing.forward_pass import decode_step, prefill_pass
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.pass_time import RESOURCES, PassTime
-from trilemma.timing.queueing import arrivals_ahead_percentiles_s, percentiles_s, token_gap_percentiles_s, waiting_s
+from trilemma.timing.queueing import waiting_s
 from trilemma.timing.serving_cycle import Cycle, ReplicaLoad, cycle_of, load_of
 from trilemma.timing.speculation import Speculation
+from trilemma.timing.tails import Tails, tails_at_rate, tails_of_loop
 
 #: Requests in flight with which a rate that cannot be kept up with is priced.
 MOST_REQUESTS = 2**14
+_CROWD = 1.25  # so much more of a crowd tells how steps grow with it
 #: Cuts of a range at once, and figures for which a call of the physics takes hardly longer than for one.
 _MOST_CUTS, _CALL_FIGURES = 15, 2048
 
@@ -121,6 +123,7 @@ class _Turn:
     shared: PassTime
     drafting_s: Any
     per_token: float
+    stepping: Callable[[Any], PassTime]
 
     def waited_s(self, running: Any) -> Any:
         """Seconds for a slot where ``running`` requests run: what a request waits for while none is free is part of that wait,
@@ -128,6 +131,15 @@ class _Turn:
         load, cycle = self.load, self.cycle
         within_s = np.where(load.saturated, cycle.first_s + cycle.decode_s - cycle.cycle_s, 0.0)
         return np.maximum(waiting_s(load.offered, running, cycle.cycle_s) - within_s, 0.0)
+
+    def tails_at(self, rate: Numbers) -> Tails:
+        """The percentiles where requests arrive at ``rate`` to all replicas."""
+        load, more = self.load, self.load.running * _CROWD
+        growing = np.log(self.stepping(more).total_s / self.step.total_s) / np.log(_CROWD)
+        return tails_at_rate(
+            load, self.cycle, rate=np.asarray(rate, dtype=float) / load.dp, step_s=self.step.total_s, growing=growing,
+            each_s=self.shared.total_s / load.together / load.pp,
+        )  # fmt: skip
 
     @property
     def ttft_s(self) -> Any:
@@ -149,7 +161,13 @@ def _turn(
     load = load_of(layout, concurrency=concurrency, isl=isl, osl=osl, admission=admission, prefix_hit=prefix_hit)
     guess = speculation or Speculation()
     context, verified = isl + load.osl / 2, guess.verified
-    step = decode_step(work, machine, layout, batch=load.running, context=context, kv_format=kv_format, tokens=verified)
+
+    def stepping(sequences: Any) -> PassTime:
+        return decode_step(
+            work, machine, layout, batch=sequences, context=context, kv_format=kv_format, tokens=verified
+        )
+
+    step = stepping(load.running)
     passes: dict[str, Any] = {"tokens": load.fresh, "cached": load.cached, "kv_format": kv_format}
     alone, known = np.all(load.together == 1.0), prompt is not None
     prompt = prompt or prefill_pass(work, machine, layout, **passes)
@@ -168,8 +186,9 @@ def _turn(
         arrivals_per_s=None if rate is None else np.asarray(rate, dtype=float) / load.dp,
     )
     return _Turn(
-        load=load, cycle=cycle, step=step, prompt=prompt, shared=shared, drafting_s=drafting_s, per_token=per_token
-    )
+        load=load, cycle=cycle, step=step, prompt=prompt, shared=shared, drafting_s=drafting_s, per_token=per_token,
+        stepping=stepping,
+    )  # fmt: skip
 
 
 def _speed(work: ModelWork, machine: Machine, turn: _Turn, *, gpus: Numbers, rate: Numbers | None) -> ServingSpeed:
@@ -177,18 +196,8 @@ def _speed(work: ModelWork, machine: Machine, turn: _Turn, *, gpus: Numbers, rat
     load, cycle, prompt, shared = turn.load, turn.cycle, turn.prompt, turn.shared
     waited_s, ttft_s = turn.waited_s(load.running), turn.ttft_s
     least_waited_s, most_waited_s = (turn.waited_s(running) for running in load.running_range)
-    sure_s, bunched_s = cycle.first_s - cycle.bunched_s, cycle.bunched_s
-    ahead_s: tuple[Any, Any] = (0.0, 0.0)
-    if rate is not None:
-        each_s, bunched_s = shared.total_s / load.together / load.pp, 0.0
-        ahead_s = arrivals_ahead_percentiles_s(
-            np.asarray(rate, dtype=float) / load.dp, each_s=each_s, step_s=turn.step.total_s
-        )
-    ttft_p50_s, ttft_p99_s = (
-        one + ahead for one, ahead in zip(percentiles_s(sure_s, bunched_s + waited_s), ahead_s, strict=True)
-    )
     together = load.prefills_a_token / load.together
-    gap_p50_s, gap_p99_s = token_gap_percentiles_s(cycle.bare_s, cycle.mixed_s * load.together, together)
+    tails = tails_of_loop(load, cycle, waited_s) if rate is None else turn.tails_at(rate)
     request_s, output_per_s = ttft_s + cycle.decode_s, turn.output_per_s
     if rate is not None:
         output_per_s = np.minimum(output_per_s, np.asarray(rate) * load.osl)
@@ -207,13 +216,13 @@ def _speed(work: ModelWork, machine: Machine, turn: _Turn, *, gpus: Numbers, rat
         mfu=useful_s / load.osl * per_gpu,
         capacity_limited=load.saturated,
         slot_wait_s=(least_waited_s, most_waited_s),
-        ttft_p50_s=ttft_p50_s,
-        ttft_p99_s=ttft_p99_s,
-        gap_p50_s=gap_p50_s,
-        gap_p99_s=gap_p99_s,
+        ttft_p50_s=tails.ttft_p50_s,
+        ttft_p99_s=tails.ttft_p99_s,
+        gap_p50_s=tails.gap_p50_s,
+        gap_p99_s=tails.gap_p99_s,
         request_s=request_s,
-        request_p50_s=ttft_p50_s + cycle.decode_s,
-        request_p99_s=ttft_p99_s + cycle.decode_s,
+        request_p50_s=tails.request_p50_s,
+        request_p99_s=tails.request_p99_s,
         first_lines={
             "request": machine.coefficients.request_s,
             "prefill": prompt.total_s,
