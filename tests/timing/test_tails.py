@@ -39,7 +39,8 @@ def test_poisson_tables(mean: float, share: float, expected: int) -> None:
 
 @pytest.mark.parametrize("share", [0.3, 0.6])
 def test_the_slowest_requests_are_those_of_the_simulation(share: float) -> None:
-    """Within 10 and 12 %, at shares of what each says is saturated: 17.8 requests a second in the simulation, the closed form's own."""
+    """The median within 10 %, what the slowest take over it within 12 %, at shares of what each says is saturated (17.8
+    requests a second in the simulation)."""
     plan = {"engine": "vllm", "context": 4096}
     most = tl.fit("llama-3.1-8b", "h100-sxm", isl=1024, osl=256, rate=5, **plan).to_dict()["speed"][
         "most_requests_per_s"
@@ -58,7 +59,7 @@ def test_the_slowest_requests_are_those_of_the_simulation(share: float) -> None:
         **plan,
     ).to_dict()["metrics"]["e2e_ms"]
     assert said["p50"] == pytest.approx(seen["p50"], rel=0.10)
-    assert said["p99"] == pytest.approx(seen["p99"], rel=0.12)
+    assert said["p99"] / said["p50"] == pytest.approx(seen["p99"] / seen["p50"], rel=0.12)
 
 
 def test_a_closed_loop_is_as_it_was() -> None:
