@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from trilemma.ask.audited import audit
     from trilemma.ask.diagnosed import diagnose
     from trilemma.ask.examined import doctor
+    from trilemma.ask.facility import facility
     from trilemma.ask.here import here
     from trilemma.ask.linted import lint
     from trilemma.ask.questions import check, compare, fit, plan, recommend, train, upgrade
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Accelerator", "Answer", "Cluster", "Draft", "EngineRef", "Estimate", "InputError", "Interval", "Layout", "Model",
     "Plan", "Pool", "Question", "ServeOptions", "Serving", "TrainingPlan", "TrainingWorkload", "TrilemmaError",
-    "__version__", "audit", "check", "compare", "diagnose", "doctor", "fit", "gpu", "here", "lightning_callback", "lint",
-    "load_model", "plan",
-    "recommend", "record", "simulate", "simulate_cluster", "train", "trainer_callback", "upgrade", "watch_numerics",
+    "__version__", "audit", "check", "compare", "diagnose", "doctor", "facility", "fit", "gpu", "here", "lightning_callback",
+    "lint", "load_model", "plan", "recommend", "record", "simulate",
+    "simulate_cluster", "train", "trainer_callback", "upgrade", "watch_numerics",
 ]  # fmt: skip
 
 #: Name → where it lives, and what it is called there.
@@ -67,6 +68,7 @@ _HOMES = {
     "compare": "ask.questions",
     "diagnose": "ask.diagnosed",
     "doctor": "ask.examined",
+    "facility": "ask.facility",
     "fit": "ask.questions",
     "gpu": "hardware.catalogue:find",
     "here": "ask.here",

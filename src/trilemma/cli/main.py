@@ -21,6 +21,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("trilemma.cli.plan", "search all layouts for the best plans"),
     "compare": ("trilemma.cli.compare", "GPUs side by side for one job"),
     "recommend": ("trilemma.cli.recommend", "which GPUs to take for a need, and how many"),
+    "facility": (
+        "trilemma.cli.facility",
+        "racks, cooling, energy, carbon, water and dollars of a plan or of so many cards",
+    ),
     "export": ("trilemma.cli.export", "turn a plan into files and commands that an engine accepts"),
     "simulate": ("trilemma.cli.simulate", "what happens over time: engines under real traffic, event by event"),
     "here": ("trilemma.cli.here", "this machine: its cards, which models run on it, how fast, one command each"),

@@ -14,6 +14,7 @@ from trilemma.data.digest import DATA
 from trilemma.diagnosis.judging import Diagnosis
 from trilemma.estimate.differences import ChangesJudged
 from trilemma.estimate.estimate import Estimate
+from trilemma.facilities.answer import Facility
 from trilemma.linting.files import Linting
 from trilemma.machine.answer import WhatRuns
 from trilemma.machine.examination import Examination
@@ -41,6 +42,7 @@ DOCUMENTS: dict[str, Any] = {
     "gate": GateResult,
     "watch": Watched,
     "cluster": ClusterSimulation,
+    "facility": Facility,
     "here": WhatRuns,
     "doctor": Examination,
     "lint": Linting,

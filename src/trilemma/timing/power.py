@@ -131,7 +131,8 @@ def _narrow_share(work: ModelWork) -> float:
 def drawn_share(activity: Activity, terms: PowerTerms) -> Any:
     """The share of the board's limit that ``activity`` would draw were there no limit: above 1 the board slows its clocks.
 
-    Shares in the shape of ``activity``. Source: fitted to measured runs, see ``data/coefficients/power.json``.
+    Shares of the limit, numbers or arrays in the shape of ``activity``. Source: fitted to measured runs, see
+    ``data/coefficients/power.json``.
     """
     columns = power_columns(activity)
     found: Any = np.float64(0.0)
@@ -141,7 +142,7 @@ def drawn_share(activity: Activity, terms: PowerTerms) -> Any:
 
 
 def power_columns(activity: Activity) -> dict[str, Any]:
-    """What each of `POWER_TERMS` multiplies."""
+    """What each of `POWER_TERMS` multiplies, shares in the shape of ``activity`` (numbers or arrays of plans)."""
     return {
         "idle": np.ones_like(np.asarray(activity.compute, dtype=float)),
         "compute": np.asarray(activity.compute, dtype=float),
