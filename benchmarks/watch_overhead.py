@@ -1,4 +1,4 @@
-"""What ``watch_numerics`` costs: CPU time of training steps of small Llamas with and without it, as a ratio.
+"""What ``watch_numerics`` costs: Time of training steps of small Llamas with and without it, as a ratio.
 
     python benchmarks/watch_overhead.py
 
@@ -42,29 +42,37 @@ SIZES = (
 class Trained:
     """A small Llama and its optimizer; the same numbers for the same size."""
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, size: Size, device: str = "cpu") -> None:
         torch.manual_seed(0)
         config = transformers.LlamaConfig(
             vocab_size=VOCABULARY, hidden_size=size.hidden, intermediate_size=4 * size.hidden,
             num_hidden_layers=size.layers, num_attention_heads=8, num_key_value_heads=4,
         )  # fmt: skip
-        self.model: Any = transformers.LlamaForCausalLM(config).train()
+        self.model: Any = transformers.LlamaForCausalLM(config).train().to(device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
-        self.tokens = torch.randint(0, VOCABULARY, (SEQUENCES, size.tokens // SEQUENCES))
+        self.tokens = torch.randint(0, VOCABULARY, (SEQUENCES, size.tokens // SEQUENCES)).to(device)
+        self.on_card = device != "cpu"
 
     def steps(self, count: int) -> float:
-        """CPU seconds of ``count`` training steps (process time: another program on the machine does not count)."""
-        began = time.process_time()
+        """Seconds of ``count`` training steps: of a card until it is done, else those that this process computed (another
+        program on the machine does not count)."""
+        began = self._now()
         for _ in range(count):
             self.model(input_ids=self.tokens, labels=self.tokens).loss.backward()
             self.optimizer.step()
             self.optimizer.zero_grad()
-        return time.process_time() - began
+        return self._now() - began
+
+    def _now(self) -> float:
+        if not self.on_card:
+            return time.process_time()
+        torch.cuda.synchronize()
+        return time.perf_counter()
 
 
-def ratios(size: Size, *, every: int, rounds: int, recipe: str) -> tuple[list[float], float]:
+def ratios(size: Size, *, every: int, rounds: int, recipe: str, device: str) -> tuple[list[float], float]:
     """Ratio of each turn of ``every`` steps, and the median CPU seconds of a step without the watch."""
-    alone, watched = Trained(size), Trained(size)
+    alone, watched = Trained(size, device), Trained(size, device)
     alone.steps(2)
     found, plain = [], []
     with trilemma.watch_numerics(watched.model, recipe=recipe, every=every) as watch:
@@ -87,13 +95,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--every", type=int, default=10)
     parser.add_argument("--recipes", default="fp8-delayed,mxfp8")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--sizes", type=int, default=len(SIZES), help="of the sizes, the smallest so many")
     options = parser.parse_args()
     torch.set_num_threads(1)
     worst = 0.0
     print(f"{'recipe':12s} {'width':>5s} {'layers':>6s} {'tokens':>6s} {'step':>9s}   ratio (quartiles)")
     for recipe in options.recipes.split(","):
-        for size in SIZES:
-            found, step_s = ratios(size, every=options.every, rounds=options.rounds, recipe=recipe)
+        for size in SIZES[: options.sizes]:
+            found, step_s = ratios(
+                size, every=options.every, rounds=options.rounds, recipe=recipe, device=options.device
+            )
             low, middle, high = statistics.quantiles(found, n=4)
             worst = max(worst, middle)
             print(
