@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from trilemma.cli.output import YES
@@ -15,12 +16,16 @@ if TYPE_CHECKING:
     from trilemma.runs.store import RunLedger
 
 
+#: Rows of measured tables.
+_ROWS = ("serving-rows", "training-rows")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to",
-        choices=("json", "csv", "openmetrics", "parquet", "mlflow"),
+        choices=("json", "csv", "openmetrics", "parquet", "mlflow", *_ROWS),
         default="csv",
-        help="form (default csv), on stdout",
+        help="form (default csv), on stdout; serving-rows, training-rows: measured rows to give away, without anybody's names",
     )
     parser.add_argument("--model", help="of this model alone")
     parser.add_argument("--tag", help="with this tag alone")
@@ -46,6 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
         from trilemma.report.runs_export import write_parquet
 
         write_parquet(found, arguments.output)
+    elif arguments.to in _ROWS:
+        _give_away(found, training=arguments.to == "training-rows")
     elif arguments.to == "json":
         from trilemma.report.document import dumps
         from trilemma.report.runs import runs_document
@@ -54,6 +61,17 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print((as_csv if arguments.to == "csv" else as_openmetrics)(found), end="")
     return YES
+
+
+def _give_away(runs: list[LedgerRun], *, training: bool) -> None:
+    from trilemma.quantities import counted
+    from trilemma.report.contributed_rows import contributed_rows
+
+    rows = contributed_rows(runs, training=training)
+    print(rows.text, end="")
+    if rows.left_out:
+        why = "another kind, crashed, or of no model of the catalogue"
+        print(f"{counted(rows.left_out, 'run')} left out: {why}", file=sys.stderr)
 
 
 def _sent(arguments: argparse.Namespace, ledger: RunLedger, runs: list[LedgerRun]) -> int:

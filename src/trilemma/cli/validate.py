@@ -21,7 +21,12 @@ _LONG = 200
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("table", metavar="TABLE.csv", help="measured table, its kind recognised by its columns")
+    parser.add_argument(
+        "tables",
+        metavar="TABLE.csv",
+        nargs="+",
+        help="measured table, its kind recognised by its columns; several for --board",
+    )
     add_models_dir(parser)
     parser.add_argument(
         "--where", metavar="C=V|C~REGEX", action="append", default=[], help="judge only rows with this; repeatable"
@@ -55,19 +60,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--worst", metavar="N", type=whole_or_none, default=5, help="how many of the worst rows to show"
     )
     parser.add_argument("--rows", metavar="FILE", help="write predicted and measured row by row (CSV)")
+    parser.add_argument(
+        "--board", metavar="FILE.html",
+        help="write one page of all tables: errors by who measured, engine, card, age and trust, and what is stale",
+    )  # fmt: skip
+    parser.add_argument(
+        "--peers", metavar="FILE.csv", help="with --board: what other tools predict, as tool,id,metric,predicted"
+    )
     add_output_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    import importlib
-
+    if arguments.board is not None:
+        return _board(arguments)
+    if len(arguments.tables) > 1:
+        raise InputError(f"{len(arguments.tables)} tables are judged together with --board FILE.html alone; give one")
+    if arguments.peers is not None:
+        raise InputError("--peers stands beside our figures on a board; give --board FILE.html too")
     from trilemma.columns import document_of
-    from trilemma.measured.assumptions import filled, noted, parse_assumptions
-    from trilemma.measured.requirements import check, check_names, parse_requirement, statistics_of
+    from trilemma.measured.requirements import check, parse_requirement
     from trilemma.measured.row_file import write_rows
-    from trilemma.measured.selection import parse_condition, select
-    from trilemma.measured.tables import read_table
-    from trilemma.measured.validation import summarise
     from trilemma.report.document import dumps
     from trilemma.report.validation import (
         ValidationDocument,
@@ -77,10 +89,38 @@ def run(arguments: argparse.Namespace) -> int:
         render_validation,
     )
 
-    table = read_table(arguments.table)
+    validation, metrics = _judged(arguments.tables[0], arguments)
+    if arguments.rows:
+        write_rows(arguments.rows, validation)
+    document = document_of(validation)
+    outcomes = tuple(check(parse_requirement(text), document) for text in arguments.require)
+    if arguments.json:
+        print(dumps(document_of(ValidationDocument(validation=validation, required=outcomes))))
+    else:
+        show(render_validation(validation, worst=min(arguments.worst, 1000), width=screen_width()))
+        if arguments.by:
+            gathered = render_classes if arguments.by in metrics else render_class
+            show("\n" + gathered(validation, arguments.by, width=screen_width()))
+        if outcomes:
+            show("\n" + render_outcomes(outcomes))
+        if arguments.explain:
+            show("\n" + _assumptions(validation))
+    return _YES if all(outcome.met for outcome in outcomes) else _NO
+
+
+def _judged(path: str, arguments: argparse.Namespace) -> tuple[Validation, tuple[str, ...]]:
+    """One table judged as the options say, and the metrics of its kind."""
+    import importlib
+
+    from trilemma.measured.assumptions import filled, noted, parse_assumptions
+    from trilemma.measured.requirements import check_names, parse_requirement, statistics_of
+    from trilemma.measured.selection import parse_condition, select
+    from trilemma.measured.tables import read_table
+    from trilemma.measured.validation import summarise
+
+    table = read_table(path)
     judge = importlib.import_module(_module(table))
-    requirements = [parse_requirement(text) for text in arguments.require]
-    for requirement in requirements:
+    for requirement in map(parse_requirement, arguments.require):
         check_names(requirement, {metric: statistics_of(metric) for metric in judge.METRICS})
     classes = ("origin", *getattr(judge, "CLASSES", ()))
     if arguments.by and arguments.by not in (*judge.METRICS, *classes):
@@ -89,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
     assumptions = parse_assumptions(arguments.assume, table.columns)
     rows = select(table.rows, [parse_condition(text, table.columns) for text in arguments.where])
     if not rows:
-        raise InputError(f"no row of {shorten(arguments.table)} is left to judge; loosen --where")
+        raise InputError(f"no row of {shorten(path)} is left to judge; loosen --where")
     holdout = tuple(part.strip() for part in (arguments.holdout or "").split(",") if part.strip())
     with _Progress(len(rows)) as progress:
         judgements, refitted = judge.judge(
@@ -102,22 +142,36 @@ def run(arguments: argparse.Namespace) -> int:
         broken=() if arguments.where else table.broken,
         holdout=refitted,
     )
-    if arguments.rows:
-        write_rows(arguments.rows, validation)
-    document = document_of(validation)
-    outcomes = tuple(check(requirement, document) for requirement in requirements)
-    if arguments.json:
-        print(dumps(document_of(ValidationDocument(validation=validation, required=outcomes))))
-    else:
-        show(render_validation(validation, worst=min(arguments.worst, 1000), width=screen_width()))
-        if arguments.by:
-            gathered = render_classes if arguments.by in judge.METRICS else render_class
-            show("\n" + gathered(validation, arguments.by, width=screen_width()))
-        if outcomes:
-            show("\n" + render_outcomes(outcomes))
-        if arguments.explain:
-            show("\n" + _assumptions(validation))
-    return _YES if all(outcome.met for outcome in outcomes) else _NO
+    return validation, tuple(judge.METRICS)
+
+
+def _board(arguments: argparse.Namespace) -> int:
+    """All tables on one page."""
+    import datetime
+    from pathlib import Path
+
+    from trilemma.measured.board import board
+    from trilemma.quantities import counted
+    from trilemma.report.board import board_page
+
+    for option in ("json", "rows", "require", "by", "macro"):
+        if getattr(arguments, option):
+            raise InputError(f"--{option} is for one table on the screen; leave it out beside --board")
+    target = Path(arguments.board)
+    if not target.parent.is_dir():
+        raise InputError(
+            f"--board {shorten(arguments.board)}: there is no folder {shorten(str(target.parent))}; make it first"
+        )
+    names = [Path(one).name for one in arguments.tables]
+    named = [name if names.count(name) == 1 else path for name, path in zip(names, arguments.tables, strict=True)]
+    tables = {name: _judged(path, arguments)[0] for name, path in zip(named, arguments.tables, strict=True)}
+    made = board(tables, on=datetime.date.today(), peers=arguments.peers)
+    try:
+        target.write_text(board_page(made), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--board {shorten(arguments.board)} cannot be written: {error.strerror}") from None
+    show(f"{shorten(arguments.board)}: {counted(len(made.figures), 'figure')} of {counted(len(tables), 'table')}")
+    return _YES
 
 
 def _module(table: MeasuredTable) -> str:
