@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import trilemma as tl
 from trilemma.cli.main import main
 from trilemma.measured.serving.speed.baseline import interpolated
 from trilemma.measured.serving.speed.benches import benches_of
 from trilemma.measured.serving.speed.distance import distances
 from trilemma.measured.serving.speed.judge import METRICS, judge
 from trilemma.measured.serving.speed.question import engine_of, read_speed_question
+from trilemma.measured.serving.speed.row_loads import most_sequences_of
 from trilemma.measured.tables import Row, UnusableRow, read_table
 from trilemma.timing import serving_terms
 from trilemma.timing.distance import Seen
@@ -229,3 +231,35 @@ def test_calibrate_serving_table_writes_terms_that_fit_the_table(tmp_path: Path,
     assert np.median(errors) < 0.07  # one card half as fast again: priors hold it back
     capsys.readouterr()
     assert main([*words[:-3], "soon", "-o", str(output)]) == 2
+
+
+def test_arrivals_wait_for_those_a_little_before_them_as_an_estimate_says():
+    """A row at a rate is what `trilemma fit --rate` answers for it, its first token too."""
+    deployment = {
+        "model": "meta-llama/Llama-3.1-70B-Instruct",
+        "gpu": "h100_sxm",
+        "gpus": "8",
+        "tp": "8",
+        "engine": "vllm",
+    }
+    asked = deployment | {
+        "precision_weights": "fp8",
+        "isl": "2048",
+        "osl": "256",
+        "concurrency_or_batch": "rate=4 req/s",
+    }
+    judged, _ = judge([row(**asked, metric=metric, value="50") for metric in ("ttft_ms", "tpot_ms")])
+    ttft_ms, tpot_ms = (one.comparisons[0].predicted for one in judged)
+    answer = tl.fit("llama-3.1-70b-fp8", "h100-sxm:8", isl=2048, osl=256, rate=4.0, kv_dtype="fp8")
+    assert ttft_ms == pytest.approx(answer.speed.ttft_s.interval.value * 1e3, rel=0.02)
+    assert tpot_ms == pytest.approx(answer.speed.tpot_s.interval.value * 1e3, rel=0.02)
+
+
+def test_requests_that_run_at_once_are_those_of_the_servers_flags():
+    """ML.ENERGY states what its servers ran: 2,045 of 2,048 requests at once, where the engine's default is 1,024."""
+    load = {"gpu": "b200_sxm", "gpus": "8", "tp": "8", "concurrency_or_batch": "2045", "isl": "150", "osl": "600"}
+    plain, told = judge([row(**load), row(**load, notes="steady state; max_num_seqs=2048; avg_batch=2045")])[0]
+    assert told.comparisons[0].predicted > 1.4 * plain.comparisons[0].predicted
+    assert most_sequences_of(row(notes="serve: sglang serve --max-running-requests 48 --tp 4")) == 48
+    assert most_sequences_of(row(notes="max_num_seqs 128, max_num_batched_tokens 2048")) == 128
+    assert most_sequences_of(row(notes="")) is None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trilemma.measured.serving.speed.figures import SpeedFigures, load_speed, phase_pass, under
+from trilemma.measured.serving.speed.figures import SpeedFigures, kinds_of, load_speed, phase_pass, under
 from trilemma.quantities import Array
 from trilemma.timing.power import POWER_TERMS, pass_activity, power_columns, serving_activity
 from trilemma.timing.serving_terms import ServingTerms
@@ -17,8 +17,9 @@ def columns_of_rows(benches: Sequence[SpeedFigures], terms: ServingTerms, rows: 
     found = np.full((rows, len(POWER_TERMS)), np.nan)
     for bench in benches:
         factors = terms.factors(bench.engine, bench.machine.accelerator, bench.precision)
-        for quantity in dict.fromkeys(bench.quantity.tolist()):
-            part = bench.take(bench.quantity == quantity)
+        kinds = kinds_of(bench)
+        for quantity, kind in dict.fromkeys(zip(bench.quantity.tolist(), kinds.tolist(), strict=True)):
+            part = bench.take((bench.quantity == quantity) & (kinds == kind))
             machine = under(part, factors)
             if quantity in ("decode", "prefill"):
                 activity = pass_activity(phase_pass(part, machine, quantity), machine, part.work)

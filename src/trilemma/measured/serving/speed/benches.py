@@ -118,7 +118,7 @@ def _admission(question: SpeedQuestion, kv_format: str) -> Admission:
     return Admission(
         half_way=half_way,
         at_full_length=full,
-        most=traits.most_sequences,
+        most=question.most_sequences or traits.most_sequences,
         reserves=traits.admits_whole,
     )
 

@@ -76,13 +76,18 @@ class SpeedFigures:
 def predict(bench: SpeedFigures, factors: Mapping[str, Any]) -> Any:
     """What each figure of ``bench`` should be, under multipliers that broadcast against its figures."""
     out = np.zeros(np.broadcast_shapes(bench.measured.shape, *(np.shape(factor) for factor in factors.values())))
-    ways = ((_OF_LOAD, _of_load), (("decode",), _decode_rate), (("prefill",), _prefill_rate))
-    for quantities, answer in ways:
-        chosen = np.isin(bench.quantity, quantities)
-        if np.any(chosen):
-            part = bench.take(chosen)
-            out[..., chosen] = answer(part, under(part, factors))
+    kinds = kinds_of(bench)
+    for kind in dict.fromkeys(kinds.tolist()):
+        answer, chosen = _WAYS[kind], kinds == kind
+        part = bench.take(chosen)
+        out[..., chosen] = answer(part, under(part, factors))
     return out
+
+
+def kinds_of(bench: SpeedFigures) -> Any:
+    """Which way through timing each figure takes: that of a load, of arrivals at a rate, or of one bare phase."""
+    load = np.where(np.isfinite(bench.rate), "arrivals", "load")
+    return np.where(np.isin(bench.quantity, _OF_LOAD), load, bench.quantity)
 
 
 def under(bench: SpeedFigures, factors: Mapping[str, Any]) -> Machine:
@@ -105,18 +110,14 @@ def load_speed(bench: SpeedFigures, machine: Machine) -> ServingSpeed:
         waited = machine.coefficients.steps_waited + (bench.polls_every - 1) / 2
         machine = machine.with_coefficients(machine.coefficients.with_numbers(steps_waited=waited))
     dp = np.asarray(bench.layout.dp)
+    load: dict[str, Any] = {
+        "isl": bench.isl, "osl": bench.osl, "kv_format": bench.kv_format, "admission": bench.admission, "rate": None,
+    }  # fmt: skip
     offered = np.where(bench.queued, (bench.admission.holds + 1) * dp, bench.concurrency)
-    arriving = np.isfinite(bench.rate)
-    if np.any(arriving):
-        kept_up = concurrency_for_rate(
-            bench.work, machine, bench.layout, rate=np.where(arriving, bench.rate, 0.0), isl=bench.isl, osl=bench.osl,
-            kv_format=bench.kv_format, admission=bench.admission,
-        )  # fmt: skip
-        offered = np.where(arriving, kept_up, offered)
-    return serving_speed(
-        bench.work, machine, bench.layout, concurrency=offered, isl=bench.isl, osl=bench.osl, kv_format=bench.kv_format,
-        admission=bench.admission,
-    )  # fmt: skip
+    if np.any(np.isfinite(bench.rate)):  # all of them: those at a rate go their own way
+        load |= {"rate": bench.rate}
+        offered = concurrency_for_rate(bench.work, machine, bench.layout, **load)
+    return serving_speed(bench.work, machine, bench.layout, concurrency=offered, **load)
 
 
 def phase_pass(bench: SpeedFigures, machine: Machine, phase: str) -> PassTime:
@@ -137,6 +138,9 @@ def _decode_rate(bench: SpeedFigures, machine: Machine) -> Any:
 
 def _prefill_rate(bench: SpeedFigures, machine: Machine) -> Any:
     return bench.isl * bench.concurrency / phase_pass(bench, machine, "prefill").total_s
+
+
+_WAYS = {"load": _of_load, "arrivals": _of_load, "decode": _decode_rate, "prefill": _prefill_rate}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,7 +165,7 @@ class AskedOnce:
 
 def parts_of(bench: SpeedFigures) -> list[AskedOnce]:
     """``bench`` in parts, one for each way through timing."""
-    kinds = np.where(np.isin(bench.quantity, _OF_LOAD), "load", bench.quantity)
+    kinds = kinds_of(bench)
     return [_part(bench.take(kinds == kind)) for kind in dict.fromkeys(kinds.tolist())]
 
 

@@ -17,7 +17,7 @@ from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.memory import runtime_total
 from trilemma.measured.serving.speed.launch_scripts import as_launched, polls_every
 from trilemma.measured.serving.speed.pool_rows import PoolLayout, measured_per_gpu, of_pools, pools_of
-from trilemma.measured.serving.speed.row_loads import is_limited, lengths_of, load_of, rate_of
+from trilemma.measured.serving.speed.row_loads import is_limited, lengths_of, load_of, most_sequences_of, rate_of
 from trilemma.measured.tables import Row, UnusableRow
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans import Layout
@@ -51,8 +51,9 @@ class SpeedQuestion:
     ``precision`` is what the row calls its weights; ``layout.dp`` counts replicas of attention. ``trust`` is the weight of
     the row in a fit: usable with assumptions counts half (its time to first token nothing), flagged or contradictory
     nothing. ``rate`` is requests a second where arrivals are stated instead of requests in flight, ``polls_every`` the passes
-    after which the scheduler looks for new requests; ``launches`` what the build that a row states multiplies their time by;
-    ``pools`` how prefill and decode were laid out where they ran apart (``layout`` then counts the cards of both).
+    after which the scheduler looks for new requests; ``launches`` what the build that a row states multiplies their time by,
+    ``most_sequences`` those that its server runs at once; ``pools`` how prefill and decode were laid out where they ran apart
+    (``layout`` then counts the cards of both).
     """
 
     model: Model
@@ -71,6 +72,7 @@ class SpeedQuestion:
     rate: float | None = None
     polls_every: float = 1.0
     launches: float = 1.0
+    most_sequences: float | None = None
     pools: PoolLayout | None = None
 
     @property
@@ -127,6 +129,7 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
         rate=rate,
         polls_every=polls_every(row, engine=engine, accelerator=accelerator, in_flight=concurrency),
         launches=launches_of(engine, _build(row), accelerator),
+        most_sequences=most_sequences_of(row),
         pools=pools,
     )
 

@@ -59,3 +59,12 @@ def lengths_of(row: Row, metric: str) -> tuple[float, float]:
         raise UnusableRow("states no prompt length")
     share = _DRAWN_SHARE if "origin=InferenceX" in row.text("notes") else 1.0
     return isl * share, (osl or 0.0) * share
+
+
+_MOST = re.compile(r"max[_-](?:num[_-]seqs|running[_-]requests)[ =:]+([1-9][0-9]{0,5})\b", re.IGNORECASE)
+
+
+def most_sequences_of(row: Row) -> float | None:
+    """The most requests that one replica runs at once, where the row tells its server's flags; None for the engine's default."""
+    match = _MOST.search(row.text("notes")[:2000])
+    return None if match is None else float(match[1])
