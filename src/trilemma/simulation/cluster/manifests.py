@@ -53,7 +53,7 @@ def read_queue_manifests(path: Path) -> list[QueueQuota]:
             found.append(_volcano(one, path))
     if not found:
         raise InputError(
-            f"{path.name} holds no ClusterQueue, Cohort or Queue of KAI or Volcano; give such objects, or a table of queues"
+            f"{path.name} holds no ClusterQueue, Cohort or KAI Queue, nor one of Volcano; give such objects, or a table of queues"
         )
     return _above_others(found)
 
