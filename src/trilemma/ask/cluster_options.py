@@ -63,6 +63,11 @@ CLUSTER_OPTIONS: tuple[Option, ...] = (
            help="where jobs go, in place of the policy's rule: tightest, least-free, random, best-fit, packing or fgd"),
     Option(name="preempt", of=_OF, read=truth, group="scheduling", default=False,
            help="running jobs of lower priority leave where that lets a job start"),
+    Option(name="move", of=_OF, read=number, metavar="S", group="scheduling",
+           help="running jobs are moved together where that makes a place for one that waits, and stand still for S seconds"
+           " beside their restart"),
+    Option(name="elastic", of=_OF, read=truth, group="scheduling", default=False,
+           help="jobs with min_pods shrink for others and grow again while they run"),
     Option(name="compare", of=_OF, read=text, metavar="WHAT,...", group="scheduling",
            help="beside it: other policies by name, more nodes as +N"),
     Option(name="processes", of=_OF, read=whole_number, metavar="N", group="scheduling", default=2,

@@ -65,7 +65,8 @@ def question_of(asked: SimpleNamespace) -> ClusterQuestion:
     until = None if asked.until is None else ticks(_positive(asked.until, "until") * 3600)
     rules = RunRules(
         until_ticks=until, failures=node_failures(asked.failures, asked.seed or 0), slowdown=slowdowns(asked.slowdown),
-        timings=timings, keeps_stretches=len(jobs) <= _PICTURED,
+        timings=timings, move_ticks=None if asked.move is None else ticks(_zero_or_more(asked.move, "move")),
+        resizes=asked.elastic, keeps_stretches=len(jobs) <= _PICTURED,
     )  # fmt: skip
     return ClusterQuestion(
         nodes=tuple(nodes),
@@ -188,6 +189,12 @@ def others_of(
         else:
             found.append((plain, replace(choice, name=name.lower(), placement="")))
     return found
+
+
+def _zero_or_more(value: float, name: str) -> float:
+    if not value >= 0:
+        raise InputError(f"`{name}` {value:g} is out of range; give 0 or more")
+    return value
 
 
 def _positive(value: float, name: str) -> float:

@@ -50,6 +50,7 @@ def _head(found: ClusterSimulation) -> str:
     outcome = found.outcome
     never = f", {show_count(outcome.unstarted)} never started" if outcome.unstarted else ""
     thrown = f"; {counted(outcome.preemptions, 'preemption')}" if outcome.preemptions else ""
+    thrown += f", {counted(outcome.moves, 'move')}" if outcome.moves else ""
     return (
         f"{counted(found.jobs, 'job')} of {found.inputs['jobs']} on {counted(outcome.nodes, 'node')},"
         f" {outcome.gpus:,.0f} {_unit(found)}s · {outcome.name}\n"
@@ -160,6 +161,7 @@ _WORDS = {
     "preemption": "lost to preemptions",
     "failure": "lost to failures",
     "starting": "held, not begun",
+    "moving": "spent on moving and resizing",
     "down": "nodes down",
 }
 

@@ -40,6 +40,9 @@ class QueuePolicy(Protocol):
     def schedule(self) -> None:
         """Start what can start now."""
 
+    def settled(self) -> None:
+        """What can start has."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeFailures:
@@ -53,12 +56,16 @@ class NodeFailures:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRules:
     """What bounds a run: its end (None: when all is done), failures, and how much longer work takes by how far it is spread:
-    by ``timings`` of what jobs say they train, else by the ``slowdown`` of the level."""
+    by ``timings`` of what jobs say they train, else by the ``slowdown`` of the level. Jobs may be moved for others where
+    ``move_ticks`` says how long they stand still for it (beside their restart), and ``resizes`` lets those grow and shrink that
+    may be smaller."""
 
     until_ticks: int | None = None
     failures: NodeFailures | None = None
     slowdown: dict[str, float] = field(default_factory=dict)
     timings: Mapping[str, PlacementTiming] = field(default_factory=dict)
+    move_ticks: int | None = None
+    resizes: bool = False
     keeps_stretches: bool = False
 
 
@@ -114,6 +121,7 @@ class ClusterRun:
                 coming += 1
                 self.events += 1
             self.policy.schedule()
+            self.policy.settled()
             if self.events > MOST_EVENTS:
                 raise InputError(f"the workload takes more than {MOST_EVENTS:,} events; cut it in time with `until`")
         self._close(until)
@@ -187,6 +195,20 @@ class ClusterRun:
         self.asked_units += run.units_asked
         self.policy.left(run)
         self.policy.arrive(run)
+
+    def pause(self, run: JobRun) -> None:
+        """Stop ``run`` with all that it did, to be resumed at once."""
+        kept, _, starting = run.split(self.now, whole=True)
+        run.kept += round(kept / run.pace)
+        self._leaves(run, kept, 0, starting, "")
+        run.restart_cause = "moving"
+        run.moves += 1
+        self.asked_units += run.units_asked
+        self.policy.left(run)
+
+    def resume(self, run: JobRun, place: ChosenPlace, shape: GangShape) -> None:
+        """Go on at ``place`` as ``shape``, after what moving takes."""
+        self.start(run, place, shape, self.rules.move_ticks or 0)
 
     def _finish(self, run: JobRun) -> None:
         kept, lost, starting = run.split(self.now, whole=True)

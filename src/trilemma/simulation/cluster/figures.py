@@ -38,6 +38,7 @@ def outcome_of(run: ClusterRun, name: str, wall_s: float) -> PolicyOutcome:
         completed=len(done),
         unstarted=len(run.runs) - len(started),
         preemptions=sum(one.preemptions for one in run.runs),
+        moves=sum(one.moves for one in run.runs),
         seconds_simulated=book.at_ticks / TICKS,
         allocated_share=now if forever or not span else busy / span,
         useful_share=now if forever or not span else book.useful / span,

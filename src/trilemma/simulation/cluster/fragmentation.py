@@ -64,7 +64,7 @@ class GradientPlacement(TightestPlacement):
         self._kept: dict[Any, tuple[Any, Any, Any]] = {}
 
     def one(self, shape: GangShape, there: Any) -> ChosenPlace:
-        key = (shape.cpu_milli, shape.gpu_milli, shape.gpus)
+        key = (shape.cpu_milli, shape.gpu_milli, shape.gpus, shape.slices)
         if key not in self._kept:
             many = len(self.state.nodes)
             self._kept[key] = np.zeros(many, dtype=np.int64), np.zeros(many, dtype=np.int64), np.full(many, -1)
@@ -85,11 +85,11 @@ class GradientPlacement(TightestPlacement):
         if len(stale):
             self._now[stale] = self.usual.unusable(state.cpu[stale], state.left[stale], self.usual.kind[stale])
             self._now_seen[stale] = state.versions[stale]
-        if shape.gpus != 1 or shape.gpu_milli == WHOLE:
+        if shape.gpus != 1 or shape.gpu_milli == WHOLE or shape.slices:
             left = _less_whole_cards(state.left[part], shape.gpus)
             after = self.usual.unusable(state.cpu[part] - shape.cpu_milli, left, self.usual.kind[part])
             return _score(self._now[part] - after), np.zeros(len(part), dtype=np.int64)
-        where, card = np.nonzero(state.left[part] >= shape.gpu_milli)
+        where, card = np.nonzero(state.shared_left(part) >= shape.gpu_milli)
         left = state.left[part][where]
         left[np.arange(len(where)), card] -= shape.gpu_milli
         after = self.usual.unusable(state.cpu[part][where] - shape.cpu_milli, left, self.usual.kind[part][where])

@@ -31,6 +31,8 @@ class GangShape:
     slice_pods: int = 0
     fewest_pods: int = 0
     divisible: bool = False
+    slices: int = 0
+    slice_starts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name, least in (("pods", 1), ("gpus", 0), ("gpu_milli", 1), ("cpu_milli", 0), ("memory_mib", 0)):

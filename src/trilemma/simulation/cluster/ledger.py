@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 #: What a run of a job can lose its work or its time to.
-CAUSES = ("preemption", "failure", "starting")
+CAUSES = ("preemption", "failure", "starting", "moving")
 
 
 class HoursBook:

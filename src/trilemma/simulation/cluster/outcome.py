@@ -51,7 +51,8 @@ class PolicyOutcome:
     """One policy on one cluster: jobs that were done, never started, thrown out; shares of the capacity.
 
     ``allocated_share`` of capacity x time (of the capacity at the end where no job ends), ``mfu_share`` the same weighed by the
-    use that jobs make of their cards, of those that say so. ``worst_loss_s`` is the most that one preemption or failure undid.
+    use that jobs make of their cards, of those that say so. ``worst_loss_s`` is the most that one preemption or failure undid,
+    ``moves`` went to another place or size.
     """
 
     name: str
@@ -60,6 +61,7 @@ class PolicyOutcome:
     completed: int
     unstarted: int
     preemptions: int
+    moves: int = 0
     seconds_simulated: float
     allocated_share: float
     useful_share: float

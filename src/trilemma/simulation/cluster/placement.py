@@ -74,8 +74,8 @@ class RandomPlacement(TightestPlacement):
 
     def one(self, shape: GangShape, there: Any) -> ChosenPlace:
         node = int(there[self.random.integers(len(there))])
-        if shape.gpus == 1 and shape.gpu_milli < WHOLE:
-            cards = np.flatnonzero(self.state.left[node] >= shape.gpu_milli)
+        if shape.gpus == 1 and shape.gpu_milli < WHOLE and not shape.slices:
+            cards = np.flatnonzero(self.state.shared_left(node) >= shape.gpu_milli)
             return ChosenPlace([(node, 1)], (int(cards[self.random.integers(len(cards))]),))
         return ChosenPlace([(node, 1)])
 
@@ -110,7 +110,7 @@ class PackingPlacement(TightestPlacement):
             return ChosenPlace([(self.first_best(there, np.zeros(len(there))), 1)])
         free = state.whole[there]
         idle_score = np.maximum(_HIGHEST // 3 - free, free)
-        row = state.left[there]
+        row = state.shared_left(there)
         if shape.gpu_milli < WHOLE:
             fitting = np.where(row >= shape.gpu_milli, row, WHOLE + 1)
             tightest = fitting.min(axis=1)

@@ -18,8 +18,9 @@ class JobRun:
 
     __slots__ = (
         "admitted", "at", "downgraded", "ends", "epoch", "finished", "first_start", "form", "job", "kept", "lost", "mfu",
-        "mfu_units", "order", "overhead", "pace", "placed", "preemptions", "quota", "restart_cause", "seen", "shape", "span",
-        "spread", "spread_units", "started", "stretches", "units", "units_asked", "useful_units", "worst_loss",
+        "mfu_units", "moves", "order", "overhead", "pace", "placed", "preemptions", "quota", "restart_cause", "seen", "shape",
+        "span", "spread", "spread_units", "started", "stretches", "units", "units_asked", "useful_units",
+        "worst_loss",
     )  # fmt: skip
 
     def __init__(self, at: int, job: ClusterJob, quota: QuotaNode | None, form: int, units: int) -> None:
@@ -42,6 +43,7 @@ class JobRun:
         self.admitted: int | None = None
         self.finished: int | None = None
         self.preemptions = 0
+        self.moves = 0
         self.restart_cause = ""
         self.lost = 0
         self.worst_loss = 0

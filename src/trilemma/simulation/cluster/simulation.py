@@ -18,9 +18,10 @@ from trilemma.simulation.cluster.placement import TightestPlacement, placement_o
 from trilemma.simulation.cluster.policies.cells import CellLine
 from trilemma.simulation.cluster.policies.fair_share import FairShareLine
 from trilemma.simulation.cluster.policies.kueue import CohortLine
-from trilemma.simulation.cluster.policies.lines import OpenLine, shapes_of
+from trilemma.simulation.cluster.policies.lines import OpenLine
 from trilemma.simulation.cluster.policies.observed import ObservedLine, as_observed
 from trilemma.simulation.cluster.policies.paced_kueue import ControlPlane, PacedCohortLine
+from trilemma.simulation.cluster.policies.shapes import shapes_of
 from trilemma.simulation.cluster.policies.strict import BackfillLine, StrictLine
 from trilemma.simulation.cluster.quotas import QueueQuota, QuotaTree
 from trilemma.simulation.cluster.state import ClusterState

@@ -10,23 +10,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trilemma.simulation.cluster.jobs import GangShape
+from trilemma.simulation.cluster.mig import room_of, start_of
 from trilemma.simulation.cluster.nodes import WHOLE, ClusterNode, levels_of
 
 Counts = NDArray[np.int64]
+_ALL = slice(None)
 
 
 class PlacedPod(NamedTuple):
-    """Pods of one job on one node: the cards they hold, thousandths of each, CPU and memory."""
+    """Pods of one job on one node: the cards they hold, thousandths of each, CPU and memory; the ``slices`` of its card, a bit
+    each, where it holds an instance of one."""
 
     node: int
     cards: tuple[int, ...]
     gpu_milli: int
     cpu_milli: int
     memory_mib: int
+    slices: int = 0
 
 
 class ClusterState:
-    """What is free. ``left`` (nodes, cards) in thousandths, ``whole`` cards wholly free, ``free_units`` in all.
+    """What is free. ``left`` (nodes, cards) in thousandths, ``whole`` cards wholly free, ``free_units`` in all; ``sliced``
+    (nodes, cards) are the memory slices that ``instances`` of cards take, a bit each.
 
     A node that is down offers nothing; ``versions`` say when a node changed last, ``freed`` which nodes gave something back.
     """
@@ -54,6 +59,8 @@ class ClusterState:
         self.domains = {level: _numbered(one.domain(level) for one in nodes) for level in self.levels}
         self.domains["node"] = np.arange(many)
         self.sizes = {level: int(ids.max(initial=-1)) + 1 for level, ids in self.domains.items()}
+        self.sliced = np.zeros_like(self.left)
+        self.instances = 0
         self._sockets = np.array([one.sockets if one.one_socket else 1 for one in nodes])
         self._one_socket = np.flatnonzero(self._sockets > 1)
         self._models: dict[tuple[str, ...], NDArray[np.bool_]] = {}
@@ -63,8 +70,10 @@ class ClusterState:
         """Pods of ``shape`` that each node could take now (nodes,)."""
         if shape.gpus == 0:
             counts = np.full(len(self.nodes), shape.pods, dtype=np.int64)
+        elif shape.slices:
+            counts = self._room_for_instances(shape).sum(axis=1)
         elif shape.gpu_milli < WHOLE:
-            counts = (self.left // shape.gpu_milli).sum(axis=1)
+            counts = (self.shared_left() // shape.gpu_milli).sum(axis=1)
         else:
             counts = self.whole // shape.gpus if shape.gpus > 1 else self.whole.copy()
         for at in self._one_socket if shape.gpus > 1 else ():
@@ -93,8 +102,10 @@ class ClusterState:
         placed, rest = [], iter(cards or ())
         for node, pods in chosen:
             for _ in range(pods):
-                held = self._cards(node, shape) if cards is None else tuple(islice(rest, shape.gpus))
-                one = PlacedPod(node, held, shape.gpu_milli, shape.cpu_milli, shape.memory_mib)
+                chosen_for_it = cards is None or bool(shape.slices)
+                held = self._cards(node, shape) if chosen_for_it else tuple(islice(rest, shape.gpus))
+                bits = self._slices(node, held[0], shape) if shape.slices else 0
+                one = PlacedPod(node, held, shape.gpu_milli, shape.cpu_milli, shape.memory_mib, bits)
                 self._move(one, -1)
                 placed.append(one)
         return tuple(placed)
@@ -142,7 +153,10 @@ class ClusterState:
     def _cards(self, node: int, shape: GangShape) -> tuple[int, ...]:
         if shape.gpus == 0:
             return ()
-        row = self.left[node]
+        if shape.slices:
+            fitting = np.flatnonzero(self._room_for_instances(shape, node))
+            return (int(fitting[self.left[node][fitting].argmin()]),)
+        row = self.shared_left(node) if shape.gpu_milli < WHOLE else self.left[node]
         if shape.gpu_milli < WHOLE:
             fitting = np.flatnonzero(row >= shape.gpu_milli)
             return (int(fitting[row[fitting].argmin()]),)
@@ -150,6 +164,22 @@ class ClusterState:
             groups = [cards for cards in self._free_by_socket(node) if len(cards) >= shape.gpus]
             return tuple(min(groups, key=len)[: shape.gpus])
         return tuple(np.flatnonzero(row == WHOLE)[: shape.gpus].tolist())
+
+    def _room_for_instances(self, shape: GangShape, node: int | slice = _ALL) -> Counts:
+        """Instances that each card takes more of: cards that are shared otherwise take none."""
+        sliced = self.sliced[node]
+        unshared = (sliced > 0) | (self.left[node] == WHOLE)
+        room: Counts = room_of(shape.slices, shape.slice_starts)[sliced] * unshared
+        return room
+
+    def shared_left(self, node: Any = _ALL) -> Counts:
+        """Thousandths that are free for pods that share cards without slices."""
+        left: Counts = self.left[node]
+        return np.where(self.sliced[node] > 0, 0, left) if self.instances else left
+
+    def _slices(self, node: int, card: int, shape: GangShape) -> int:
+        start = int(start_of(shape.slices, shape.slice_starts)[self.sliced[node, card]])
+        return int(2**shape.slices - 1) << start
 
     def _free_by_socket(self, node: int) -> list[list[int]]:
         sockets, gpus = int(self._sockets[node]), int(self.gpus[node])
@@ -163,6 +193,9 @@ class ClusterState:
             after = before + amount
             row[card] = after
             self.whole[one.node] += int(after == WHOLE) - int(before == WHOLE)
+        if one.slices:
+            self.sliced[one.node, one.cards[0]] ^= one.slices
+            self.instances -= sign
         units = len(one.cards) * amount
         self.total[one.node] += units
         self.cpu[one.node] += sign * one.cpu_milli

@@ -13,6 +13,7 @@ from trilemma.simulation.cluster.cells import TableColumns, TableRow
 from trilemma.simulation.cluster.foreign_files import ForeignFile, open_foreign
 from trilemma.simulation.cluster.jobs import ClusterJob, GangShape, gang_of, ticks
 from trilemma.simulation.cluster.manifests import read_node_manifests, read_queue_manifests
+from trilemma.simulation.cluster.mig import memory_slices, slice_shape
 from trilemma.simulation.cluster.nodes import WHOLE, ClusterNode
 from trilemma.simulation.cluster.quotas import QueueQuota
 from trilemma.simulation.cluster.slurm_rows import host_names
@@ -105,11 +106,17 @@ def _shape(row: TableRow, largest: int, known: set[str], defaults: JobDefaults, 
     gpus = row.whole("gpus", of_tres)
     milli = row.whole("gpu_milli", WHOLE) or WHOLE
     words = row.word("models")
+    profile = row.word("mig").removeprefix("nvidia.com/mig-")
+    if profile:
+        gpus = gpus or max(row.whole("pods", 1), 1)
     within = row.word("within")
     try:
+        sliced = slice_shape(profile, words.split("|") if words else known) if profile else None
         shape = GangShape(
             gpus=0 if gpus == 0 else 1,
-            gpu_milli=milli if gpus == 1 else WHOLE,
+            gpu_milli=WHOLE * sliced.memory // memory_slices() if sliced else milli if gpus == 1 else WHOLE,
+            slices=sliced.memory if sliced else 0,
+            slice_starts=sliced.starts if sliced else (),
             cpu_milli=row.whole("cpu_milli", row.tres_cpus() * WHOLE if with_cpus and not gpus else 0),
             memory_mib=row.whole("memory_mib", 0),
             models=tuple(one for one in words.split("|") if one) if words else ((kind,) if kind in known else ()),
@@ -123,6 +130,8 @@ def _shape(row: TableRow, largest: int, known: set[str], defaults: JobDefaults, 
             if gpus and each * pods != gpus:
                 raise row.error(f"{gpus} GPUs are not shared evenly by {pods} pods; give gpus as a multiple of pods")
             return replace(shape, pods=pods, gpus=each, fewest_pods=row.whole("fewest_pods", 0))
+        if sliced:
+            return replace(shape, pods=gpus)
         return shape if gpus <= 1 else gang_of(gpus, largest, shape)
     except InputError as error:
         raise row.at_line(error) from None

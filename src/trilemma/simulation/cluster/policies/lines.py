@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from trilemma.simulation.cluster.event_loop import ClusterRun
 from trilemma.simulation.cluster.jobs import GangShape
 from trilemma.simulation.cluster.nodes import WHOLE
-from trilemma.simulation.cluster.placement import ChosenPlace, TightestPlacement
+from trilemma.simulation.cluster.placement import TightestPlacement
+from trilemma.simulation.cluster.policies.moving import JobMover, grow
+from trilemma.simulation.cluster.policies.shapes import Fitting, shapes_of
 from trilemma.simulation.cluster.quotas import allows
 from trilemma.simulation.cluster.runs import JobRun
-
-
-class Fitting(NamedTuple):
-    """Where a job goes, and as which shape of its: the whole gang, a smaller one, or cards apart."""
-
-    place: ChosenPlace
-    shape: GangShape
 
 
 class WaitingGroup:
@@ -57,6 +50,8 @@ class OpenLine:
         self.waiting = 0
         self.stuck = 0
         self.groups: dict[tuple[str, int, int], WaitingGroup] = {}
+        rules = desk.rules
+        self.mover = JobMover(self) if rules.resizes or rules.move_ticks is not None else None
         self._ready: list[tuple[tuple[int, int, int], int, WaitingGroup]] = []
 
     def arrive(self, run: JobRun) -> None:
@@ -117,7 +112,7 @@ class OpenLine:
         for key, group in self.groups.items():
             if not group.runs:
                 gone.append(key)
-            elif group.why and not (group.why == "place" and _too_large(group.head.job.shape, most)):
+            elif group.why and (self.mover or group.why != "place" or not _too_large(group.head.job.shape, most)):
                 run = group.head
                 if self.yields or self.allowed(run):
                     group.why = ""
@@ -131,9 +126,18 @@ class OpenLine:
             return "quota" if not self.makes_room(run) else ""
         found = self.fitting(run)
         if found is None:
-            return "place" if not self.makes_room(run) else ""
+            made = (self.mover is not None and self.mover.makes_place(run)) or self.makes_room(run)
+            return "" if made else "place"
         self.desk.start(run, found.place, found.shape)
         return ""
+
+    def began(self, run: JobRun) -> None:
+        """``run`` runs on, elsewhere or in another size: nothing to do."""
+
+    def settled(self) -> None:
+        """All that can start now has: jobs that run smaller than they may grow while nobody waits."""
+        if self.desk.rules.resizes and not self.waiting:
+            grow(self.desk, self.placement, self.began)
 
     def allowed(self, run: JobRun) -> bool:
         """Whether the quota of its queue has room for ``run``."""
@@ -232,20 +236,6 @@ class OpenLine:
                 if units <= free:
                     stuck += units * len(group.runs)
         return stuck
-
-
-@lru_cache(maxsize=65536)
-def shapes_of(shape: GangShape) -> tuple[GangShape, ...]:
-    """What a job takes, the best first: the whole gang, then fewer pods, then its cards one by one where it may be divided."""
-    found = [shape]
-    if shape.fewest_pods:
-        pods = shape.pods
-        while pods > shape.fewest_pods:
-            pods = max(pods // 2, shape.fewest_pods)
-            found.append(replace(shape, pods=pods))
-    if shape.divisible and shape.gpus > 1 and shape.gpu_milli == WHOLE:
-        found.append(shape.in_single_cards())
-    return tuple(found)
 
 
 def _too_large(shape: GangShape, whole: int) -> bool:

@@ -11,7 +11,7 @@ from trilemma.errors import InputError, shorten
 from trilemma.simulation.cluster.event_loop import ClusterRun
 from trilemma.simulation.cluster.jobs import ClusterJob
 from trilemma.simulation.cluster.placement import ChosenPlace, TightestPlacement
-from trilemma.simulation.cluster.policies.lines import Fitting, shapes_of
+from trilemma.simulation.cluster.policies.shapes import Fitting, shapes_of
 from trilemma.simulation.cluster.runs import JobRun
 
 
@@ -37,6 +37,9 @@ class ObservedLine:
             self.desk.wake(start)
 
     def left(self, run: JobRun) -> None:
+        """Nothing to do."""
+
+    def settled(self) -> None:
         """Nothing to do."""
 
     def schedule(self) -> None:

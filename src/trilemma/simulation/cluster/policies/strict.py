@@ -92,7 +92,7 @@ class BackfillLine(StrictLine):
     def attempt(self, run: JobRun) -> str:
         why = super().attempt(run)
         if not why:
-            self._began(run)
+            self.began(run)
         return why
 
     def arrive(self, run: JobRun) -> None:
@@ -139,10 +139,10 @@ class BackfillLine(StrictLine):
             turned_down.add(-run.form - 1)
             return False
         self.desk.start(run, found.place, found.shape)
-        self._began(run)
+        self.began(run)
         return True
 
-    def _began(self, run: JobRun) -> None:
+    def began(self, run: JobRun) -> None:
         self._end_of[run.at] = run.expected_end
         bisect.insort(self._ends, (run.expected_end, run.at))
 
