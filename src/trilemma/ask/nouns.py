@@ -79,6 +79,9 @@ def surrounded(cluster: Cluster, options: SimpleNamespace) -> Cluster:
         cluster = replace(cluster, host=host if isinstance(host, Host) else parse_host(str(host)))
     if memory is not None:
         cluster = replace(cluster, host_memory_bytes=memory * GIB)
+    cap = getattr(options, "power_cap", None)
+    if cap is not None:
+        cluster = replace(cluster, power_cap_w=cap)
     return on_network(cluster, options.network, options.oversubscription)
 
 

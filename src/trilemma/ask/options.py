@@ -96,6 +96,8 @@ OPTIONS: tuple[Option, ...] = (
     *GPUS,
     Option(name="host", of=(FIT, CHECK), metavar="HOST", group="GPUs", once=True,
            help="memory of the host, for weights that lie there: DDR5-5600x2, epyc-9004, or GB/s such as 89.6"),
+    Option(name="power_cap", of=_CLUSTERED, read=number, metavar="W", group="GPUs",
+           help="watts that each GPU may draw, as nvidia-smi -pl sets them (default: its limit)"),
     Option(name="pools", of=(PLAN,), read=text, group="layout", default="both",
            choices=("aggregated", "disaggregated", "both"),
            help="prefill and decode in the same engines, in pools of their own, or whichever is better (default)"),

@@ -81,11 +81,13 @@ def search(model: Any, gpu: Any, options: SimpleNamespace, *, workload: Serving 
     )  # fmt: skip
 
     terms = terms_of(options.profile)
+    # cards under a cap are timed in engines that prefill and decode
+    pools: Any = "aggregated" if cluster.power_cap_w is not None and options.pools == "both" else options.pools
 
     def again(asked: Serving, front: int, *, assume: bool = False) -> SearchResult:
         return search_serving(
             named, cluster, asked, top=options.top, fixed=fixed, precision=options.precision, front=front,
-            kv_dtype=options.kv_dtype, engine=engine, pools=options.pools, free=free, confidence=options.confidence,
+            kv_dtype=options.kv_dtype, engine=engine, pools=pools, free=free, confidence=options.confidence,
             terms=terms, assume=assume,
         )  # fmt: skip
 

@@ -9,6 +9,7 @@ from trilemma.ask.training_options import TRAINING
 from trilemma.cli.arguments import (
     add_cluster_arguments,
     add_model_arguments,
+    add_named,
     add_options,
     add_output_arguments,
     given,
@@ -21,6 +22,7 @@ from trilemma.cli.training_arguments import add_plan_arguments, add_training_arg
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     add_cluster_arguments(parser, several=True)
+    add_named(parser, COMPARE, "power_cap")
     add_options(parser, COMPARE, "workload")
     add_options(parser, COMPARE, "engine")
     add_chart_argument(parser, "throughput, price and latency of each")

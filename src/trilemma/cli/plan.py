@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, PLAN, "workload")
     add_options(parser, PLAN, "layout", title=_SETTLED)
     add_options(parser, PLAN, "engine")
-    add_named(parser, PLAN, "top", "profile")
+    add_named(parser, PLAN, "power_cap", "top", "profile")
     add_chart_argument(parser, "the Pareto front with the plans shown")
     add_output_arguments(parser, page=True)
 

@@ -112,6 +112,8 @@ def _roles(plan: Plan) -> tuple[Pool, Pool]:
 
 
 def _check(plan: Plan, cluster: Cluster, workload: Serving) -> None:
+    if cluster.power_cap_w is not None:
+        raise InputError("`power_cap` is of engines that prefill and decode; leave it out of pools apart")
     if not engines.traits_of(plan.engine.name).disaggregates:
         raise InputError(
             f"{plan.engine.name} has no prefill and decode pools; use one pool, or {', '.join(those('disaggregates'))}"

@@ -95,4 +95,5 @@ def _cluster(question: Question[Any, Any]) -> dict[str, Any]:
         },
         "gpus": cluster.gpus,
         "gpus_per_node": cluster.gpus_per_node,
+        **({} if cluster.power_cap_w is None else {"power_cap_w": cluster.power_cap_w}),
     }

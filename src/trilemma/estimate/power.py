@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
 from trilemma.intervals import Interval
-from trilemma.timing.power import Activity, PowerTerms, drawn_share, power_terms
+from trilemma.timing.clocks import clock_law, voltage
+from trilemma.timing.power import Activity, drawn_share, power_terms
 
 #: A card that does nothing between requests.
 IDLE = Activity(compute=0.0, memory=0.0)
@@ -17,10 +19,11 @@ IDLE = Activity(compute=0.0, memory=0.0)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Doing:
-    """What so many cards do."""
+    """What so many cards do, at ``clock`` of their highest."""
 
     gpus: int
     activity: Activity
+    clock: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +52,7 @@ def drawn(cluster: Cluster, doing: Sequence[Doing], tokens_per_s: Interval | Non
     limits = [card.tdp_w for card in cluster.every]
     if any(limit is None for limit in limits):
         return None
-    total = sum(limit.value for limit in limits if limit is not None)
+    total = cluster.watts or 0.0
     if tokens_per_s is None or tokens_per_s.value <= 0:
         slow = fast = 1.0
     else:
@@ -90,7 +93,8 @@ def training_power(cluster: Cluster, computing: float, tokens_per_s_per_gpu: Int
         return None
     terms = power_terms(cluster.accelerator)
     value, still = (
-        limit * _share(Activity(compute=computing, memory=memory), terms, 1.0) for memory in (_TRAINING_MEMORY, 0.0)
+        limit * _share(Doing(gpus=1, activity=Activity(compute=computing, memory=memory)), cluster.accelerator, 1.0)
+        for memory in (_TRAINING_MEMORY, 0.0)
     )
     watts = Interval(value=value, low=min(still, value) * float(np.exp(-terms.half)), high=limit)
     rate = tokens_per_s_per_gpu.scaled(cluster.gpus)
@@ -106,10 +110,17 @@ def _watts(cluster: Cluster, doing: Sequence[Doing], share: float) -> float:
         for card in cards[at : at + one.gpus] if cluster.cards else cards[: min(one.gpus, 1)]:
             times = 1 if cluster.cards else one.gpus
             assert card.tdp_w is not None
-            found += times * card.tdp_w.value * _share(one.activity, power_terms(card), share)
+            cap = 1.0 if cluster.power_cap_w is None else cluster.power_cap_w / card.tdp_w.value
+            found += times * card.tdp_w.value * min(_share(one, card, share), cap)
         at += one.gpus
     return found
 
 
-def _share(activity: Activity, terms: PowerTerms, rate: float) -> float:
-    return min(float(np.asarray(drawn_share(activity.at_rate(rate), terms))), 1.0)
+def _share(doing: Doing, card: Accelerator, rate: float) -> float:
+    """Of the card's limit, at ``rate`` times as much work; its voltage is that of its clock."""
+    terms, law = power_terms(card), clock_law(card)
+    squared = float(voltage(doing.clock, law)) ** 2
+    idle = terms.shares["idle"]
+    work = float(np.asarray(drawn_share(doing.activity.at_rate(rate), terms))) - idle
+    still = 1.0 - law.idle_clocked + law.idle_clocked * doing.clock * squared
+    return min(idle * still + work * squared, 1.0)

@@ -93,7 +93,13 @@ def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
         bottleneck=_bottleneck(speed, admission),
         output_tokens_per_s=float(speed.output_tokens_per_s) * plan.pool.replicas,
         warnings=(*overload, *warnings, *timed.warnings, *host_warnings(start, cluster), *source_warnings(machine)),
-        doing=(Doing(gpus=int(plan.gpus), activity=serving_activity(speed, machine, work, layout)),),
+        doing=(
+            Doing(
+                gpus=int(plan.gpus),
+                activity=serving_activity(speed, machine, work, layout),
+                clock=float(np.asarray(speed.clock)),
+            ),
+        ),
     )
 
 

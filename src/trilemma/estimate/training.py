@@ -52,6 +52,8 @@ def estimate_training(
     """
     model, cluster, workload, plan = question.model, question.cluster, question.workload, question.plan
     check_vendor(plan.implementation, cluster.accelerator)
+    if cluster.power_cap_w is not None:
+        raise InputError("`power_cap` is of serving: no training under a cap was measured; leave it out")
     check_training_layout(model, cluster, plan, workload)
     memory = training_memory(model, cluster, plan, workload)
 

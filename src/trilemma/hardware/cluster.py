@@ -39,7 +39,7 @@ class Cluster:
     ``host`` is the machine around those of a node, None where nobody stated it (`around` assumes one), ``host_memory_bytes``
     how much memory it has. ``cards`` name each
     accelerator where their kinds differ: then ``accelerator`` is the first, and only an engine that gives cards layers in
-    turn can use them.
+    turn can use them. ``power_cap_w`` is what each accelerator may draw where its owner allows less than its limit.
     """
 
     accelerator: Accelerator
@@ -50,6 +50,7 @@ class Cluster:
     host_memory_bytes: float | None = None
     cards: tuple[Accelerator, ...] = ()
     oversubscription: float = 1.0
+    power_cap_w: float | None = None
 
     def __post_init__(self) -> None:
         if self.cards and (len(self.cards) != self.gpus or self.cards[0] != self.accelerator):
@@ -62,6 +63,14 @@ class Cluster:
             raise InputError(f"{self.host_memory_bytes} bytes of host memory is out of range; give a number above 0")
         if self.network_bytes_per_s is not None and not 0 < self.network_bytes_per_s < 1e15:
             raise InputError(f"{self.network_bytes_per_s} bytes/s between nodes is out of range; give a number above 0")
+        limit = self.accelerator.tdp_w
+        if self.power_cap_w is not None and limit is None:
+            raise InputError(f"`power_cap` {self.power_cap_w:g} W: the limit of {self.accelerator.name} is not known")
+        if self.power_cap_w is not None and limit and not 0.3 * limit.value <= self.power_cap_w <= limit.value:
+            raise InputError(
+                f"`power_cap` {self.power_cap_w:g} W is out of range for {self.accelerator.name}; give"
+                f" {0.3 * limit.value:g} to {limit.value:g} W of one GPU"
+            )
         if not 1 <= self.oversubscription <= 1000:
             raise InputError(f"oversubscription {self.oversubscription} is out of range; give a number of at least 1")
 
@@ -122,7 +131,9 @@ class Cluster:
 
     @property
     def watts(self) -> float | None:
-        """Of all accelerators at their limit; None where that of one is not known."""
+        """Of all accelerators at their limit, or at the cap that was set; None where that of one is not known."""
+        if self.power_cap_w is not None:
+            return self.power_cap_w * self.gpus
         limits = [card.tdp_w for card in (self.cards or (self.accelerator,))]
         if any(limit is None for limit in limits):
             return None

@@ -66,6 +66,11 @@ KINDS: tuple[TableKind, ...] = (
         for told in ("j_per_output_token", "power_w_per_gpu")
     ),
     TableKind(
+        name="power-caps",
+        columns=frozenset({"model", "gpu", "engine", "cap_w", "power_w", "tok_s"}),
+        module="trilemma.measured.serving.power_caps.judge",
+    ),
+    TableKind(
         name="training",
         columns=frozenset({"model", "gpu", "measured_metric", "value"}),
         module="trilemma.measured.training.judge",

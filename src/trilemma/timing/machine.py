@@ -107,6 +107,28 @@ class Machine:
         """The same cards and wires under other coefficients."""
         return replace(self, coefficients=coefficients, wires=wires(self.cluster, coefficients))
 
+    @property
+    def power_cap(self) -> float | None:
+        """The share of the board's limit that a cap leaves; None where there is none, and at the datasheet's figures."""
+        cap, limit = self.cluster.power_cap_w, self.accelerator.tdp_w
+        return None if cap is None or limit is None or self.ideal else cap / limit.value
+
+    def at_clock(self, clock: Numbers, *, launches: float, memory: float, compute: float) -> Machine:
+        """The same cards at ``clock`` (of the one they run at without a cap), where these parts of a time follow it."""
+        own = self.coefficients
+        slower = {name: 1.0 - part + part / np.asarray(clock) for name, part in
+                  (("launches", launches), ("memory", memory), ("compute", compute))}  # fmt: skip
+        timed = ("kernel_s", "attention_kernel_s", "experts_kernel_s")
+        numbers = {name: getattr(own, name) * slower["launches"] for name in timed}
+        numbers["cache_stream"] = own.cache_stream / slower["memory"]
+        numbers["prefill_attention"] = own.prefill_attention / slower["compute"]
+        changed = replace(
+            own.with_numbers(**numbers),
+            matmul={name: share / slower["compute"] for name, share in own.matmul.items()},
+            stream={bits: share / slower["memory"] for bits, share in own.stream.items()},
+        )
+        return self.with_coefficients(changed)
+
     def at_datasheet(self) -> Machine:
         """The same cards and wires at their datasheet figures: no pass is faster, its lines are the roofs of this one's."""
         return replace(self.with_coefficients(at_datasheet(self.coefficients)), ideal=True)

@@ -164,3 +164,22 @@ class OperatorTally:
             longer = 1.0 + np.maximum(short_s, 0.0) / worked_s
             self.parts |= {key: seconds * longer for key, seconds in on_cards.items()}
         return PassTime(parts=dict(self.parts), works=tuple(self.works), computing_s=self.computing_s)
+
+
+def token_parts(
+    step: PassTime, prefill: PassTime, drafting_s: Any, per_token: Any, prefill_s: Any
+) -> tuple[dict[str, Numbers], dict[str, Numbers]]:
+    """Lines and resources of a token's time: its part of a step, and of the prefills of others.
+
+    Seconds, in the shape of the passes. Source: by definition, `PassTime`.
+    """
+    lines: dict[str, Any] = {name: seconds * per_token for name, seconds in step.lines.items()}
+    resources: dict[str, Any] = {name: seconds * per_token for name, seconds in step.resources.items()}
+    if np.any(drafting_s):
+        lines["draft"] = drafting_s * per_token
+        resources["memory_bandwidth"] = resources["memory_bandwidth"] + lines["draft"]
+    lines["prefill"] = prefill_s
+    share = prefill_s / prefill.total_s
+    for resource, seconds in prefill.resources.items():
+        resources[resource] = resources[resource] + seconds * share
+    return lines, resources

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,8 +23,10 @@ from trilemma.timing.host_weights import HOST_LINES
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.pass_time import PassTime
-from trilemma.timing.serving_step import ServingSpeed
 from trilemma.timing.serving_terms import chips_of
+
+if TYPE_CHECKING:
+    from trilemma.timing.serving_step import ServingSpeed
 
 #: Shares of the board's limit that are fitted, in their order.
 POWER_TERMS = ("idle", "compute", "memory", "gathered", "gathered_narrow")
@@ -92,15 +94,16 @@ def serving_activity(
     in_flight = np.asarray(speed.running) * np.asarray(layout.dp) * np.asarray(replicas)
     duty = np.minimum(np.asarray(speed.output_tokens_per_s) * token_s / np.maximum(in_flight, 1e-9), 1.0)
     parts = ((speed.step, speed.steps_per_token), (speed.prefill, speed.prefills_per_token))
-    return _activity(parts, machine, work, token_s / duty)
+    return passes_activity(parts, machine, work, token_s / duty)
 
 
 def pass_activity(one: PassTime, machine: Machine, work: ModelWork) -> Activity:
     """What a rank does while one kind of pass follows another."""
-    return _activity(((one, 1.0),), machine, work, one.total_s)
+    return passes_activity(((one, 1.0),), machine, work, one.total_s)
 
 
-def _activity(parts: Any, machine: Machine, work: ModelWork, seconds: Any) -> Activity:
+def passes_activity(parts: Any, machine: Machine, work: ModelWork, seconds: Any) -> Activity:
+    """What a rank does that takes ``seconds`` for ``parts``: passes, and how many of each."""
     computing_s: Any = np.float64(0.0)
     moved: Any = np.float64(0.0)
     gathered: Any = np.float64(0.0)
@@ -139,6 +142,12 @@ def drawn_share(activity: Activity, terms: PowerTerms) -> Any:
     for name in POWER_TERMS:
         found = found + terms.shares[name] * columns[name]
     return found
+
+
+def activity_of_columns(columns: Any) -> Activity:
+    """`power_columns` in the order of `POWER_TERMS`, read back."""
+    told = dict(zip(POWER_TERMS, columns, strict=True))
+    return Activity(**{name: value for name, value in told.items() if name != "idle"})
 
 
 def power_columns(activity: Activity) -> dict[str, Any]:

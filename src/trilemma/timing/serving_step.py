@@ -12,10 +12,11 @@ from trilemma.formats.formats import Format
 from trilemma.plans import Layout
 from trilemma.quantities import Numbers
 from trilemma.timing.admission import UNBOUNDED, Admission
+from trilemma.timing.capping import under_cap
 from trilemma.timing.forward_pass import decode_step, prefill_pass
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
-from trilemma.timing.pass_time import RESOURCES, PassTime
+from trilemma.timing.pass_time import RESOURCES, PassTime, token_parts
 from trilemma.timing.queueing import waiting_s
 from trilemma.timing.serving_cycle import Cycle, ReplicaLoad, cycle_of, load_of
 from trilemma.timing.speculation import Speculation
@@ -36,7 +37,8 @@ class ServingSpeed:
     ``gap`` is the time between two tokens as a reader sees it (ITL), ``request`` from sending to the last token; P50 and
     P99 are closed forms (`queueing`). ``slot_wait_s`` are the least and the most of what ``ttft_s`` counts for a slot, as the
     phases of growing requests fall. ``lines`` sum to ``tpot_s``; ``resources`` too; ``first_lines`` to ``ttft_s``. A token
-    is ``steps_per_token`` of ``step`` and ``prefills_per_token`` of ``prefill``, a pass of other requests' prompts. ``mfu``
+    is ``steps_per_token`` of ``step`` and ``prefills_per_token`` of ``prefill``, a pass of other requests' prompts. ``clock`` is
+    what a power cap leaves of the cards' clocks. ``mfu``
     counts ``2 · active parameters`` FLOPs per token, prompts included (but for the head), attention to past tokens left out,
     each format against the dense peak of the units that multiply it: what a plan makes is never above it.
     """
@@ -66,6 +68,7 @@ class ServingSpeed:
     steps_per_token: float
     prefill: PassTime
     prefills_per_token: Numbers
+    clock: Numbers = 1.0
 
     def bottleneck(self) -> Any:
         """The resource that binds most of a token's time (name, or array of names); "capacity" where the cache does."""
@@ -105,8 +108,8 @@ def serving_speed(
     and all tokens made, so a cycle takes ``B · prefill + (OSL − 1) · step`` at least, what is missing passes before the
     first token too. Prompts alone (OSL 1): ``TTFT = B · prefill``.
     """
-    turn = _turn(
-        work, machine, layout, concurrency=concurrency, isl=isl, osl=osl, kv_format=kv_format, admission=admission,
+    turn = under_cap(
+        _turn, work, machine, layout, concurrency=concurrency, isl=isl, osl=osl, kv_format=kv_format, admission=admission,
         prefix_hit=prefix_hit, speculation=speculation, rate=rate,
     )  # fmt: skip
     return _speed(work, machine, turn, gpus=layout.gpus, rate=rate)
@@ -124,6 +127,15 @@ class _Turn:
     drafting_s: Any
     per_token: float
     stepping: Callable[[Any], PassTime]
+    clock: Any = 1.0
+
+    @property
+    def passes(self) -> tuple[tuple[PassTime, Any], ...]:
+        """The passes that a token is made of, and how many of each."""
+        return (self.step, self.per_token), (
+            self.shared,
+            self.load.prefills_a_token / self.load.together / self.load.pp,
+        )
 
     def waited_s(self, running: Any) -> Any:
         """Seconds for a slot where ``running`` requests run: what a request waits for while none is free is part of that wait,
@@ -204,7 +216,7 @@ def _speed(work: ModelWork, machine: Machine, turn: _Turn, *, gpus: Numbers, rat
     per_gpu = output_per_s / gpus
     useful_s = machine.least_computing_s(work, fresh=load.fresh, osl=load.osl)
     prefills_s = load.prefills_a_token * cycle.mixed_s
-    lines, resources = _parts(turn.step, shared, turn.drafting_s, turn.per_token, prefills_s)
+    lines, resources = token_parts(turn.step, shared, turn.drafting_s, turn.per_token, prefills_s)
     return ServingSpeed(
         ttft_s=ttft_s,
         tpot_s=cycle.tpot_s,
@@ -232,6 +244,7 @@ def _speed(work: ModelWork, machine: Machine, turn: _Turn, *, gpus: Numbers, rat
         },
         prefill=shared,
         prefills_per_token=together / load.pp,
+        clock=turn.clock,
         step=turn.step,
         step_s=turn.step.total_s + turn.drafting_s,
         steps_per_token=turn.per_token,
@@ -272,29 +285,13 @@ def concurrency_for_rate(
     prompt = None
     tried = np.ceil(low + (high - low) * shares) if near is None else np.stack([np.maximum(near - 1.0, 1.0), near])
     while np.any(high - low > 1):
-        turn = _turn(
-            work, machine, layout, concurrency=tried, isl=isl, osl=osl, kv_format=kv_format, admission=admission,
+        turn = under_cap(
+            _turn, work, machine, layout, concurrency=tried, isl=isl, osl=osl, kv_format=kv_format, admission=admission,
             prefix_hit=prefix_hit, speculation=speculation, prompt=prompt, rate=rate,
         )  # fmt: skip
-        prompt = turn.prompt
+        prompt = turn.prompt if machine.power_cap is None else None  # a cap's clock changes with the load
         enough = turn.output_per_s / np.asarray(osl) >= rate
         high = np.where(enough, tried, high).min(axis=0)
         low = np.where(enough | (tried >= high), low, tried).max(axis=0)
         tried = np.ceil(low + (high - low) * shares)
     return high
-
-
-def _parts(
-    step: PassTime, prefill: PassTime, drafting_s: Any, per_token: Any, prefill_s: Any
-) -> tuple[dict[str, Numbers], dict[str, Numbers]]:
-    """Lines and resources of a token's time: its part of a step, and of the prefills of others."""
-    lines: dict[str, Any] = {name: seconds * per_token for name, seconds in step.lines.items()}
-    resources: dict[str, Any] = {name: seconds * per_token for name, seconds in step.resources.items()}
-    if np.any(drafting_s):
-        lines["draft"] = drafting_s * per_token
-        resources["memory_bandwidth"] = resources["memory_bandwidth"] + lines["draft"]
-    lines["prefill"] = prefill_s
-    share = prefill_s / prefill.total_s
-    for resource, seconds in prefill.resources.items():
-        resources[resource] = resources[resource] + seconds * share
-    return lines, resources

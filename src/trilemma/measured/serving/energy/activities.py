@@ -8,6 +8,7 @@ import numpy as np
 
 from trilemma.measured.serving.speed.figures import SpeedFigures, kinds_of, load_speed, phase_pass, under
 from trilemma.quantities import Array
+from trilemma.timing.clocks import clocked_parts
 from trilemma.timing.power import POWER_TERMS, pass_activity, power_columns, serving_activity
 from trilemma.timing.serving_terms import ServingTerms
 
@@ -28,6 +29,21 @@ def columns_of_rows(benches: Sequence[SpeedFigures], terms: ServingTerms, rows: 
             told = power_columns(activity)
             for at, name in enumerate(POWER_TERMS):
                 found[part.at, at] = told[name]
+    return found
+
+
+def parts_of_rows(benches: Sequence[SpeedFigures], terms: ServingTerms, rows: int) -> list[dict[str, float]]:
+    """Of rows of one phase the shares of a pass that launches, waiting for memory and arithmetic take; empty for the others."""
+    found: list[dict[str, float]] = [{} for _ in range(rows)]
+    for bench in benches:
+        factors = terms.factors(bench.engine, bench.machine.accelerator, bench.precision)
+        for phase in ("decode", "prefill"):
+            if not np.any(bench.quantity == phase):
+                continue
+            part = bench.take(bench.quantity == phase)
+            parts = clocked_parts(phase_pass(part, under(part, factors), phase))
+            for at, row in enumerate(part.at):
+                found[row] = {name: float(np.broadcast_to(share, len(part.at))[at]) for name, share in parts.items()}
     return found
 
 

@@ -13,6 +13,8 @@ from trilemma.timing.power import POWER_TERMS, PowerTerms
 
 #: What all chips share counts as so many rows of a kind of chips.
 _PRIOR_ROWS = 4.0
+#: The same of chips of which curves of power caps alone tell, a load each; a part counts as at least so much of their rows.
+_PRIOR_OF_CAPS, _LEAST_PART = 0.5, 0.3
 #: Errors beyond this share of a row count less than their square, and rounds in which those weights settle.
 _SOFT, _ROUNDS = 0.2, 5
 #: A kind of chips has bounds of its own from so many rows of so many models on.
@@ -58,9 +60,10 @@ class FittedPower:
         return self.chips.get(chips, self.shared)
 
 
-def fit_power(rows: PowerRows, others: PowerRows | None = None) -> FittedPower:
+def fit_power(rows: PowerRows, others: PowerRows | None = None, caps: PowerRows | None = None) -> FittedPower:
     """The terms of ``rows``, and by how much nine of ten rows of models left out in turn lie off. ``others`` are not fitted, but
-    bounds of chips that nobody measured are to hold them too, each kind of chips weighing the same."""
+    bounds of chips that nobody measured are to hold them too, each kind of chips weighing the same. ``caps`` are loads of few
+    models on chips of their own: their terms are held by what the others share, their bounds are those of chips not measured."""
     shared, by_chips = _coefficients(rows)
     residuals = {chips: np.abs(_residuals(rows, chips)) for chips in by_chips}
     foreign = [np.abs(_of_others(rows, chips)) for chips in by_chips]
@@ -75,6 +78,13 @@ def fit_power(rows: PowerRows, others: PowerRows | None = None) -> FittedPower:
         own = counts[chips][0] >= _OWN_ROWS and counts[chips][1] >= _OWN_MODELS
         half = float(np.quantile(residuals[chips], _COVERED)) if own else everyone
         chips_terms[chips] = PowerTerms(shares=_named(shares), half=half, chips=chips)
+    for chips in dict.fromkeys(caps.chips) if caps is not None else ():
+        assert caps is not None
+        own_rows = caps.take(caps.of(chips))
+        counts[chips] = (len(own_rows.shares), len(set(own_rows.models)))
+        chips_terms[chips] = PowerTerms(
+            shares=_named(_of_chips(own_rows, shared, _PRIOR_OF_CAPS)), half=everyone, chips=chips
+        )
     return FittedPower(shared=PowerTerms(shares=_named(shared), half=everyone), chips=chips_terms, counts=counts)
 
 
@@ -117,8 +127,8 @@ def _coefficients(rows: PowerRows) -> tuple[Array, dict[str, Array]]:
     return shared, {chips: _of_chips(rows.take(rows.of(chips)), shared) for chips in kinds}
 
 
-def _of_chips(rows: PowerRows, shared: Array) -> Array:
-    return _bounded(rows.columns, rows.shares, np.ones(len(rows.shares)), shared, _PRIOR_ROWS)
+def _of_chips(rows: PowerRows, shared: Array, prior_rows: float = _PRIOR_ROWS) -> Array:
+    return _bounded(rows.columns, rows.shares, np.ones(len(rows.shares)), shared, prior_rows)
 
 
 def _residuals(rows: PowerRows, chips: str) -> Array:
@@ -151,11 +161,14 @@ def _shares_by_others(rows: PowerRows, chips: str, columns: Array) -> Array:
     return np.minimum(columns @ shared, 1.0)
 
 
-def _bounded(columns: Array, shares: Array, weights: Array, prior: Array, prior_rows: float) -> Array:
+def _bounded(
+    columns: Array, shares: Array, weights: Array, prior: Array, prior_rows: float, least: float = _LEAST_PART
+) -> Array:
     """Terms of at least nothing that tell ``shares`` best by relative error, large ones counting less than their square
     (iteratively reweighted), ``prior`` weighing ``prior_rows``."""
     relative = columns / shares[:, None]
-    sizes = np.sqrt((weights[:, None] * relative**2).sum(axis=0) / weights.sum()) + 1e-6
+    # a part that hardly any of these rows has is held as firmly as if they had it: its share would take any value
+    sizes = np.maximum(np.sqrt((weights[:, None] * relative**2).sum(axis=0) / weights.sum()), least)
     hold = prior_rows * weights.mean() * sizes**2
     found, trust = np.array(prior, dtype=float), weights
     for _ in range(_ROUNDS):

@@ -71,16 +71,20 @@ def judge(
 
 
 def fit_energy_rows(
-    rows: Sequence[Row], *, others: Sequence[Row] = (), models_dir: str | Path | None = None
+    rows: Sequence[Row],
+    *,
+    others: Sequence[Row] = (),
+    caps: PowerRows | None = None,
+    models_dir: str | Path | None = None,
 ) -> FittedPower:
     """Terms of power fitted to the rows of energy tables that can be used; the bounds of chips that nobody measured hold
-    ``others`` too. Raises `InputError` where no row can be used."""
+    ``others`` too, ``caps`` are rows of power-cap tables. Raises `InputError` where no row can be used."""
     measured = _usable(rows, models_dir)
     if measured is None:
         raise InputError(
             "no row of the table states watts, a rate and what was run; see trilemma validate for the reasons"
         )
-    return fit_power(measured, _usable(others, models_dir) if others else None)
+    return fit_power(measured, _usable(others, models_dir) if others else None, caps)
 
 
 def _usable(rows: Sequence[Row], models_dir: str | Path | None) -> PowerRows | None:
