@@ -49,11 +49,13 @@ def test_traits_agree_with_the_tables_beside_them(name: str) -> None:
 
 def test_known_traits() -> None:
     assert tuple(every()) == (
-        "vllm", "sglang", "tensorrt-llm", "llama.cpp", "transformers-serve", "ollama", "lmdeploy",
+        "vllm", "sglang", "tensorrt-llm", "llama.cpp", "transformers-serve", "ollama", "lmdeploy", "mlx-lm",
+        "lm-studio",
     )  # fmt: skip
     assert those("disaggregates") == ("vllm", "sglang", "tensorrt-llm")
-    assert those("mixed_cards") == those("cache_in_slots") == ("llama.cpp", "ollama")
-    assert [every()[name].in_turn for name in every()] == [False, False, False, True, True, True, False]
+    assert those("mixed_cards") == ("llama.cpp", "ollama")
+    assert those("cache_in_slots") == ("llama.cpp", "ollama", "lm-studio")
+    assert [every()[name].in_turn for name in every()] == [False, False, False, True, True, True, False, True, True]
 
 
 def test_a_table_read_alone_is_what_the_whole_file_holds() -> None:

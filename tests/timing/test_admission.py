@@ -66,7 +66,7 @@ def test_running_is_between_full_length_and_offered(
 
 def test_which_engines_reserve() -> None:
     reserving = {name for name in engines.readable() if engines.traits_of(name).admits_whole}
-    assert reserving == {"tensorrt-llm", "llama.cpp", "ollama"}
+    assert reserving == {"tensorrt-llm", "llama.cpp", "ollama", "lm-studio"}
 
 
 def answer(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict[str, object]:

@@ -44,7 +44,8 @@ def runs(weights: Format, activations: Format, accelerator: Accelerator) -> Runs
     for row in _rows():
         if weights.name.startswith(tuple(row["formats"])):
             if _has(row, accelerator):
-                return Runs(how="expanded", why=row.get("slow", ""))
+                fast = accelerator.vendor.lower() in row.get("fast", ())
+                return Runs(how="expanded", why="" if fast else row.get("slow", ""))
             return Runs(
                 how="no", why=f"no weight-only kernel for {weights.name} on {accelerator.name} ({row['source']})"
             )

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from trilemma.models.quantized.schemes import Scheme, scheme_in, unstated_methods
+from trilemma.models.quantized.schemes import Scheme, scheme_in
+from trilemma.models.quantized.words import prefix_of, unstated_methods
 
 MAX_NAME = 300
 #: Words that say how a checkpoint was tuned, packed or published, not what its architecture is.
@@ -18,7 +19,7 @@ _NOISE = frozenset(
     """
     instruct it chat hf base sft dpo preview finetuned edge trtllm meta lora qlora full tuned unsloth ct qat mtp release
     model instruction instructions pt mlx community dynamic ud abliterated compressed quantized vllm ollama v0.1 v1.0
-    modelopt dyn latest interactive
+    modelopt dyn latest interactive dwq
     """.split()  # noqa: SIM905 - a list of words reads better as text
 )
 _URL = re.compile(
@@ -31,6 +32,9 @@ _CUT = re.compile(r"\bcut to (\d{1,4}) layers\b")
 _DECIMAL = re.compile(r"(?<=\d)_(?=\d(?![0-9a-z]))")
 _WORDS = re.compile(r"[^a-z0-9.+]+")
 _VERSION = re.compile(r"(?:(?<=[a-z])|^)v(?=\d)")
+_BITS_A_WEIGHT = re.compile(r"(?<![\d.])(\d{1,2}(?:\.\d{1,3})?)[-_ ]?bpw(?![a-z])", re.IGNORECASE)
+#: Bits and head bits that follow the method in names of ExLlama's repositories.
+_OF_EXL = re.compile(r"\d{1,2}(?:\.\d{1,3})?(?:bpw)?|h\d{1,2}|bpw")
 _DATE = re.compile(r"(?:20)?\d{4}")
 
 
@@ -81,9 +85,10 @@ def spell(name: str) -> ModelSpelling:
     before: tuple[str, ...] = ()
     plain = False
     position = 0
+    prefix = prefix_of(name.partition("/")[0]) if "/" in name else ""
     while position < len(words):
         word = words[position]
-        length, found = scheme_in(words, position) if position else (0, None)
+        length, found = _scheme_at(words, position, prefix) if position else (0, None)
         if found is not None:
             before = before or tuple(bare)
             plain = plain or not found.quantises
@@ -94,7 +99,7 @@ def spell(name: str) -> ModelSpelling:
         if position and word in unstated_methods():
             before = before or tuple(bare)
             unstated = unstated or word
-        elif not position or word not in _NOISE:
+        elif (not position or word not in _NOISE) and not (unstated and _OF_EXL.fullmatch(word)):
             bare.append(word)
         position += 1
     return ModelSpelling(
@@ -104,6 +109,21 @@ def spell(name: str) -> ModelSpelling:
         unstated=None if scheme or plain else unstated,
         before=before or tuple(bare),
     )
+
+
+def _scheme_at(words: tuple[str, ...], position: int, prefix: str) -> tuple[int, Scheme | None]:
+    """The scheme that words from ``position`` name, first as one of the publisher whose schemes have ``prefix`` in front."""
+    if prefix:
+        length, found = scheme_in((prefix, *words[position : position + 4]), 0)
+        if found is not None and length > 1:
+            return length - 1, found
+    return scheme_in(words, position)
+
+
+def bits_a_weight(name: str) -> float | None:
+    """The bits per weight that a name states (``4.0bpw``), None where it states none."""
+    found = _BITS_A_WEIGHT.search(name[:MAX_NAME])
+    return float(found.group(1)) if found and 0 < float(found.group(1)) <= 16 else None
 
 
 def without_dates(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -15,9 +15,18 @@ from trilemma.models import catalogue, hub
 from trilemma.models.architecture import Model, Quantization
 from trilemma.models.documents import overlaid
 from trilemma.models.files import model_from_path
-from trilemma.models.naming import MAX_NAME, ModelSpelling, layers_left, spell, squeeze, without_dates, without_url
+from trilemma.models.named_weights import under_scheme, under_unstated
+from trilemma.models.naming import (
+    MAX_NAME,
+    ModelSpelling,
+    layers_left,
+    spell,
+    squeeze,
+    without_dates,
+    without_url,
+)
 from trilemma.models.publishers import is_of_another, with_cache
-from trilemma.models.quantized import gguf_mixes, read_quantization, requantize, restate
+from trilemma.models.quantized import read_quantization, requantize, restate
 from trilemma.models.quantized.schemes import Scheme
 from trilemma.models.read import model_from_config
 
@@ -170,9 +179,9 @@ def _stated_by_name(model: Model, name: str) -> Model:
         note = f"the configuration states no quantisation; that of {shorten(name)} in the catalogue was used"
         return replace(restate(model, known), assumptions=(*model.assumptions, note))
     if spelling.scheme is not None:
-        return _under_scheme(model, spelling.scheme, name)
+        return under_scheme(model, spelling.scheme, name)
     if spelling.unstated is not None and model.quantization is None:
-        return _under_unstated(model, spelling.unstated, name)
+        return under_unstated(model, spelling.unstated, name)
     return model
 
 
@@ -187,39 +196,6 @@ def _known_quantization(name: str, model: Model) -> Quantization | None:
     entry = _ids().get(name.lower())
     stated = catalogue.config(entry) if entry is not None else {}
     return read_quantization(stated, dtype=model.dtype) if "quantization_config" in stated else None
-
-
-def _under_scheme(model: Model, scheme: Scheme, name: str) -> Model:
-    if model.quantization is not None and _agrees(model.quantization, scheme):
-        return model
-    stated = model.quantization.method if model.quantization else "no quantisation"
-    changed = with_cache(requantize(model, scheme.name), name)
-    note = f"the name {shorten(name)!r} states {scheme.name}, its configuration {stated}: the name was followed"
-    return replace(changed, assumptions=(*changed.assumptions, note))
-
-
-def _under_unstated(model: Model, method: str, name: str) -> Model:
-    """``model`` marked as quantised by ``method`` in a way that the name does not tell: sizes stay unquantised, and say so."""
-    nearest = gguf_mixes.nearest(name) if method == "gguf" else None
-    if nearest is not None:
-        found = requantize(model, nearest)
-        note = f"{shorten(name)} names a type that is not known here: taken by the bits that it states"
-        return replace(found, assumptions=(*found.assumptions, note))
-    note = f"{shorten(name)} is stored by {method}; how many bits a weight has is not stated"
-    return replace(
-        model,
-        quantization=Quantization(method=method, weight_format=None, notes=(note,)),
-        unknown_fields=(*model.unknown_fields, f"quantization: {method}"),
-        assumptions=(*model.assumptions, f"{note}: counted at {model.dtype.bits:g} bits"),
-    )
-
-
-def _agrees(quantization: Quantization, scheme: Scheme) -> bool:
-    """Whether a checkpoint's own description is of the kind that its name states."""
-    if quantization.weight_format is None:
-        return quantization.method in ("exl2", "exl3")
-    bits = {quantization.weight_format.bits} | {stored.bits for stored, _ in quantization.layer_formats}
-    return scheme.format.bits in bits
 
 
 def _find(name: str) -> tuple[str, ModelSpelling | None, str] | None:

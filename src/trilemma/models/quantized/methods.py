@@ -196,6 +196,36 @@ def read_exl(config: QuantizationFields) -> Quantization:
     return Quantization(method=method, weight_format=stored, layer_formats=listed, notes=notes)
 
 
+def read_mlx(config: QuantizationFields) -> Quantization:
+    """MLX (mlx_lm.convert): groups of ``group_size`` with a 16-bit scale and bias, or a microscaling ``mode``; every linear layer
+    and the embedding, but those set to false; modules listed by name have bits of their own."""
+    stored = _mlx_format(config)
+    ignored, listed = [], []
+    for module, change in config.items():
+        if change is False:
+            ignored.append(module)
+        elif isinstance(change, Mapping):
+            listed.append((_mlx_format({**config, **change}), (module,)))
+    ends = (stored, ("lm_head", "embed_tokens"))
+    return Quantization(
+        method="mlx",
+        weight_format=stored,
+        ignored=read_patterns(ignored, field="quantization"),
+        layer_formats=(*((own, read_patterns(names, field="quantization")) for own, names in listed), ends),
+    )
+
+
+def _mlx_format(config: QuantizationFields) -> Format:
+    mode = fields.text(config, "mode") or "affine"
+    if mode.startswith("mxfp"):
+        return storage.mxfp(8 if mode == "mxfp8" else 4)
+    if mode == "nvfp4":
+        return storage.nvfp4()
+    return storage.grouped_int(
+        fields.bits(config, "bits", 4) or 4, fields.group_size(config, "group_size", 64), zero_point_bits=16
+    )
+
+
 def read_int8_weights(config: QuantizationFields) -> Quantization:
     """Plain INT8 weights per output channel (EETQ, experts_int8, quanto int8)."""
     return Quantization(
@@ -230,4 +260,5 @@ READERS: Mapping[str, Callable[[QuantizationFields], Quantization]] = {
     "exl2": read_exl,
     "exl3": read_exl,
     "eetq": read_int8_weights,
+    "mlx": read_mlx,
 }

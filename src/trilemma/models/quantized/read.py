@@ -32,7 +32,7 @@ def read_quantization(
         return _expert_dtype(config, None)
     if quant_config is not None and not isinstance(quant_config, Mapping):
         raise InputError(f"hf_quant_config.json holds {shorten(repr(quant_config))}; it must be an object")
-    method = fields.text(stated, "quant_method") if stated else ""
+    method = _method(stated)
     mixed = bool(stated and stated.get("quantized_layers"))
     if quant_config or method in _MODELOPT or mixed or (not method and stated and "quant_algo" in stated):
         found = read_modelopt(stated or {}, quant_config)
@@ -56,6 +56,12 @@ def read_quantization(
     return _expert_dtype(config, None if plain else found)
 
 
+def _method(stated: Mapping[str, Any] | None) -> str:
+    if not stated:
+        return ""
+    return "mlx" if _is_mlx(stated) else fields.text(stated, "quant_method")
+
+
 def _stated(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """``quantization_config`` or ``compression_config`` of the whole or of the text part of a configuration."""
     parts = [config, *(config.get(name) for name in ("text_config", "language_config", "llm_config"))]
@@ -70,7 +76,15 @@ def _stated(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
                 raise InputError(f"{field} is {shorten(repr(value))}; it must be an object")
             if value:
                 return value
+        own = part.get("quantization")  # older configurations of MLX
+        if isinstance(own, Mapping) and _is_mlx(own):
+            return own
     return None
+
+
+def _is_mlx(stated: Mapping[str, Any]) -> bool:
+    """MLX names no method: its configurations state a group and bits alone (mlx_lm/utils.py, save_config)."""
+    return "quant_method" not in stated and {"group_size", "bits"} <= stated.keys()
 
 
 def _over_fp8(listed: Quantization, base: Quantization) -> Quantization:

@@ -19,6 +19,8 @@ from trilemma.models.quantized.coverage import format_of, is_kept
 
 _WORDS = re.compile(r"[^a-z0-9._]+")
 _LONGEST = 5
+#: Roles that toolkits leave alone unless their schemes say otherwise.
+_ENDS = ("embedding", "head", "router")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +32,8 @@ class Scheme:
     those of them with recurrent states or latent attention; ``only`` limits the scheme to roles where the
     model has them. ``source`` says who stores it so, ``order`` its place in the data file: where a name holds words of two,
     the earlier wins. Dense models with recurrent layers store ``mixer_roles`` as ``mixer_format``, and their head too where
-    ``head_in_hybrids``. A ``mix`` (GGUF) decides tensor by tensor, embeddings and head as well; ``format`` is its main type.
+    ``head_in_hybrids``. With ``ends`` embedding, head and routers are stored so too. A ``mix`` (GGUF) decides tensor by tensor,
+    embeddings and head as well; ``format`` is its main type.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Scheme:
     mixer_format: Format | None = None
     mixer_roles: tuple[str, ...] = ()
     head_in_hybrids: bool = False
+    ends: bool = False
     mix: gguf_mixes.GgufMix | None = None
 
     def format_in(self, tensor: Tensor, *, has_experts: bool, dense_hybrid: bool, plain: bool) -> Format | None:
@@ -62,6 +66,8 @@ class Scheme:
 
     def covers(self, tensor: Tensor, *, has_experts: bool, plain: bool) -> bool:
         """Whether the scheme stores ``tensor`` in its format, with or without experts, where attention is ``plain`` or not."""
+        if self.ends and len(tensor.shape) > 1 and tensor.role in _ENDS:
+            return True
         if not tensor.quantizable or is_kept(tensor.role) or tensor.part in ("vision", "embedding", "head"):
             return False
         if tensor.part == "mtp" and not self.mtp:
@@ -109,12 +115,6 @@ def schemes() -> tuple[Scheme, ...]:
     return _schemes()
 
 
-@cache
-def unstated_methods() -> frozenset[str]:
-    """Methods whose name alone does not tell how many bits a weight has."""
-    return frozenset(_document()["unstated"]["names"])
-
-
 def requantize(model: Model, scheme: str) -> Model:
     """``model`` with its linear layers stored as ``scheme`` and everything else in its unquantised format.
 
@@ -150,7 +150,8 @@ def requantize(model: Model, scheme: str) -> Model:
     )
     told = f"weights taken as {chosen.name} ({chosen.format.name})"
     if chosen.mix is None:
-        note = f"{told}, modules usually left alone in {dtype.name} ({chosen.source})"
+        kept = "tensor by tensor as the toolkit does" if chosen.ends else f"modules usually left alone in {dtype.name}"
+        note = f"{told}, {kept} ({chosen.source})"
     else:
         mixed = (
             f"as the nearest mix, {chosen.mix.like}"
@@ -220,6 +221,7 @@ def _schemes() -> tuple[Scheme, ...]:
             kept_beside_states_or_latents=tuple(row.get("kept_beside_states_or_latents", ())),
             only=tuple(row.get("only", ())),
             mtp=row.get("mtp", False),
+            ends=row.get("ends", False),
             names=tuple(row["names"]),
             source=row["source"],
             **_hybrid(row.get("dense_hybrid")),

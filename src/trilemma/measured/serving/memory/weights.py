@@ -36,7 +36,7 @@ def model_of_row(row: Row, models_dir: str | Path | None, assumed: list[str]) ->
 
 
 def is_unstated(scheme: str | None) -> bool:
-    from trilemma.models.quantized.schemes import unstated_methods
+    from trilemma.models.quantized.words import unstated_methods
 
     return scheme in unstated_methods()
 
@@ -108,7 +108,8 @@ def quantization_scheme(text: str) -> str | None:
 
     Raises `UnusableRow` for a column that is filled but says nothing that is known.
     """
-    from trilemma.models.quantized.schemes import scheme_in, unstated_methods
+    from trilemma.models.quantized.schemes import scheme_in
+    from trilemma.models.quantized.words import unstated_methods
 
     text = text.lower()[:300]
     words = [word for word in re.split(r"[^a-z0-9.+]+", text) if word]

@@ -216,6 +216,8 @@ def _replicas(row: Row, layout: Layout, model: Model, accelerator: Accelerator, 
 #: Words of a precision column that name no scheme of the house, and the scheme that they mean.
 _PRECISIONS = {"fp4": "nvfp4", "uint4": "int4", "f16": "bf16", "fp16": "bf16"}
 _UNSTATED = ("", "unset")
+#: Bits of a weight and the group that shares a scale, as tables of MLX have them.
+_BITS_ALONE = re.compile(r"q[2-8](?: g\d{2,3})?")
 
 
 def _model(row: Row, models_dir: str | None, assumed: list[str]) -> tuple[Model, str]:
@@ -241,6 +243,8 @@ def _stored(name: str, text: str, models_dir: str | None) -> tuple[Model | None,
             return model, _own(model), (f"weights as {_own(model)}: the row does not say",)
         scheme = "q4_k_m" if text.startswith("ollama default") else _PRECISIONS.get(text, text)
         own = model.quantization.weight_format if model.quantization else None
+        if own is not None and own.bits < 16 and _BITS_ALONE.fullmatch(text) and text[1] == f"{own.bits:g}":
+            return model, _own(model), ()  # how many bits, of a checkpoint whose name says how
         if own is not None and own.name.startswith("mxfp4"):
             return model, own.name, ()  # published in MXFP4 only: tables call the same files fp4, fp8 or mxfp4
         wanted = find_scheme(scheme)

@@ -1,0 +1,23 @@
+"""A plan written as the ``lms load`` command that loads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trilemma.engines.launch import check_model_word
+from trilemma.engines.lm_studio.flags import table
+from trilemma.engines.writing import degrees, served_pool, settings_of, stated, words
+from trilemma.errors import InputError
+from trilemma.plans import Plan
+
+
+def write(*, model: str, plan: Plan) -> list[str]:
+    """``["lms", "load", model, flag, value, …]`` for a plan of cards in turn. Raises `InputError`."""
+    options, ranks = served_pool(plan, engine="lm-studio", shown="lms load").options, degrees(plan)
+    if max(number for name, number in ranks.items() if name != "pp") > 1:
+        raise InputError("LM Studio puts layers on cards in turn (--pp) and splits nothing else")
+    if options.kv_dtype not in (None, "auto", "f16", "fp16"):
+        raise InputError("lms load has no flag for the cache's type; set it in the application's load settings")
+    pairs: dict[str, Any] = {"context-length": options.context, "parallel": stated(options.max_seqs, "max_seqs")}
+    settings = settings_of({**pairs, **options.extra}, table(), plan.engine.version)
+    return ["lms", "load", check_model_word(model), *words(settings)]
