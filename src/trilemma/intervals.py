@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,10 @@ from trilemma.errors import TrilemmaError
 
 def normal_deviations(chance: float) -> float:
     """Standard deviations below which a normal figure lies with ``chance``: the inverse of `normal_cdf`."""
+    if chance == 0.5:  # even odds, as most ask
+        return 0.0
+    from statistics import NormalDist  # slow to import
+
     return NormalDist().inv_cdf(chance)
 
 

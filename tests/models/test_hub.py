@@ -91,7 +91,7 @@ def test_without_a_network_no_file_is_asked_for_and_the_answer_is_at_once(asked,
     """huggingface_hub would try five times for each of two files: 47.7 s."""
     monkeypatch.setattr(hub, "is_reachable", IS_REACHABLE)
     monkeypatch.setenv("HTTPS_PROXY", proxy)
-    monkeypatch.setattr(hub.socket, "create_connection", connect)
+    monkeypatch.setattr("socket.create_connection", connect)
     IS_REACHABLE.cache_clear()
     began = time.monotonic()
     with pytest.raises(UnknownName, match="the hub cannot be reached; give a path"):

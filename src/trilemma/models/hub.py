@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import threading
 from functools import cache
 from pathlib import Path
@@ -70,7 +69,8 @@ def is_reachable() -> bool:
 
     Its client would try each file five times over (25 to 48 s without a network).
     """
-    from urllib.request import getproxies, proxy_bypass  # slow to import
+    import socket  # these two are slow to import
+    from urllib.request import getproxies, proxy_bypass
 
     endpoint = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
     proxies = {} if proxy_bypass(endpoint.hostname or "") else getproxies()
