@@ -47,6 +47,8 @@ async def stream(writer: asyncio.StreamWriter, asked: dict[str, object], kind: s
     await writer.drain()
     loop = asyncio.get_running_loop()
     due = loop.time() + FIRST_S
+    if kind == "short":
+        tokens //= 2
     for at in range(tokens):
         await asyncio.sleep(max(due - loop.time(), 0))
         due += TOKEN_S
@@ -57,6 +59,11 @@ async def stream(writer: asyncio.StreamWriter, asked: dict[str, object], kind: s
                 await asyncio.sleep(3600)
             if kind == "rubbish":
                 await event(writer, b"data: {not json\n\n")
+                return
+            if kind == "interrupts":
+                await event(writer, b"data: [DONE]\n\n")
+                writer.write(b"0\r\n\r\n")
+                await writer.drain()
                 return
             if kind == "cuts":
                 writer.transport.abort()

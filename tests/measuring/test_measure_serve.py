@@ -93,6 +93,7 @@ def test_some_requests_fail() -> None:
     [
         ("dies", "cut off", "the server's process ended"), ("stalls", "stalled", "requests in a row failed"),
         ("rubbish", "no JSON", "requests in a row failed"), ("cuts", "cut off", "requests in a row failed"),
+        ("interrupts", "interrupted", "requests in a row failed"),
     ],
 )  # fmt: skip
 def test_servers_that_go_wrong_end_in_a_clear_result(kind: str, why: str, early: str) -> None:
@@ -121,6 +122,14 @@ def test_what_cannot_be_measured_is_one_line(words: str, says: str, capsys: pyte
     told = capsys.readouterr().err
     assert says in told
     assert len(told.splitlines()) == 1
+
+
+def test_answers_that_end_early_are_told() -> None:
+    port = free_port()
+    shown = screen(
+        f"measure serve --url http://127.0.0.1:{port} --isl 8 --osl 8 --requests 6 -- {sys.executable} {SERVER} {port} short"
+    )
+    assert "outputs of 4 where 8 were asked for" in shown
 
 
 def test_time_is_up() -> None:

@@ -10,6 +10,9 @@ from trilemma.measuring.serving.outcome import LoadFigure, ServedLoad
 from trilemma.quantities import arrivals, counted
 from trilemma.report.tables import render_table
 
+#: Outputs shorter than this share of what was asked for are told: latencies are those of such answers.
+_SHORT = 0.95
+
 
 def load_document(found: ServedLoad) -> dict[str, Any]:
     return document_of(found)
@@ -25,8 +28,10 @@ def render_load(found: ServedLoad, *, width: int | None = None) -> str:
     if found.ended_early:
         lines.append(f"ENDED EARLY: {found.ended_early}")
     if found.completed:
+        short = found.osl_asked is not None and found.osl is not None and found.osl < _SHORT * found.osl_asked
+        asked = f" where {found.osl_asked:.0f} were asked for" if short else ""
         lines.append(
-            f"prompts of {found.isl:.0f} tokens, outputs of {found.osl:.0f}; {found.requests_per_s:.3g} requests and"
+            f"prompts of {found.isl:.0f} tokens, outputs of {found.osl:.0f}{asked}; {found.requests_per_s:.3g} requests and"
             f" {found.output_tokens_per_s:,.1f} output tokens a second; {found.in_flight:.1f} in flight"
         )
     if found.energy is not None:

@@ -58,6 +58,7 @@ class ServedLoad:
     goodput_per_s: float | None = None
     isl: float | None = None
     osl: float | None = None
+    osl_asked: float | None = None
     concurrency: int | None = None
     rate: float | None = None
     in_flight: float | None = None
@@ -105,6 +106,7 @@ def served_load(
         ended_early=run.ended_early, seconds=seconds, requests_per_s=len(whole) / seconds,
         output_tokens_per_s=tokens / seconds, goodput_per_s=good,
         isl=_mean([one.input_tokens or one.asked_input for one in whole]), osl=_mean([one.tokens for one in whole]),
+        osl_asked=_mean([one.asked_output for one in whole]),
         concurrency=concurrency, rate=rate, in_flight=sum(stays) / seconds if stays else None,
         ttft_ms=_figure([one.ttft_s for one in whole]),
         tpot_ms=_figure([tpot for one in whole if (tpot := one.tpot_s) is not None]),

@@ -132,7 +132,7 @@ async def ask(endpoint: Endpoint, answered: Answered, prompt: str, *, stall_s: f
 
 
 async def _events(lines: AsyncIterator[bytes], answered: Answered) -> None:
-    finished = False
+    ended = whole = False
     async for line in lines:
         now = time.perf_counter()
         text = line.strip()
@@ -143,7 +143,7 @@ async def _events(lines: AsyncIterator[bytes], answered: Answered) -> None:
             return
         data = text[5:].strip()
         if data == b"[DONE]":
-            finished = True
+            ended = True
             break
         try:
             event = json.loads(data)
@@ -153,11 +153,13 @@ async def _events(lines: AsyncIterator[bytes], answered: Answered) -> None:
         if not isinstance(event, Mapping) or "error" in event:
             answered.failure = "error told" if isinstance(event, Mapping) else "no JSON"
             return
-        finished = _told(event, answered, now) or finished
-    if not answered.failure and not finished:
+        whole = _told(event, answered, now) or whole
+    if not (ended or whole):
         answered.failure = "cut off"
-    elif not answered.failure and not answered.pieces_s:
+    elif not answered.pieces_s:
         answered.failure = "no text"
+    elif not whole and answered.tokens < answered.asked_output:
+        answered.failure = "interrupted"  # the stream ends as if nothing were, and no reason for its end was told
 
 
 def _told(event: Mapping[str, Any], answered: Answered, now: float) -> bool:
