@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -90,10 +91,7 @@ def served_load(
     whole = [one for one in run.answered if not one.failure]
     ended = max((one.end_s for one in run.answered), default=run.ended_s)
     seconds = max(ended - run.started_s, 1e-9)
-    counted: dict[str, int] = {}
-    for one in run.answered:
-        if one.failure:
-            counted[one.failure] = counted.get(one.failure, 0) + 1
+    counted = Counter(one.failure for one in run.answered if one.failure)
     good = None
     if ttft_ms is not None or tpot_ms is not None:
         good = sum(_within(one, ttft_ms, tpot_ms) for one in whole) / seconds
