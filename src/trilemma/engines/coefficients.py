@@ -21,7 +21,7 @@ ChangedRows: TypeAlias = Mapping[str, CoefficientRows]
 MemoryCoefficients: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 #: Keys of a row beside its numbers.
-NOT_NUMBERS = ("since", "source", "as_of")
+NOT_NUMBERS = ("since", "source", "as_of", "counted")
 _FOLDER = "coefficients/serving_memory"
 
 

@@ -181,13 +181,13 @@ def _named(path: TermPath) -> str:
 
 
 def _terms(coefficients: FittedRows) -> list[TermPath]:
-    """Paths of every fitted number."""
+    """Paths of every fitted number; what follows from the engine's source is none."""
     return [
         (table, place, name)
         for table in FITTED_TABLES
         for place, row in enumerate(coefficients.get(table, ()))
         for name, value in row.items()
-        if _is_number(value) and (table, name) not in _READ_OFF
+        if _is_number(value) and (table, name) not in _READ_OFF and name not in row.get("counted", ())
     ]
 
 
