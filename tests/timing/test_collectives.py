@@ -14,8 +14,8 @@ from trilemma.timing.coefficients import coefficients_for
 from trilemma.timing.collectives import Wires, all_gather_s, all_reduce_s, point_to_point_s, wires
 
 LOCAL = Wires(
-    local_bytes_per_s=100e9, local_latency_s=0.0, local_ranks=8, one_shot_latency_s=0.0, peer_to_peer=False,
-    network_bytes_per_s=10e9, network_latency_s=0.0, network_reduce_latency_s=0.0,
+    local_bytes_per_s=100e9, local_latency_s=0.0, local_ranks=8, one_shot_latency_s=0.0, two_shot_latency_s=0.0,
+    peer_to_peer=False, network_bytes_per_s=10e9, network_latency_s=0.0, network_reduce_latency_s=0.0,
 )  # fmt: skip
 
 
@@ -42,8 +42,21 @@ def test_gather_volume():
 def test_small_messages_go_one_shot():
     over = wires(cluster(), coefficients_for(card()))
     assert all_reduce_s(8192, 8, over) < over.local_latency_s
-    ring = over.local_latency_s + 2 * 7 / 8 * 1e9 / over.local_bytes_per_s
-    assert all_reduce_s(1e9, 8, over) == pytest.approx(ring)
+    two_shot = over.two_shot_latency_s + 2 * 7 / 8 * 1e9 / over.local_bytes_per_s
+    assert all_reduce_s(1e9, 8, over) == pytest.approx(two_shot)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "n_bytes", "vllm_us", "sglang_us"),
+    [(4, 2**19, 11.4, 8.2), (4, 2**21, 18.6, 15.6), (8, 2**20, 15.0, 13.5), (8, 2**22, 30.8, 33.3)],
+)
+def test_what_custom_kernels_of_two_engines_took_on_h100(
+    gpus: int, n_bytes: int, vllm_us: float, sglang_us: float
+) -> None:
+    """ai-dynamo/aiconfigurator@095f58a5, custom_allreduce_perf of vLLM 0.24 and SGLang 0.5.14, graph replays, BF16."""
+    card_of = Cluster.of(find("h100-sxm"), gpus)
+    took_us = 1e6 * float(all_reduce_s(n_bytes, gpus, wires(card_of, coefficients_for(card_of.accelerator))))
+    assert 0.55 * min(vllm_us, sglang_us) < took_us < 1.25 * max(vllm_us, sglang_us)
 
 
 @pytest.mark.parametrize("collective", [all_reduce_s, all_gather_s, point_to_point_s])

@@ -29,6 +29,7 @@ class Wires:
     local_latency_s: Numbers
     local_ranks: int
     one_shot_latency_s: Numbers
+    two_shot_latency_s: Numbers
     peer_to_peer: bool
     network_bytes_per_s: Numbers
     network_latency_s: Numbers
@@ -46,6 +47,7 @@ def wires(cluster: Cluster, coefficients: Coefficients) -> Wires:
         local_latency_s=coefficients.ring_latency_s if link is not None else coefficients.pcie_latency_s,
         local_ranks=cluster.domain if link is not None else cluster.gpus_per_node,
         one_shot_latency_s=coefficients.one_shot_latency_s,
+        two_shot_latency_s=coefficients.two_shot_latency_s,
         peer_to_peer=link is not None,
         network_bytes_per_s=far_bytes_per_s,
         network_latency_s=coefficients.pcie_latency_s if bridged else coefficients.network_latency_s,
@@ -54,16 +56,19 @@ def wires(cluster: Cluster, coefficients: Coefficients) -> Wires:
 
 
 def all_reduce_s(n_bytes: Numbers, ranks: Numbers, over: Wires) -> Any:
-    """Seconds to sum ``n_bytes`` over ``ranks``, the result everywhere; the faster of two algorithms inside a domain.
+    """Seconds to sum ``n_bytes`` over ``ranks``, the result everywhere; the fastest of three algorithms inside a domain.
 
     Ring: latency + ``2(n − 1)/n`` volumes (Patarasuk and Yuan 2009). One-shot: every rank reads all others at once,
-    ``n − 1`` volumes but one hop (vLLM ``csrc/custom_all_reduce.cuh``). Arrays broadcast; one rank costs nothing.
+    ``n − 1`` volumes but one hop; two-shot: each sums its part of all and reads the others' sums, as many volumes as a ring and
+    two hops (vLLM ``csrc/custom_all_reduce.cuh``). Arrays broadcast; one rank costs nothing.
     """
     ranks = np.asarray(ranks, dtype=float)
     local = np.minimum(ranks, over.local_ranks)
-    ring = over.local_latency_s + 2 * (local - 1) / local * n_bytes / over.local_bytes_per_s
+    moved_s = 2 * (local - 1) / local * n_bytes / over.local_bytes_per_s
+    ring = over.local_latency_s + moved_s
     if over.peer_to_peer:
-        ring = np.minimum(ring, over.one_shot_latency_s + (local - 1) * n_bytes / over.local_bytes_per_s)
+        one_shot = over.one_shot_latency_s + (local - 1) * n_bytes / over.local_bytes_per_s
+        ring = np.minimum(np.minimum(ring, one_shot), over.two_shot_latency_s + moved_s)
     return np.where(local > 1, ring, 0.0) + _crossing(n_bytes / local, ranks / local, over, volumes=2.0)
 
 

@@ -133,12 +133,13 @@ def test_experts_over_all_ranks_may_be_said_by_a_word():
 
 
 def test_a_load_stated_by_its_rate_is_the_requests_that_it_keeps_in_flight():
-    """Little's law: the rate that 64 requests in flight finish is judged as 64 requests in flight are."""
+    """Little's law: the rate that 64 requests in flight finish is judged as 64 requests in flight are, give or take one: those
+    that arrive wait otherwise for prompts ahead of them."""
     (steady,), _ = judge([row(concurrency_or_batch="64", metric="output_tok_s_total", value="1000")])
     rate = steady.comparisons[0].predicted / 1024
     (loaded,), _ = judge([row(concurrency_or_batch="64")])
     (arriving,), _ = judge([row(concurrency_or_batch=f"rate={0.9999 * rate:.4f} req/s")])
-    assert arriving.comparisons[0].predicted == pytest.approx(loaded.comparisons[0].predicted, rel=1e-6)
+    assert arriving.comparisons[0].predicted == pytest.approx(loaded.comparisons[0].predicted, rel=0.01)
     (slower,), _ = judge([row(concurrency_or_batch=f"rate={rate / 8:.4f}")])
     assert slower.comparisons[0].predicted < loaded.comparisons[0].predicted
     with pytest.raises(UnusableRow, match="outside"):
