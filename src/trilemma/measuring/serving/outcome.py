@@ -109,8 +109,13 @@ def served_load(
         ttft_ms=_figure([one.ttft_s for one in whole]),
         tpot_ms=_figure([tpot for one in whole if (tpot := one.tpot_s) is not None]),
         itl_ms=_figure([gap for one in whole for gap in np.diff(one.pieces_s).tolist()]), e2e_ms=_figure(stays),
-        energy=drawn, j_per_output_token=drawn.joules / tokens if drawn is not None and drawn.joules and tokens else None,
+        energy=drawn, j_per_output_token=_each(drawn, tokens),
     )  # fmt: skip
+
+
+def _each(drawn: EnergyWindow | None, tokens: int) -> float | None:
+    """Joules an output token, where there are both."""
+    return drawn.joules / tokens if drawn is not None and drawn.joules and tokens else None
 
 
 def _within(one: Answered, ttft_ms: float | None, tpot_ms: float | None) -> bool:
