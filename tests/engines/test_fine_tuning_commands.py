@@ -171,7 +171,7 @@ def test_trainer_flags_alone() -> None:
     assert (found.workload.method, found.workload.rank) == ("qlora", 64)
     assert found.workload.targets == ("q_proj", "v_proj")
     assert (found.plan.attention, found.plan.recompute.mode, found.plan.zero) == ("flash", "full", 0)
-    assert found.plan.optimizer == optimizer("adamw-8bit")
+    assert found.plan.optimizer == replace(optimizer("adamw-8bit"), paged=True)
 
 
 def test_trainer_defaults_are_told() -> None:

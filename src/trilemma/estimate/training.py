@@ -10,6 +10,7 @@ from trilemma.errors import InputError, PlanWarning
 from trilemma.estimate.doubt import doubted, of_model, of_trained_class
 from trilemma.estimate.estimate import Bottleneck, Estimate, Latency, MemoryEstimate, Resource, SpeedEstimate
 from trilemma.estimate.example_lengths import of_capped_lengths, with_documents
+from trilemma.estimate.paging import paged_out
 from trilemma.estimate.power import training_power
 from trilemma.estimate.training_verdict import host_need, training_verdict
 from trilemma.hardware.cluster import Cluster
@@ -55,7 +56,7 @@ def estimate_training(
     if cluster.power_cap_w is not None:
         raise InputError("`power_cap` is of serving: no training under a cap was measured; leave it out")
     check_training_layout(model, cluster, plan, workload)
-    memory = training_memory(model, cluster, plan, workload)
+    memory, paged = paged_out(model, cluster, plan, workload, training_memory(model, cluster, plan, workload))
 
     def timed(load: TrainingWorkload) -> StepTime:
         return training_step(
@@ -67,7 +68,7 @@ def estimate_training(
     capacity = cluster.accelerator.runtime_total()
     host = host_need(memory, cluster)
     lacks = training_lacks(plan.recipe.matmul, cluster.accelerator)
-    verdict = training_verdict(memory, capacity, host)
+    verdict = training_verdict(memory, capacity, host, pages=plan.optimizer.paged)
     mixture = any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers)
     chosen = framework or framework_of(plan)
     low, high = step_spread(chosen, cluster.accelerator, mixture=mixture)
@@ -87,6 +88,7 @@ def estimate_training(
         *price_warnings((cluster.accelerator,)),
         *_warnings(question, setting),
         *packed,
+        *paged,
         *(of_capped_lengths(question, memory, cluster, capacity) if verdict.stage != "ok" else ()),
     )
     return Estimate(
@@ -148,7 +150,7 @@ def _memory(memory: TrainingMemory, capacity: Interval) -> MemoryEstimate:
         total=Interval(
             value=need,
             low=min(reserved.low + outside, need),
-            high=max(reserved.high + outside, need) + float(memory.uncounted_bytes),
+            high=max(reserved.high + outside, need) + float(memory.uncounted_bytes + memory.either_bytes),
         ),
         ledger=memory.ledger,
     )

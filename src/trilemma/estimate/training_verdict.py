@@ -98,29 +98,39 @@ def host_holds(memory: TrainingMemory, cluster: Cluster) -> Any:
     return needed <= has
 
 
-def training_verdict(memory: TrainingMemory, capacity: Interval, host: HostNeed | None) -> Verdict:
+def training_verdict(
+    memory: TrainingMemory, capacity: Interval, host: HostNeed | None, *, pages: bool = False
+) -> Verdict:
     """Does the peak stay under what the runtime reports, and what lies on the host under what that has?
 
-    The chance treats both intervals of the card as normal. What is not counted adds between nothing and its most; parts whose
-    size nobody knows are a share of doubt beside it (`trilemma.estimate.doubt`).
+    The chance treats both intervals of the card as normal. What is not counted adds between nothing and its most, what is
+    there or not is as likely as not, and so, where the peak is too high, is an allocator that keeps nothing apart
+    (``expandable_segments``, which many launchers set); parts whose
+    size nobody knows are a share of doubt beside it (`trilemma.estimate.doubt`). ``pages``: moments that are still on the card
+    make room for what is missing.
     """
     need = float(memory.device_bytes)
     reserved = memory.reserved
     spread = hypot((reserved.high - reserved.low) / 2, (capacity.high - capacity.low) / 2) / NINETY
     left = capacity.value - need
+    moments = memory.ledger.get("optimizer")
+    room = left + (float(moments.bytes) if pages and moments is not None else 0.0)
     most = float(memory.uncounted_bytes)
-    chance = sum(_above(left - most * part, spread) for part in _QUANTILES) / len(_QUANTILES)
+    kept = memory.ledger.get("fragmentation")
+    apart = float(kept.bytes) if left < 0 and kept is not None else 0.0
+    both = (room, room + apart - float(memory.either_bytes))
+    chance = sum(_above(one - most * part, spread) for part in _QUANTILES for one in both) / len(_QUANTILES) / len(both)
     beside = 1.0 if host is None else host.chance
     sure = chance * beside
     if left < 0:
         reason = f"the peak needs {show_gib(need)} GiB, {show_gib(-left)} GiB more than the card has"
         return Verdict(stage="oom_runtime", probability=max(1 - sure, 0.5), reason=reason)
-    kept = f"{show_gib(left)} GiB of {show_gib(capacity.value)} GiB left at the peak"
+    shown = f"{show_gib(left)} GiB of {show_gib(capacity.value)} GiB left at the peak"
     if sure >= 0.5:
-        return Verdict(stage="ok", probability=sure, reason=kept)
+        return Verdict(stage="ok", probability=sure, reason=shown)
     if host is not None and beside < chance:
         return Verdict(stage="oom_runtime", probability=1 - sure, reason=f"the plan keeps {host.words}")
-    reason = f"{kept}, but {show_gib(most)} GiB more may come of what is not counted"
+    reason = f"{shown}, but {show_gib(most)} GiB more may come of what is not counted"
     return Verdict(stage="oom_runtime", probability=1 - sure, reason=reason)
 
 

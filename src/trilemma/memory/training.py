@@ -22,7 +22,7 @@ from trilemma.memory.ledger import Budget, Ledger, Line
 from trilemma.memory.row_terms import row_terms
 from trilemma.memory.training_model import TrainingModel, prepare
 from trilemma.memory.training_moments import LINES, Moments, moments
-from trilemma.memory.uncounted import most_uncounted, uneven_routing
+from trilemma.memory.uncounted import most_uncounted, second_moment_copy, uneven_routing
 from trilemma.models.architecture import Model
 from trilemma.plans.training import TrainingPlan
 from trilemma.quantities import Numbers
@@ -54,7 +54,7 @@ class TrainingMemory:
     ``categories_bytes`` are weights, gradients, master weights, optimizer state and activations of a stage, each at its own
     peak (the largest such sum of any stage): more tensor parallelism never raises it, though the worst moment and the worst
     stage may change. ``moved_bytes`` are bytes over the host link in one optimizer step, ``host_bytes`` what is kept there;
-    ``uncounted_bytes`` the most that parts in no line may add (`memory.uncounted`);
+    ``uncounted_bytes`` the most that parts in no line may add, ``either_bytes`` what is there or not (`memory.uncounted`);
     ``resume_peak_bytes`` is allocated while a checkpoint loads. ``ranks`` holds every stage of a single plan.
     """
 
@@ -68,6 +68,7 @@ class TrainingMemory:
     moved_bytes: Mapping[str, Any] = field(default_factory=dict)
     host_bytes: Any = 0.0
     uncounted_bytes: Any = 0.0
+    either_bytes: Any = 0.0
     resume_peak_bytes: Any = 0.0
     ranks: tuple[StageMemory, ...] = ()
     warnings: tuple[PlanWarning, ...] = ()
@@ -106,7 +107,7 @@ def training_memory(
     rows = {name: _rows(value, shape) for name, value in _numbers(plan).items()}
     count = len(rows["pp"])
     lines = {name: np.zeros(count) for name in LINES}
-    held, resume, categories = np.zeros((3, count))
+    held, resume, categories, apart = np.zeros((4, count))
     moved: dict[str, NDArray[np.float64]] = {}
     host = np.zeros(count)
     ranks: tuple[StageMemory, ...] = ()
@@ -121,6 +122,7 @@ def training_memory(
             lines[name][here] = found.lines[name][take]
         held[here], resume[here], host[here] = found.in_flight[take], found.resume[take], found.host[take]
         categories[here] = found.categories.max(axis=0)
+        apart[here] = found.apart[take]
         for name, value in found.moved.items():
             moved.setdefault(name, np.zeros(count))[here] = value[take]
         if single and every:
@@ -129,6 +131,7 @@ def training_memory(
     ledger = Ledger(lines=tuple(_line(name, value, prepared) for name, value in shaped.items() if np.any(value)))
     inside = sum(value for name, value in lines.items() if name not in _OUTSIDE or name == "fragmentation")
     uncounted = most_uncounted(model, every_row, workload) + uneven_routing(model, every_row, workload, inside)
+    either = apart + second_moment_copy(plan, lines["optimizer"], prepared.facts)
     found_memory = TrainingMemory(
         ledger=ledger,
         allocated_bytes=ledger.total("inside"),
@@ -141,6 +144,7 @@ def training_memory(
         host_bytes=_unrows(host, shape),
         resume_peak_bytes=_unrows(resume, shape),
         uncounted_bytes=_unrows(uncounted + np.zeros(count), shape),
+        either_bytes=_unrows(either + np.zeros(count), shape),
         ranks=ranks,
         warnings=prepared.warnings,
     )

@@ -66,6 +66,22 @@ def reduced_gradients(state: RankState, plan: TrainingPlan, facts: Mapping[str, 
     return elements * facts["gradient_block_bytes"]
 
 
+def stepped_gradients(updated: Any, plan: TrainingPlan, facts: Mapping[str, Any]) -> Any:
+    """Bytes of the copies that an optimizer step makes of 16-bit gradients: one flat tensor, and that in FP32.
+
+    ``updated``: bytes of gradients of the weights that this rank updates, scalar or array (stages, plans), as the result.
+
+    Source: DeepSpeed copies its whole partition (ZeRO-1 and 2: stage_1_and_2.py, step) or a sub-group of it (ZeRO-3: stage3.py,
+    _prepare_fp32_grad_for_sub_group), on the card unless the host updates.
+    """
+    bits = catalogue.get(plan.recipe.gradients).bits
+    if not facts.get("steps_in_fp32", False) or plan.recipe.master is None or bits > 16:
+        return np.zeros_like(updated)
+    elements = updated * 8 / bits
+    most = facts["most_stepped"] if plan.zero >= 3 else math.inf
+    return np.minimum(elements, most) * (bits + 32) / 8 * (1 - plan.offload.optimizer)
+
+
 def gathered_sequence(hidden: int, plan: TrainingPlan, shards: Shards, *, copies: float) -> Any:
     """Bytes of hidden states gathered along the sequence before a column-parallel product (plans,): sequence parallelism
     keeps ``1 / tp`` of them and gathers the rest for each product, forward and backward.

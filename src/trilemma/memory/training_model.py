@@ -84,7 +84,7 @@ def prepare(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> Tra
         trained = frozenset() if casts else frozenset(tensor.role for tensor in targets(model, workload))
         tensors = (*tensors, *adapter_tensors(model, workload))
         saved = tuple(adapter_saved(by_kind[kind], workload, casts=casts) for kind in range(len(found)))
-    costs = TensorCosts(plan=plan, frozen_format=frozen)
+    costs = TensorCosts(plan=plan, frozen_format=frozen, frozen_method=model.quantized_by)
     table = StateTable.of(model, tensors, order, len(found), costs)
     return TrainingModel(
         model=model,

@@ -15,6 +15,7 @@ from trilemma.memory.pipeline_stages import Stages, could_be_fullest, in_flight,
 from trilemma.memory.row_terms import MomentTable, RowTerms
 from trilemma.memory.training_buffers import (
     context_bytes,
+    stepped_gradients,
     whole_in_pipelines,
 )
 from trilemma.memory.training_model import TrainingModel
@@ -36,7 +37,8 @@ _STEP = ("activations", "logits", "workspace", "communication")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moments:
     """Arrays (stages, plans): the lines at the worst moment, reserved bytes, micro-batches in flight, weights with gradients,
-    optimizer state and activations each at its own peak, bytes while a checkpoint loads, host memory and traffic."""
+    optimizer state and activations each at its own peak, bytes while a checkpoint loads, host memory and traffic; ``apart``:
+    blocks of other moments that may serve no request of the worst one."""
 
     stages: Stages
     lines: Mapping[str, MomentTable]
@@ -46,6 +48,7 @@ class Moments:
     resume: MomentTable
     host: MomentTable
     moved: Mapping[str, MomentTable]
+    apart: MomentTable
 
 
 def moments(
@@ -68,7 +71,9 @@ def moments(
     updated = sharded(state, "gradients", shard_groups(plan, expert_tp(plan)), shard=plan.zero >= 1)
     offload = _offload(prepared, plan, workload, lines, step, updated)
     categories = step.activations + sum(lines.values())
-    lines, worst = _worst_moment(lines, step, prepared, plan, workload)
+    lines, worst, perhaps = _worst_moment(
+        lines, step, prepared, plan, workload, stepped_gradients(updated, plan, prepared.facts)
+    )
     lines["offload_buffers"] = offload.buffers
     inside = sum(lines[name] for name in _ALLOCATED)
     lines["fragmentation"] = _fragmentation(prepared, plan, lines, worst)
@@ -83,6 +88,7 @@ def moments(
         resume=resume + _resume_copies(plan) * (lines["master_weights"] + lines["optimizer"]),
         host=offload.host,
         moved=offload.moved,
+        apart=perhaps,
     )
 
 
@@ -116,8 +122,9 @@ def _worst_moment(
     prepared: TrainingModel,
     plan: TrainingPlan,
     workload: TrainingWorkload,
-) -> tuple[dict[str, MomentTable], MomentTable]:
-    """Lines at the moment of the highest sum, and what blocks of other moments add where the allocator keeps them apart."""
+    stepped: MomentTable,
+) -> tuple[dict[str, MomentTable], MomentTable, MomentTable]:
+    """Lines at the moment of the highest sum, and what blocks of other moments add where they are kept apart, or may be."""
     zeros = np.zeros_like(step.activations)
     gradients = lines["gradients"]
     several = np.broadcast_to(plan.micro_batches(workload)[None, :] > 1, zeros.shape)
@@ -140,7 +147,7 @@ def _worst_moment(
         {"gradients": gradients, "activations": zeros, "logits": zeros, "communication": step.gathered + step.reduced,
          "workspace": step.placeholders},
         {"gradients": gradients, "activations": zeros, "logits": zeros, "communication": zeros,
-         "workspace": step.placeholders + temporaries},
+         "workspace": step.placeholders + temporaries + stepped},
     ]  # fmt: skip
     totals = np.stack([sum(one.values()) for one in candidates])
     worst = totals.argmax(axis=0)
@@ -148,8 +155,12 @@ def _worst_moment(
     offload = plan.offload
     moved = {name: offload.optimizer * (name in prepared.facts["offload_moves"]) for name in _STATE}
     moved["master_weights"] = max(moved["master_weights"], offload.masters)
+    moved["optimizer"] = max(moved["optimizer"], offload.moments)
     highest = {name: np.max(np.stack([one[name] for one in candidates]), axis=0) for name in chosen}
-    apart = sum((highest[name] - chosen[name] for name in prepared.facts["apart"]), start=zeros)
+    apart, perhaps = (
+        sum((highest[name] - chosen[name] for name in prepared.facts.get(key, ())), start=zeros)
+        for key in ("apart", "perhaps_apart")
+    )
     return (
         {
             **lines,
@@ -158,6 +169,7 @@ def _worst_moment(
             **{name: lines[name] * (1 - moved[name]) for name in _STATE},
         },
         apart,
+        perhaps,
     )
 
 
@@ -200,6 +212,7 @@ def _offload(
     alone = 1.0 if plan.recipe.master else 1.0 - share.weights
     held_on_host = alone * updated * catalogue.get(plan.recipe.master or plan.recipe.weights).bits / gradients
     state = share.optimizer * (lines["optimizer"] + held_on_host + updated)
+    paged = share.moments * lines["optimizer"]
     weights = share.weights * lines["weights"]
     back = updated * catalogue.get(plan.recipe.weights).bits / gradients
     # What is on its way needs two places: one filling, one draining. Sharded state travels as shards (DeepSpeed
@@ -213,10 +226,10 @@ def _offload(
     )  # fmt: skip
     return _Offload(
         buffers=buffers,
-        host=saved + state + weights,
+        host=saved + state + weights + paged,
         moved={
             "activations": 2 * share.activations * step.one_micro_batch * batches,
-            "optimizer": share.optimizer * (updated + back),
+            "optimizer": share.optimizer * (updated + back) + 2 * paged,
             "weights": 2 * weights * batches,
         }
         if share.any

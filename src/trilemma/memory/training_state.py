@@ -25,10 +25,11 @@ _ENDS = ("embedding", "head", "mtp")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorCosts:
-    """Bytes of one tensor for each of `QUANTITIES`, before any sharding."""
+    """Bytes of one tensor for each of `QUANTITIES`, before any sharding. ``frozen_method`` quantised a frozen checkpoint."""
 
     plan: TrainingPlan
     frozen_format: str | None = None
+    frozen_method: str = ""
 
     def of(self, tensor: Tensor) -> NDArray[np.float64]:
         """Bytes of ``tensor`` in the order of `QUANTITIES`.
@@ -41,7 +42,7 @@ class TensorCosts:
         if self.frozen_format is not None and not adapter:
             # Quantisers of frozen weights leave embedding and head as they are.
             stored = self.frozen_format == "stored" or not tensor.quantizable or tensor.part != "layers"
-            held = frozen_bytes(tensor) if stored else _bytes(tensor, self.frozen_format)
+            held = frozen_bytes(tensor, self.frozen_method) if stored else _bytes(tensor, self.frozen_format)
             return np.array([held, held, 0, 0, 0, 0, 0], dtype=float)
         weights = _bytes(tensor, recipe.weights)
         narrow = tensor.quantizable and not adapter
@@ -72,12 +73,12 @@ class TensorCosts:
         return float(sum(_bytes(tensor, recipe.weights if name == "weights" else name) for name in chosen))
 
 
-def frozen_bytes(tensor: Tensor) -> float:
-    """Bytes of ``tensor`` as it lies beside adapters: as the checkpoint holds it, or expanded (`frozen_as`).
+def frozen_bytes(tensor: Tensor, method: str = "") -> float:
+    """Bytes of ``tensor`` as it lies beside adapters: as the checkpoint of ``method`` holds it, or expanded (`frozen_as`).
 
     A scalar. Source: data/training_recipes.toml, table ``frozen``.
     """
-    name = frozen_as(tensor.format.name)
+    name = frozen_as(tensor.format.name, method)
     return float(tensor.bytes) if name == tensor.format.name else _bytes(tensor, name)
 
 

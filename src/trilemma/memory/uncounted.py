@@ -1,9 +1,10 @@
-"""The most that what is in no line of a training ledger may add: towers that read images, experts with more than their share."""
+"""The most that what is in no line of a training ledger may add: towers that read images, experts with more than their share,
+copies of an optimizer step."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,22 @@ def most_uncounted(model: Model, plan: TrainingPlan, workload: TrainingWorkload)
     layers, width = _shape(tensors)
     each = _KEPT_INPUT * layers + _KEPT if plan.recompute.mode == "full" else _KEPT * layers
     return state + _PATCHES * np.asarray(Shards.of(plan, workload).tokens) * width * each
+
+
+def second_moment_copy(plan: TrainingPlan, optimizer: Any, facts: Mapping[str, Any]) -> Any:
+    """Bytes on one rank, scalar or array (plans,): the copy of one moment that PyTorch's AdamW holds while it steps over all
+    tensors at once, of ``optimizer`` bytes of moments. Its fused kernel holds none; which of both runs depends on releases.
+
+    Under ZeRO-3 of DeepSpeed it steps over a sub-group at a time.
+
+    Source: torch/optim/adamw.py, _multi_tensor_adamw; ``foreach`` of data/coefficients/training_memory.toml.
+    """
+    moments = plan.optimizer.moments
+    made_by_torch = facts.get("foreach", False) and moments in (("weights", "weights"), ("fp32", "fp32"))
+    if not made_by_torch or plan.optimizer_in_backward or plan.optimizer.paged or plan.optimizer.newton_schulz_steps:
+        return 0.0
+    copy = np.asarray(optimizer) / len(moments)
+    return np.minimum(copy, 4.0 * facts["most_stepped"]) if "most_stepped" in facts and plan.zero >= 3 else copy
 
 
 def uneven_routing(model: Model, plan: TrainingPlan, workload: TrainingWorkload, reserved: Any) -> Any:

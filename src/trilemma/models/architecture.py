@@ -169,6 +169,11 @@ class Model:
     def __repr__(self) -> str:
         return f"<Model {self.name[:80]}: {len(self.layers)} layers, {len(self.tensors)} tensors in {self.dtype.name}>"
 
+    @property
+    def quantized_by(self) -> str:
+        """The method that quantised its checkpoint, "" where none did."""
+        return "" if self.quantization is None else self.quantization.method
+
     def of_part(self, *parts: ModelPart) -> Iterable[Tensor]:
         return (tensor for tensor in self.tensors if tensor.part in parts)
 

@@ -27,10 +27,11 @@ def optimizer(name: str) -> Optimizer:
     return Optimizer(name=name, **_fields(found[name]))
 
 
-def frozen_as(stored: str) -> str:
-    """The format in which frozen weights lie beside adapters where a checkpoint holds them as ``stored``: narrow floating formats
-    are expanded when they are loaded."""
-    return "bf16" if stored in _document()["frozen"]["expanded"] else stored
+def frozen_as(stored: str, method: str = "") -> str:
+    """The format in which frozen weights lie beside adapters where a checkpoint holds them as ``stored`` by ``method`` (its
+    ``quant_method``): narrow floating formats are expanded when loaded, those of some methods when they first multiply."""
+    frozen = _document()["frozen"]
+    return "bf16" if stored in frozen["expanded"] or method in frozen["expanding_methods"] else stored
 
 
 @cache

@@ -46,7 +46,8 @@ class Optimizer:
     embeddings, norms and biases as AdamW does); None means the same. ``factored`` second moments are a row and a column
     (Adafactor). ``step_copies`` is how many FP32 copies of the parameters being updated live for a moment in the step
     (a foreach implementation over all tensors at once); "weights" stands for the format of the weights.
-    ``newton_schulz_steps``: how often each matrix's update is multiplied towards an orthogonal one (Muon).
+    ``newton_schulz_steps``: how often each matrix's update is multiplied towards an orthogonal one (Muon). ``paged``: moments
+    lie in memory that the driver moves to the host where the card has no room (bitsandbytes).
     """
 
     name: str
@@ -55,6 +56,7 @@ class Optimizer:
     factored: bool = False
     step_copies: float = 0.0
     newton_schulz_steps: int = 0
+    paged: bool = False
     source: str = ""
 
 
@@ -123,21 +125,23 @@ class Offload:
 
     ``masters``: the share of FP32 weights that leaves with the state where the framework keeps them on the card otherwise
     (Megatron-LM's precision-aware optimizer makes none itself: HybridDeviceOptimizer holds them beside the moments).
+    ``moments``: the share of moments that waits on the host while the card updates (paged optimizers).
     """
 
     activations: float = 0.0
     optimizer: float = 0.0
     weights: float = 0.0
     masters: float = 0.0
+    moments: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("activations", "optimizer", "weights", "masters"):
+        for name in ("activations", "optimizer", "weights", "masters", "moments"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"`offload` {name} {getattr(self, name)} is out of range; give a share from 0 to 1")
 
     @property
     def any(self) -> bool:
-        return bool(self.activations or self.optimizer or self.weights)
+        return bool(self.activations or self.optimizer or self.weights or self.moments)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

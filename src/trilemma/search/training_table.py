@@ -174,7 +174,8 @@ def _price(
 def _margin(memory: TrainingMemory) -> Any:
     """Bytes that have to stay free for a chance of `SURE`, with the interval of reserved bytes taken as normal."""
     half_width = (1.0 + RESERVED_ABOVE) / 2 * memory.spread * np.asarray(memory.reserved_bytes)
-    return normal_deviations(SURE) * half_width / NINETY + _UNCOUNTED_SHARE * np.asarray(memory.uncounted_bytes)
+    beside = np.asarray(memory.uncounted_bytes) + np.asarray(memory.either_bytes)
+    return normal_deviations(SURE) * half_width / NINETY + _UNCOUNTED_SHARE * beside
 
 
 def _nearest(

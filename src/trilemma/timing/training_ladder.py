@@ -66,8 +66,10 @@ def _told(known: Mapping[str, float]) -> Iterable[str]:
 
 def reach(accelerator: Accelerator, what: str) -> float:
     """Measured share of the peak of matrix products: of this card in this format, of one of its generation, of BF16; where none
-    is measured that of the vendor's least, so that no card is taken for better than its kin. A number, of facts with their
-    sources."""
+    is measured that of the vendor's least, so that no card is taken for better than its kin.
+
+    A share, a scalar. Source: ``matmul_fraction_…`` of data/accelerators.
+    """
     for name in (f"matmul_fraction_{what.split('_')[0]}", "matmul_fraction_bf16"):
         if name in accelerator.facts:
             return min(accelerator.facts[name].value, 1.0)

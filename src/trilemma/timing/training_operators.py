@@ -158,7 +158,7 @@ def _training_work(same: ByIdentity, mtp: bool) -> TrainingWork:
         exchanged=sum(ffn.top_k * (ffn.hidden or model.hidden) for ffn in experts),
         kv_width=sum(mixer.exchanged_width for mixer in mixers),
         newton_schulz=(_newton_schulz(dense), _newton_schulz(routed)),
-        stored_bytes=_bytes_each(tensors),
+        stored_bytes=_bytes_each(tensors, model.quantized_by),
         router_groups=(experts[0].groups, experts[0].top_groups) if experts else (1, 1),
     )
 
@@ -182,11 +182,11 @@ def _newton_schulz(tensors: Iterable[Tensor]) -> float:
     return total
 
 
-def _bytes_each(tensors: list[Tensor]) -> float:
+def _bytes_each(tensors: list[Tensor], method: str) -> float:
     """Bytes of one frozen weight, on average: as the checkpoint holds it, or expanded."""
     total = 0.0
     for tensor in tensors:
-        name = frozen_as(tensor.format.name)
+        name = frozen_as(tensor.format.name, method)
         total += tensor.bytes if name == tensor.format.name else catalogue.get(name).storage_bytes(tensor.shape)
     return total / max(sum(tensor.elements for tensor in tensors), 1)
 

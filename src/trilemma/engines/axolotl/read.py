@@ -66,6 +66,8 @@ def run_of(values: Mapping[str, Any], *, name: str) -> TrainerRun:
         accumulation=_count(values, "gradient_accumulation_steps"),
         global_batch=deepspeed.global_batch if deepspeed else _count(values, "batch_size"),
         compute=_compute(values),
+        # utils/loaders/model.py: drawn anew from the configuration, in PyTorch's default format
+        dtype="fp32" if _on(values, "random_init") or _on(values, "random_init_weights") else None,
         optimizer=str(values.get("optimizer") or "adamw_torch_fused"),
         checkpointing=_on(values, "gradient_checkpointing", words=("unsloth", "offload", "offload_disk")),
         method=method,

@@ -277,11 +277,8 @@ def _optimizer(run: TrainerRun, warnings: list[PlanWarning]) -> Optimizer:
         text = f"optimizer {shorten(run.optimizer)} is not known here; counted as AdamW"
         warnings.append(PlanWarning(code="assumed-optimizer", message=text))
         key = "adamw_torch"
-    if key.startswith("paged"):
-        text = f"{key} pages its moments to the host where memory runs out; they are counted on the card"
-        warnings.append(PlanWarning(code="not-counted", message=text))
     found = str(names[key])
     # ZeRO's partition is FP32 whatever the weights are (deepspeed/runtime/zero/stage_1_and_2.py).
     if run.sharding.by == "deepspeed" and found == "adamw-like-weights":
         found = "adamw"
-    return optimizer(found)
+    return replace(optimizer(found), paged=True) if key.startswith("paged") else optimizer(found)
