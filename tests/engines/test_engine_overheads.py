@@ -110,10 +110,11 @@ def sglang_sizes(largest: int) -> list[int]:
 
 @pytest.mark.parametrize("largest", [1, 2, 4, 8, 16, 160, 256, 288, 512, 576])
 def test_sglang_graphs_by_the_sizes_captured(largest: int) -> None:
-    found = start("sglang", cuda_graph_sizes=(largest,))
+    decode = {"cuda_graph_sizes": (largest,), "extra": {"cuda-graph-backend-prefill": "disabled"}}
+    found = start("sglang", **decode)
     assert line(found, "cuda_graphs") == pytest.approx(0.05 * GIB + 0.17 * MIB * 32 * len(sglang_sizes(largest)))
     assert line(found, "logits") == largest * 128256 * 4
-    halves = start("sglang", layout=Layout(pp=2), cuda_graph_sizes=(largest,))
+    halves = start("sglang", layout=Layout(pp=2), **decode)
     assert line(halves, "cuda_graphs") == pytest.approx(0.05 * GIB + 0.17 * MIB * 16 * len(sglang_sizes(largest)))
 
 

@@ -35,3 +35,15 @@ def test_the_table_of_rotations_is_of_32_bits_on_nvidia() -> None:
     assert weights_gib(nvidia, "rtx-a6000") == pytest.approx(15.02, abs=0.005)
     more = weights_gib(nvidia, "h100-sxm") - weights_gib(amd, "mi300x")
     assert more == pytest.approx(131072 * 128 * 2 / GIB, abs=1e-3)
+
+
+def test_graphs_of_prompts_take_what_the_engine_keeps_back_for_them() -> None:
+    """server_args.py 0.5.10 and later, _handle_gpu_memory_settings: 8 MiB for each length of prompt that is captured."""
+    words = "docker run lmsysorg/sglang:v0.5.18 python3 -m sglang.launch_server --model Qwen/Qwen3-8B --mem-fraction-static 0.8"
+    captured, without = (
+        float(tl.check(words + more, gpu="h100-sxm").memory.ledger["cuda_graphs"].bytes)
+        for more in ("", " --cuda-graph-backend-prefill disabled")
+    )
+    lengths = (captured - without) / (8 * 2**20)
+    assert lengths == pytest.approx(round(lengths), abs=1e-6)
+    assert 50 <= lengths <= 80

@@ -36,6 +36,7 @@ class SglangInForce:
     chunk: int
     graph_batch: Any
     prefill_graphs: int
+    latent: bool
     kv: Format
     dtype: Format
     page: int
@@ -92,6 +93,7 @@ def in_force(
         chunk=chunk,
         graph_batch=graph_batch,
         prefill_graphs=prefill_graphs,
+        latent=latent,
         kv=_kv(model, options, facts, accelerator, sparse),
         dtype=computing_format(model, options),
         page=options.block_size or _page(model, facts, sparse),
@@ -136,6 +138,12 @@ def _prefill_graphs(model: Model, facts: SglangFacts, options: ServeOptions, chu
     return int(rungs(facts.coefficients["prompt_graphs"]["ladder"], chunk))
 
 
+def prompt_graph_bytes(facts: SglangFacts, graphs: int, *, latent: bool) -> float:
+    """What ``graphs`` of prompts are given by the engine's own reserve: a sum for latent attention, else so much for each."""
+    data = facts.coefficients["prompt_graphs"]
+    return float(min(graphs, 1) * data["latent_mib"] if latent else graphs * data["each_mib"]) * MIB
+
+
 def _sized_after_capture(options: ServeOptions, facts: SglangFacts, latent: bool) -> bool:
     """Asked for by a variable of the environment; latent attention and runs without graphs are sized before capture."""
     asked = str(options.extra.get(_AFTER_CAPTURE, "")).lower() in ("1", "true", "yes")
@@ -167,9 +175,7 @@ def _default_fraction(
     kept = kept + ranks * pp / 8 * 1024
     large = np.where(graph_batch > rule["dp_large_above"], rule["dp_large_per_graph"], 0.0)
     kept = kept + np.where(dp > 1, graph_batch * dp * (rule["dp_per_graph"] + large), 0.0)
-    if prefill_graphs:
-        each = facts.coefficients["prompt_graphs"]
-        kept = kept + (each["latent_mib"] if latent else each["each_mib"] * prefill_graphs)
+    kept = kept + prompt_graph_bytes(facts, prefill_graphs, latent=latent) / MIB
     if card_mib > rule["floor_above_mib"]:
         kept = np.maximum(kept, rule["floor_mib"])
     if drafts and draft is not None:

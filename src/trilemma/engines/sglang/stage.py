@@ -23,7 +23,7 @@ from trilemma.engines.rank_memory import (
     rungs,
 )
 from trilemma.engines.sglang.compressed_pool import compressed_pool, layer_bytes, with_drafts
-from trilemma.engines.sglang.defaults import SglangInForce
+from trilemma.engines.sglang.defaults import SglangInForce, prompt_graph_bytes
 from trilemma.engines.sglang.facts import SglangFacts
 from trilemma.engines.stages import LayerSpan, PipelineStage
 from trilemma.engines.start_up import (
@@ -163,7 +163,7 @@ def _lines(settled: SglangSettled, span: LayerSpan, weights: Weights) -> dict[st
         "context": context_bytes(memory, ranks=ranks * plans.pp, fabric=fabric),
         "activations": forward + expert_bytes(widths, memory, row=row, tp=ranks, ep=plans.ep) + none,
         "logits": span.last * logits + none,
-        "cuda_graphs": graphs + none,
+        "cuda_graphs": graphs + prompt_graph_bytes(settled.facts, force.prefill_graphs, latent=force.latent) + none,
     }
 
 
