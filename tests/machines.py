@@ -47,6 +47,24 @@ def _xml(card: str, mib: int, count: int, *, driver: str, more: str = "") -> str
     )
 
 
+def npu_table(name: str, count: int, *, dies: int = 1) -> str:
+    """The table of npu-smi: ``count`` chips of ``dies`` a card."""
+    rule = "+---------------------------+---------------+----------------------------------------------------+\n"
+    rows = ""
+    for number in range(count):
+        watts = "-" if number % dies else "94.4"
+        place = f"{number % dies:<5} {number}" if dies > 1 else "0"
+        rows += (
+            f"| {number // dies:<5} {name:<19} | OK            | {watts:<11} 50                0    / 0             |\n"
+        )
+        rows += f"| {place:<25} | 0000:{number + 16:02X}:00.0  | 0           0    / 0          3162 / 65536         |\n{rule}"
+    return (
+        f"{rule}| npu-smi 24.1.rc2                 Version: 24.1.rc2                                             |\n{rule}"
+        "| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|\n"
+        f"| Chip  Phy-ID              | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |\n{rule}{rows}"
+    )
+
+
 _TELEGRAF = "github.com/influxdata/telegraf plugins/inputs/nvidia_smi/testdata"
 _610 = "NVIDIA-SMI 610.43.02              KMD Version: 610.43.02     CUDA UMD Version: 13.3"
 
@@ -107,6 +125,12 @@ MACHINES = (
     Machine(name="MI350X, amd-smi static", source="github.com/ROCm/rocm-systems pull request 2987", card="amd-mi350x", count=2,
             text="".join(f"GPU: {number}\n    ASIC:\n        MARKET_NAME: AMD Instinct MI350X\n        DEVICE_ID: 0x75a0\n"
                          "    BUS:\n        MAX_PCIE_WIDTH: 16\n    VRAM:\n        SIZE: 294896 MB\n" for number in range(2))),
+    Machine(name="2 Tesla P40, table of 550", source="github.com/dphnAI/sonar issue 522", card="nvidia-tesla-p40", count=2,
+            gib=24.0, text=table("Tesla P40", 24576, 250, 2, driver="550.90.07", cuda="12.4")),
+    Machine(name="8 Ascend 910B2C, npu-smi", source="github.com/vllm-project/vllm-ascend issue 264", card="huawei-ascend-910b",
+            count=8, gib=64.0, text=npu_table("910B2C", 8)),
+    Machine(name="16 dies of an Atlas 800 A3, npu-smi", source="github.com/vllm-project/vllm-ascend issue 12980",
+            card="huawei-ascend-910c", count=16, gib=64.0, text=npu_table("Ascend910", 16, dies=2)),
     Machine(name="Apple M2 Max 96 GB, sysctl", source="sysctl machdep.cpu hw.memsize, its documented form",
             card="apple-m2-max", count=1, gib=96.0,
             text="machdep.cpu.brand_string: Apple M2 Max\nhw.memsize: 103079215104\n"),

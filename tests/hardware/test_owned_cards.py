@@ -80,7 +80,7 @@ def test_engines_too_new_for_a_card_say_so(capsys: pytest.CaptureFixture[str]) -
     )
     assert main(["plan", "llama-3.1-8b", "--gpu", "gtx-1080-ti", "--serve", "512/128"]) == 2
     assert "compute capability 7" in capsys.readouterr().err
-    assert that_run_on(find("p40")) == ("llama.cpp", "ollama")
+    assert that_run_on(find("p40")) == ("llama.cpp", "ollama", "lm-studio")
     assert "vllm" in that_run_on(find("v100-sxm2-16gb"))
 
 

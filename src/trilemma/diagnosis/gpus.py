@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 #: Kinds of records that name GPUs.
 KINDS = (
-    "nvidia-smi", "nvidia-smi-csv", "nvidia-smi-q", "nvidia-smi-xml", "gpu-list", "rocm-smi", "rocm-smi-json", "host-state",
+    "nvidia-smi", "nvidia-smi-csv", "nvidia-smi-q", "nvidia-smi-xml", "gpu-list", "rocm-smi", "rocm-smi-json", "npu-smi",
+    "host-state",
 )  # fmt: skip
 #: More are not kept of one file.
 MOST_GPUS = 4096

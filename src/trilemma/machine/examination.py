@@ -190,7 +190,7 @@ _AREAS: tuple[tuple[str, tuple[str, ...], Callable[[SeenMachine, Diagnosis], str
     ("versions", ("version.",), _versions),
 )
 _NEEDED = {
-    "cards": "nvidia-smi, rocm-smi or sysctl tells",
+    "cards": "nvidia-smi, rocm-smi, npu-smi or sysctl tells",
     "driver": "nvidia-smi or rocm-smi tells",
     "formats": "the catalogue, where it has the card, tells",
     "links": "nvidia-smi topo -m or nvlink --status tells",

@@ -81,7 +81,7 @@ def recorded_machine(paths: Sequence[str | Path]) -> SeenMachine:
     if not found.cards and found.host_memory_bytes is None:
         shown = shorten(", ".join(map(str, paths)))
         raise InputError(
-            f"{shown} holds nothing that a tool prints of a machine; give outputs of nvidia-smi, rocm-smi or sysctl"
+            f"{shown} holds nothing that a tool prints of a machine; give outputs of nvidia-smi, rocm-smi, npu-smi or sysctl"
         )
     return found
 

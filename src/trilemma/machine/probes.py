@@ -60,6 +60,7 @@ CARDS = (
             ("rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json"),
         ),
     ),
+    ToolsAsked(what="Ascend NPUs", tools=(("npu-smi", "info"),)),
     *(
         (ToolsAsked(what="chip and memory", tools=(("sysctl", "machdep.cpu.brand_string", "hw.memsize"),)),)
         if sys.platform == "darwin"
