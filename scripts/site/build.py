@@ -27,8 +27,15 @@ def gather(folder: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     shutil.copy(Path(__file__).parent / "site.css", folder / "docs" / "site.css")
-    shutil.copy(_ROOT / "mkdocs.yml", folder / "mkdocs.yml")
+    settings = (_ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    (folder / "mkdocs.yml").write_text(settings + unlisted(settings), encoding="utf-8")
     (folder / "src").symlink_to(_ROOT / "src")
+
+
+def unlisted(settings: str) -> str:
+    """Lines that add the documents which the navigation, the last part of ``settings``, does not name yet."""
+    found = [path.name for path in sorted((_ROOT / "docs").glob("*.md")) if f" {path.name}\n" not in settings]
+    return "".join(["  - More:\n", *(f"      - {name}\n" for name in found)]) if found else ""
 
 
 def build(target: Path) -> None:
