@@ -226,3 +226,42 @@ def test_a_folder_without_git_and_a_card_that_nobody_knows_are_refused_though_no
     assert "lies in no git checkout" in capsys.readouterr().err
     assert asked("--rev", "HEAD", "--gpu", "nosuchcard", str(tmp_path)) == 2
     assert "nosuchcard" in capsys.readouterr().err
+
+
+MANIFEST = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: llama}
+spec:
+  template:
+    spec:
+      containers:
+      - {name: NAME, image: vllm/vllm-openai:v0.11.0, args: [--model, Qwen/Qwen3-8B, --max-model-len, "LENGTH"]}
+"""
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_manifest_beside_a_command_is_one_engine(
+    turned: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "dep.yaml"
+    file.write_text(MANIFEST.replace("NAME", "vllm").replace("LENGTH", "8192"))
+    sides = [str(file), "vllm serve Qwen/Qwen3-8B --max-model-len 16384"]
+    assert asked("--gpu", "h100-sxm", "--json", *(reversed(sides) if turned else sides)) == 0
+    (one,) = json.loads(capsys.readouterr().out)["commands"]
+    assert one["name"] == "llama/vllm"
+    assert one["before"]["fits"]
+    assert one["after"]["fits"]
+    figures = {figure["figure"]: figure["change"] for figure in one["figures"]}
+    assert (figures["max_concurrency"] > 0) is turned
+
+
+def test_an_engine_that_is_renamed_is_the_same(tmp_path: Path) -> None:
+    before, after, others = (tmp_path / name for name in ("a.yaml", "b.yaml", "c.yaml"))
+    before.write_text(MANIFEST.replace("NAME", "old").replace("LENGTH", "8192"))
+    after.write_text(MANIFEST.replace("NAME", "new").replace("LENGTH", "16384"))
+    others.write_text("---\n".join(MANIFEST.replace("NAME", one).replace("LENGTH", "8192") for one in ("new", "newer")))
+    (one,) = diff(before, after, "h100-sxm").commands
+    assert one.name == "llama/old → llama/new"
+    names = [(one.name, one.before is None, one.after is None) for one in diff(before, others, "h100-sxm").commands]
+    assert names == [("llama/old", False, True), ("llama/new", True, False), ("llama/newer", True, False)]

@@ -30,6 +30,30 @@ def test_the_same_configuration_is_quicker_for_nobody() -> None:
     assert told["compared"]["metrics"] == told["metrics"]
 
 
+def test_the_screen_says_what_the_other_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "simulate",
+        "serving",
+        "llama-3.1-8b",
+        "--gpu",
+        "h100-sxm",
+        "--arrivals",
+        "poisson:4",
+        "--isl",
+        "512",
+        "--osl",
+        "64",
+        "--requests",
+        "50",
+    ]
+    assert main([*words, "--compare", "max_seqs=2 engine=sglang"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "with max_seqs 2, engine sglang" in told
+    assert "of the requests answered in both" in told
+    assert main([*words, "--compare", "--max-seqs 2"]) == 2
+    assert "behind --compare write max_seqs=2" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [

@@ -57,8 +57,7 @@ def diff(
     gpu = known_cards(gpu)
     sides = [_judged_sides(one, gpu, asked) for one in (before, after)]
     found = []
-    for key in dict.fromkeys((*sides[0], *sides[1])):
-        old, new = (side.get(key) for side in sides)
+    for key, old, new in _paired(*sides):
         shown = " ".join(part for part in (name or "", key) if part) or "command"
         estimates = [None if one is None else one.estimate for one in (old, new)]
         both = old is None or new is None or (estimates[0] is not None and estimates[1] is not None)
@@ -66,6 +65,23 @@ def diff(
         found.append(CommandDifference(name=shown, before=old, after=new, figures=rows))
     changed = tuple(one for one in found if one.changed)
     return Changes(commands=changed, unchanged=len(found) - len(changed), allowed=dict(worse or {}))
+
+
+def _paired(
+    before: Mapping[str, JudgedSide], after: Mapping[str, JudgedSide]
+) -> list[tuple[str, JudgedSide | None, JudgedSide | None]]:
+    """(name, before, after): engines of one name, and the one left on each side, a command beside a manifest's engine or one
+    renamed, with one another; others are gone or new."""
+    gone, new = ([key for key in one if key not in other] for one, other in ((before, after), (after, before)))
+    renamed = gone[0] if len(gone) == len(new) == 1 else None
+    found: list[tuple[str, JudgedSide | None, JudgedSide | None]] = []
+    for key in before:
+        if key == renamed:
+            name = f"{key} → {new[0]}" if key and new[0] else key or new[0]
+            found.append((name, before[key], after[new[0]]))
+        else:
+            found.append((key, before[key], after.get(key)))
+    return found if renamed is not None else [*found, *((key, None, after[key]) for key in new)]
 
 
 def known_cards(gpu: Any) -> Any:

@@ -16,7 +16,7 @@ from trilemma.ask.nouns import cluster_of, engines_of, weights_of
 from trilemma.ask.options import settled
 from trilemma.ask.profiles import terms_of
 from trilemma.ask.screen import screen_width
-from trilemma.ask.simulated_beside import other_options
+from trilemma.ask.simulated_beside import changed_by, other_options
 from trilemma.ask.simulation_options import SIMULATE, SIMULATION
 from trilemma.columns import document_of
 from trilemma.errors import InputError, shorten
@@ -135,7 +135,10 @@ def _beside(given: Any, first: Mapping[str, Any], traffic: StatedTraffic, times:
     asked = settled(SIMULATE, options, SIMULATION)
     plan, rules = _plan(model, gpu, asked, traffic), _rules(asked)
     goals = asked.ttft is not None or asked.tpot is not None
-    return other_run(plan, traffic, rules, inputs=_inputs(plan, traffic, rules), first=times, goals=goals)
+    inputs = _inputs(plan, traffic, rules) | {
+        "changed": {name: str(value) for name, value in changed_by(given).items()}
+    }
+    return other_run(plan, traffic, rules, inputs=inputs, first=times, goals=goals)
 
 
 def _both(times: RequestTimes, each: Callable[[ServedRequest], None] | None) -> Callable[[ServedRequest], None]:

@@ -19,7 +19,7 @@ _LAYOUT = ("tp", "pp", "dp", "dcp", "ep", "replicas", "prefill", "decode")
 def other_options(given: Any, first: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the other run: those of the ``first`` (``model`` and ``gpu`` among them), with what ``given`` changes; a
     change of cards or layout begins with no layout. Raises `InputError`."""
-    changed = dict(given) if isinstance(given, Mapping) else _read(str(given))
+    changed = changed_by(given)
     if not changed:
         raise InputError("`compare` changes nothing; give options such as 'tp=2 replicas=2' or engine=sglang")
     known = options_of(SIMULATE, SIMULATION)
@@ -35,6 +35,11 @@ def other_options(given: Any, first: Mapping[str, Any]) -> dict[str, Any]:
     return kept | changed
 
 
+def changed_by(given: Any) -> dict[str, Any]:
+    """The options that ``given`` states for the other run. Raises `InputError`."""
+    return dict(given) if isinstance(given, Mapping) else _read(str(given))
+
+
 def _read(words: str) -> dict[str, Any]:
     try:
         tokens = shlex.split(words)
@@ -46,7 +51,10 @@ def _read(words: str) -> dict[str, Any]:
         off = not equals and name.startswith("no_")
         option = known.get(name.removeprefix("no_") if off else name)
         if not equals and (option is None or not _is_switch(option)):
-            raise InputError(f"`compare` has {shorten(token)!r}; write NAME=VALUE, such as tp=2 or engine=sglang")
+            raise InputError(
+                f"`compare` has {shorten(token)!r}, which is no switch; write options of the other run as NAME=VALUE, such as"
+                " tp=2 or engine=sglang, and several in quotes: 'tp=2 max_seqs=64'"
+            )
         if equals:
             found[name] = value
         elif option is not None:

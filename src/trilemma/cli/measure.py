@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trilemma.cli.arguments import whole_number
 from trilemma.cli.output import YES, screen_width, show
+from trilemma.cli.sub_commands import listed_commands
 from trilemma.errors import InputError, UnknownName, shorten
 
 SUB_COMMANDS: dict[str, tuple[str, str]] = {
@@ -27,7 +28,7 @@ SUB_COMMANDS: dict[str, tuple[str, str]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    listed = "\n".join(f"  {name:<14}{summary}" for name, (_, summary) in SUB_COMMANDS.items())
+    listed = listed_commands(SUB_COMMANDS)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = f"or measure one of\n{listed}\n\nsee trilemma measure WHAT --help"
     how = parser.add_mutually_exclusive_group()

@@ -9,6 +9,9 @@ from trilemma.cli.measure import add_threads, progress
 from trilemma.cli.output import NO, YES, screen_width, show
 from trilemma.errors import InputError
 
+#: A model made small, where one of the options says how.
+_LAYERS, _HIDDEN, _VOCAB = 4, 512, 8192
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="catalogue name or config.json; weights are random")
@@ -19,8 +22,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device", default="", metavar="D", help="cpu, cuda or cuda:1 (default: the first card, else cpu)"
     )
     add_threads(parser)
-    parser.add_argument("--layers", type=whole_number, metavar="N", help="make the model small: so many layers")
-    parser.add_argument("--hidden", type=whole_number, metavar="N", help="make the model small: about so wide")
+    parser.add_argument(
+        "--layers",
+        type=whole_number,
+        metavar="N",
+        help="make the model small: at most so many layers (default with --hidden: 4), and as wide as --hidden says",
+    )
+    parser.add_argument(
+        "--hidden",
+        type=whole_number,
+        metavar="N",
+        help="make the model small: about so wide (default with --layers: 512)",
+    )
     parser.add_argument("--dtype", choices=("bf16", "fp32"), default="bf16", help="of weights, gradients and moments")
     parser.add_argument("--recompute", choices=("none", "full"), default="none", help="full checkpoints every layer")
     parser.add_argument("--attention", choices=("sdpa", "eager"), default="sdpa")
@@ -46,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from trilemma.ask.piloted import pilot
     from trilemma.cli.measure_activations import config_of
-    from trilemma.measured.activations.small_models import shrink, text_part
+    from trilemma.measured.activations.small_models import shrink, small_words, text_part
     from trilemma.measuring.device import find_device
     from trilemma.measuring.pilot import PilotAsked
     from trilemma.report.document import dumps
@@ -57,8 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
     name, config = config_of(arguments.model)
     config = text_part(config)
     if arguments.layers or arguments.hidden:
-        config = shrink(config, layers=arguments.layers or 4, hidden=arguments.hidden or 512, vocab=8192)
-        name = f"{name} made small"
+        whole = config
+        config = shrink(config, layers=arguments.layers or _LAYERS, hidden=arguments.hidden or _HIDDEN, vocab=_VOCAB)
+        name = f"{name} made small ({small_words(whole, config)})"
     asked = PilotAsked(
         config=config, seq=arguments.seq, micro_batch=arguments.micro_batch, fmt=arguments.dtype,
         recompute=arguments.recompute == "full", attention=arguments.attention, isl=arguments.isl, osl=arguments.osl,

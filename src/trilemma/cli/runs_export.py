@@ -23,9 +23,11 @@ _ROWS = ("serving-rows", "training-rows")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to",
+        metavar="FORM",
         choices=("json", "csv", "openmetrics", "parquet", "mlflow", *_ROWS),
         default="csv",
-        help="form (default csv), on stdout; serving-rows, training-rows: measured rows to give away, without anybody's names",
+        help="json, csv (default), openmetrics, parquet or mlflow, on stdout; serving-rows, training-rows: measured rows to"
+        " give away, without anybody's names",
     )
     parser.add_argument("--model", help="of this model alone")
     parser.add_argument("--tag", help="with this tag alone")

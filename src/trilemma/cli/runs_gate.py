@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from trilemma.cli.arguments import number
-from trilemma.cli.output import NO, YES
+from trilemma.cli.output import NO, YES, screen_width
 from trilemma.cli.runs import add_ledger
 
 
@@ -25,11 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from trilemma.report.document import dumps
     from trilemma.report.runs import gate_document, render_gate
+    from trilemma.report.wrapping import within
     from trilemma.runs.comparing import gate
     from trilemma.runs.store import RunLedger, ledger_path
 
     with RunLedger(ledger_path(arguments.ledger), must_exist=True) as ledger:
         run_, baseline = ledger.run(arguments.run), ledger.run(arguments.baseline)
     found = gate(run_, baseline, arguments.figure, tolerance=arguments.tolerance, better=arguments.better)
-    print(dumps(gate_document(found)) if arguments.json else render_gate(found))
+    print(dumps(gate_document(found)) if arguments.json else within(render_gate(found), screen_width()))
     return YES if found.passed else NO

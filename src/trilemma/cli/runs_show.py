@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from trilemma.cli.output import YES
+from trilemma.cli.output import YES, screen_width
 from trilemma.cli.runs import add_ledger
 
 
@@ -16,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from trilemma.report.document import dumps
     from trilemma.report.runs import render_run, run_document
+    from trilemma.report.wrapping import within
     from trilemma.runs.store import RunLedger, ledger_path
 
     with RunLedger(ledger_path(arguments.ledger), must_exist=True) as ledger:
@@ -24,5 +25,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(dumps({"schema": "trilemma/run@1", **run_document(found, series=series, events=events)}))
     else:
-        print(render_run(found, series=series, events=events))
+        print(within(render_run(found, series=series, events=events), screen_width()))
     return YES

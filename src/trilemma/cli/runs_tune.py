@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from trilemma.ask.questions import plan
     from trilemma.ask.tuned import tuned
+    from trilemma.quantities import counted
     from trilemma.report.tables import render_table
+    from trilemma.report.wrapping import wrapped
     from trilemma.runs.store import RunLedger, ledger_path
 
     with RunLedger(ledger_path(arguments.ledger), must_exist=True) as ledger:
@@ -57,10 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
             )
         )
     else:
-        print(
-            f"{found.runs} runs reached {found.reached:.0%} of what was said of them; the best, {found.best.name}, makes"
-            f" {found.best.figures['tokens_per_s_per_gpu']:,.0f} tokens/s per GPU"
+        reached = (
+            f"{counted(found.runs, 'run')} reached {found.reached:.0%} of what was said of them; the best, {found.best.name},"
+            f" makes {found.best.figures['tokens_per_s_per_gpu']:,.0f} tokens/s per GPU"
         )
+        show("\n".join(wrapped(reached, screen_width())))
         cells = [
             [
                 one.plan,

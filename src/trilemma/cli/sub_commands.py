@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import textwrap
 from collections.abc import Mapping
 
-from trilemma.cli.output import YES
+from trilemma.cli.output import YES, screen_width
 from trilemma.errors import UnknownName
 
 #: sub-command → (module, one-line summary). A module is imported only when its sub-command runs and offers
@@ -15,12 +16,23 @@ SubCommands = Mapping[str, tuple[str, str]]
 
 
 def add_sub_commands(parser: argparse.ArgumentParser, command: str, known: SubCommands) -> None:
-    listed = "\n".join(f"  {name:<14}{summary}" for name, (_, summary) in known.items())
+    listed = listed_commands(known)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = f"sub-commands:\n{listed}\n\nsee trilemma {command} WHAT --help"
     parser.add_argument("what", metavar="WHAT", nargs="?", help="the sub-command")
     parser.add_argument("rest", metavar="…", nargs=argparse.REMAINDER, help="its arguments")
     parser.set_defaults(parser=parser)
+
+
+def listed_commands(known: SubCommands) -> str:
+    """A line each, over several where the window is narrow."""
+    width = screen_width()
+    return "\n".join(
+        textwrap.fill(
+            summary, width, initial_indent=f"  {name:<14}", subsequent_indent=" " * 16, break_on_hyphens=False
+        )
+        for name, (_, summary) in known.items()
+    )
 
 
 def run_sub_command(arguments: argparse.Namespace, command: str, known: SubCommands) -> int:

@@ -20,9 +20,9 @@ def refusal(parser: argparse.ArgumentParser, unknown: Sequence[str], words: Sequ
     word = next((one for one in unknown if one.startswith("-")), unknown[0])
     if not word.startswith("-"):
         return InputError(f"{shorten(word)!r} is one word too many; see {parser.prog} --help")
-    name = word.partition("=")[0]
+    name = word.partition("=")[0].split(maxsplit=1)[0]
     known = [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
-    remedy = _cards(unknown, name, known, words)
+    remedy = _in_quotes(word, known) or _cards(unknown, name, known, words)
     if remedy is None:
         said = (_lengths(unknown, name, known), _of_training(name, known, parser), _of_engine(name, known, parser))
         remedy = "; ".join(text for text in said if text is not None)
@@ -30,6 +30,16 @@ def refusal(parser: argparse.ArgumentParser, unknown: Sequence[str], words: Sequ
         near = [one for one in known if one.startswith(name)] or nearest(name, known, most=2)
         remedy = f"did you mean {' or '.join(near[:2])}?" if near else "its options are listed by --help"
     return InputError(f"{shorten(name)} is no option of {parser.prog}: {remedy} (see {parser.prog} --help)")
+
+
+def _in_quotes(word: str, known: Sequence[str]) -> str | None:
+    """``'--max-seqs 16'`` as one word: an option and its value in quotes, or options of the other run in words of a command."""
+    name, _, value = word.partition(" ")
+    if not value.strip() or name not in known:
+        return None
+    pair = f"{name.lstrip('-').replace('-', '_')}={value.strip()}"
+    behind = f"; behind --compare write {shorten(pair)}" if "--compare" in known else ""
+    return f"{shorten(word)!r} came as one word, in quotes; write it without them{behind}"
 
 
 def _cards(unknown: Sequence[str], name: str, known: Sequence[str], words: Sequence[str]) -> str | None:

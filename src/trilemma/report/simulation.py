@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trilemma.errors import shorten
 from trilemma.quantities import counted, show_count, show_usd
 from trilemma.report.tables import render_table
 from trilemma.report.wrapping import within, wrapped
@@ -32,9 +33,9 @@ def render_simulation(found: ServingSimulation, *, explain: bool, width: int) ->
         within(_head(found), width), *([_table(found, width)] if found.completed else []), within(_machine(found), width)
     ]  # fmt: skip
     if found.compared is not None:
-        parts.append(_beside(found, found.compared))
+        parts.append(within(_beside(found, found.compared), width))
     if found.load_curve is not None:
-        parts.append(_curve(found.load_curve))
+        parts.append(within(_curve(found.load_curve, width), width))
     if found.tenants:
         parts.append(_tenants(found))
     if explain and found.allocation:
@@ -165,10 +166,11 @@ def _beside(found: ServingSimulation, other: OtherRun) -> str:
     paired = (
         ""
         if other.quicker_share is None
-        else f"\n{other.quicker_share:.1%} of the requests take less time in the other"
+        else f"\nof the requests answered in both, {other.quicker_share:.1%} took less time in the other run"
     )
     lost = f"\n{other.completed:,} of {other.requests:,} answered there" if other.completed < other.requests else ""
-    return f"other: {_where(other.inputs)}\n\n{table}{paired}{lost}"
+    changed = ", ".join(f"{name} {shorten(value)}" for name, value in other.inputs.get("changed", {}).items())
+    return f"other: {_where(other.inputs)}{f', with {changed}' if changed else ''}\n\n{table}{paired}{lost}"
 
 
 def _of(metrics: UserMetrics, name: str, statistic: str) -> float | None:
@@ -176,7 +178,7 @@ def _of(metrics: UserMetrics, name: str, statistic: str) -> float | None:
     return None if figures is None else float(getattr(figures, statistic))
 
 
-def _curve(curve: LoadCurve) -> str:
+def _curve(curve: LoadCurve, width: int) -> str:
     rows = [
         [f"{one.requests_per_s:.3g}", f"{one.share_of_saturation:.0%}", *(_time(value) for value in _tails(one))]
         for one in curve.points
@@ -184,7 +186,7 @@ def _curve(curve: LoadCurve) -> str:
     head = ["requests/s", "of saturation", "P50 first token", "P99 first token", "P50 per token", "P99 per token"]
     return (
         f"saturated at {curve.saturation_requests_per_s:.3g} requests/s; the tail of the first token has doubled beyond"
-        f" {curve.knee_requests_per_s:.3g}\n\n" + render_table(head, rows, align="rrrrrr")
+        f" {curve.knee_requests_per_s:.3g}\n\n" + render_table(head, rows, align="rrrrrr", width=width)
     )
 
 

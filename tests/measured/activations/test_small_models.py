@@ -6,7 +6,7 @@ import pytest
 
 from trilemma.cli.main import main
 from trilemma.errors import InputError
-from trilemma.measured.activations.small_models import shrink
+from trilemma.measured.activations.small_models import shrink, small_words
 from trilemma.models import catalogue
 from trilemma.models.read import model_from_config
 
@@ -32,3 +32,11 @@ def test_something_else_is_an_error() -> None:
 @pytest.mark.parametrize("bad", [["--seq", "0"], ["--layers", "-1"], ["--bar", "nan"], ["--dtype", "fp64"]])
 def test_bad_numbers_exit_2(bad: list[str]) -> None:
     assert main(["measure", "activations", "llama-3.1-8b", *bad]) == 2
+
+
+def test_what_is_left_of_a_model_is_said() -> None:
+    whole = {"num_hidden_layers": 28, "hidden_size": 1024, "num_attention_heads": 16, "vocab_size": 151936}
+    assert small_words(whole, shrink(whole, layers=4, hidden=512, vocab=8192)) == (
+        "4 of 28 layers, 512 of 1,024 wide, 8,192 of 151,936 tokens"
+    )
+    assert small_words(whole, shrink(whole, layers=99, hidden=1024, vocab=200_000)) == "nothing left out"

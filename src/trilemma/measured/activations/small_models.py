@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from trilemma.errors import InputError
@@ -52,6 +53,16 @@ def shrink(config: dict[str, Any], *, layers: int = 2, hidden: int = 256, vocab:
     _fit_lists(small, layers)
     small.update(dict.fromkeys(_TOKENS, 0))
     return small
+
+
+def small_words(whole: Mapping[str, Any], small: Mapping[str, Any]) -> str:
+    """What of ``whole`` is left in ``small``: 4 of 28 layers, 512 of 1,024 wide, 8,192 of 151,936 tokens."""
+    said = []
+    for keys, form in ((_LAYERS, "{} of {} layers"), (_HIDDEN, "{} of {} wide"), (_VOCAB, "{} of {} tokens")):
+        key = _first(dict(small), keys)
+        if key is not None and isinstance(whole.get(key), int) and small[key] != whole[key]:
+            said.append(form.format(f"{small[key]:,}", f"{whole[key]:,}"))
+    return ", ".join(said) or "nothing left out"
 
 
 def text_part(config: dict[str, Any]) -> dict[str, Any]:
