@@ -168,6 +168,11 @@ def _jobs(asked: SimpleNamespace, nodes: Sequence[ClusterNode], notes: list[Plan
     return jobs
 
 
+def history_of(asked: SimpleNamespace, nodes: Sequence[ClusterNode]) -> list[ClusterJob]:
+    """Jobs that are over, which tell how long jobs run."""
+    return [] if asked.history is None else read_dated_jobs(Path(str(asked.history)), nodes, JobDefaults())[0]
+
+
 def others_of(
     question: ClusterQuestion, choice: PolicyChoice, words: str | None
 ) -> list[tuple[ClusterQuestion, PolicyChoice]]:

@@ -7,18 +7,22 @@ from trilemma.simulation.cluster.event_loop import NodeFailures
 from trilemma.simulation.cluster.jobs import ticks
 from trilemma.simulation.cluster.nodes import LEVELS
 from trilemma.simulation.cluster.policies.paced_kueue import ControlPlane
+from trilemma.simulation.cluster.start_forecast import AskedJob
 
 
-def asked_job(words: str) -> tuple[float, str]:
-    """GPUs and queue of the job whose wait is asked for."""
-    gpus, _, queue = words.partition(":")
+def asked_job(words: str) -> AskedJob:
+    """GPUs, queue and limit of the job whose wait is asked for."""
+    gpus, _, rest = words.partition(":")
+    queue, _, hours = rest.partition(":")
     try:
-        many = float(gpus)
+        many, limit = float(gpus), float(hours) * 3600 if hours else None
     except ValueError:
-        many = 0.0
-    if not 0 < many < 1e6:
-        raise InputError(f"`wait` {shorten(words)!r} is not GPUS or GPUS:QUEUE, such as 64 or 64:research")
-    return many, queue
+        many, limit = 0.0, None
+    if not 0 < many < 1e6 or (limit is not None and not 0 < limit < 1e9):
+        raise InputError(
+            f"`wait` {shorten(words)!r} is not GPUS or GPUS:QUEUE, such as 64, 64:research or 64:research:12 (hours)"
+        )
+    return AskedJob(many, queue, limit)
 
 
 def control_plane(words: str | None) -> ControlPlane | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from trilemma.ask.answers import Shown
 from trilemma.ask.cluster_export import export_cluster
 from trilemma.ask.cluster_lines import write_jobs
 from trilemma.ask.cluster_options import CLUSTER, CLUSTER_OPTIONS
-from trilemma.ask.cluster_question import others_of, question_of
+from trilemma.ask.cluster_question import history_of, others_of, question_of
 from trilemma.ask.cluster_trainings import with_better_plans
 from trilemma.ask.cluster_words import asked_job, control_plane
 from trilemma.ask.options import settled
@@ -18,8 +19,9 @@ from trilemma.ask.screen import screen_width
 from trilemma.errors import PlanWarning
 from trilemma.simulation.cluster.efficiency import efficiency_of
 from trilemma.simulation.cluster.figures import space_time
-from trilemma.simulation.cluster.outcome import ClusterSimulation
+from trilemma.simulation.cluster.outcome import ClusterSimulation, StartForecast
 from trilemma.simulation.cluster.simulation import ClusterQuestion, PolicyChoice, compare_policies, run_policy
+from trilemma.simulation.cluster.start_forecast import UsualLengths, forecast, still_there
 from trilemma.simulation.cluster.usage import end_usage, idle_jobs, queue_usage
 from trilemma.simulation.cluster.wait_estimate import wait_estimate
 
@@ -41,7 +43,10 @@ def simulate_cluster(nodes: Any = None, jobs: Any = None, **options: Any) -> Clu
         plane=control_plane(asked.control_plane),
     )
     run, outcome = run_policy(question, choice)
-    compared = compare_policies(others_of(question, choice, asked.compare), processes=asked.processes)
+    others = others_of(question, choice, asked.compare)
+    compared = compare_policies(others, processes=asked.processes)
+    moment = asked.wait is not None and still_there(question.jobs)
+    foreseen = _foreseen(asked, question, choice, others) if moment else ()
     if asked.per_job is not None:
         write_jobs(run, Path(str(asked.per_job)))
     exported = () if asked.export is None else export_cluster(question, Path(str(asked.export)))
@@ -50,7 +55,8 @@ def simulate_cluster(nodes: Any = None, jobs: Any = None, **options: Any) -> Clu
             inputs=_inputs(asked, question),
             jobs=len(question.jobs),
             outcome=outcome,
-            wait=None if asked.wait is None else wait_estimate(run, *asked_job(asked.wait)),
+            wait=None if asked.wait is None or moment else wait_estimate(run, *asked_job(asked.wait)[:2]),
+            forecast=foreseen,
             compared=tuple(compared),
             efficiency=with_better_plans(efficiency_of(run), question.rules.timings),
             queues=queue_usage(run),
@@ -61,6 +67,21 @@ def simulate_cluster(nodes: Any = None, jobs: Any = None, **options: Any) -> Clu
             picture=space_time(run) if question.rules.keeps_stretches else None,
         )
     )
+
+
+def _foreseen(
+    asked: SimpleNamespace,
+    question: ClusterQuestion,
+    choice: PolicyChoice,
+    others: list[tuple[ClusterQuestion, PolicyChoice]],
+) -> tuple[StartForecast, ...]:
+    """When the job that is asked for starts, as things are and with what is compared."""
+    usual = UsualLengths.of((*history_of(asked, question.nodes), *question.jobs))
+    base = replace(choice, name="backfill") if choice.name == "observed" else choice
+    return forecast(
+        question, [(question, base), *others], asked_job(asked.wait), usual, by_s=None if asked.by is None else asked.by * 3600,
+        seed=asked.seed or 0, processes=asked.processes,
+    )  # fmt: skip
 
 
 def _warnings(question: ClusterQuestion) -> tuple[PlanWarning, ...]:

@@ -8,7 +8,7 @@ from trilemma.errors import shorten
 from trilemma.quantities import counted, show_count
 from trilemma.report.tables import render_table
 from trilemma.report.wrapping import wrapped
-from trilemma.simulation.cluster.outcome import ClusterSimulation, IdleJob, JobsEfficiency, PolicyOutcome
+from trilemma.simulation.cluster.outcome import ClusterSimulation, IdleJob, JobsEfficiency, PolicyOutcome, StartForecast
 
 #: Rows of waits that are shown without `explain`.
 _MOST_WAITS = 14
@@ -38,6 +38,8 @@ def render_cluster(found: ClusterSimulation, *, explain: bool, width: int) -> st
                 else ")"
             )
         )
+    if found.forecast:
+        parts.append(_forecast(found.forecast))
     if found.compared:
         parts.append(_compared(found))
     if found.exported:
@@ -149,6 +151,24 @@ def _idle(jobs: Sequence[IdleJob], explain: bool) -> str:
     ]  # fmt: skip
     headers = ["uses its cards little", "of", "GPUs", "GPU-hours", "use", "3 of 4 alike", "hours to gain"]
     return render_table(headers, rows, align="llrrrrr")
+
+
+def _forecast(every: Sequence[StartForecast]) -> str:
+    """When the job starts, as things are and otherwise."""
+    first = every[0]
+    by = first.by_s
+    rows = [
+        [
+            one.name, f"{one.nodes:,}",
+            *("beyond 30 d" if at is None else _time(at) for at in (one.wait_s, one.low_s, one.high_s)),
+            *([] if one.chance is None else [f"{one.chance:.0%}"]),
+        ]
+        for one in every
+    ]  # fmt: skip
+    headers = ["policy", "nodes", "starts in", "80 % from", "to", *([] if by is None else [f"within {_time(by)}"])]
+    table = render_table(headers, rows, align="l" + "r" * (len(headers) - 1))
+    queue = f" in {first.queue}" if first.queue else ""
+    return f"a job of {first.gpus:g} GPUs{queue} that comes now ({first.draws} runs from who runs and who waits)\n\n{table}"
 
 
 def _share_of(value: float | None) -> str:

@@ -43,6 +43,9 @@ class QueuePolicy(Protocol):
     def settled(self) -> None:
         """What can start has."""
 
+    def began(self, run: JobRun) -> None:
+        """A job runs that the policy did not start there."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeFailures:
@@ -117,7 +120,8 @@ class ClusterRun:
             while self._heap and self._heap[0][0] == at:
                 self._happens(*heapq.heappop(self._heap)[1:])
             while coming < many and self.runs[coming].job.submit_ticks == at:
-                self._come(self.runs[coming])
+                if not self.runs[coming].running:
+                    self._come(self.runs[coming])
                 coming += 1
                 self.events += 1
             self.policy.schedule()

@@ -47,6 +47,23 @@ class WaitEstimate:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StartForecast:
+    """Seconds until a job starts that comes now, under one policy on so many nodes: the middle of ``draws`` runs from who runs
+    and who waits, and what eight in ten of them keep to; None beyond thirty days. ``chance`` that it starts within ``by_s``."""
+
+    name: str
+    nodes: int
+    gpus: float
+    queue: str
+    wait_s: float | None
+    low_s: float | None
+    high_s: float | None
+    by_s: float | None
+    chance: float | None
+    draws: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyOutcome:
     """One policy on one cluster: jobs that were done, never started, thrown out; shares of the capacity.
 
@@ -149,6 +166,7 @@ class ClusterSimulation:
     jobs: int
     outcome: PolicyOutcome = field(metadata=column(inline=True))
     wait: WaitEstimate | None = None
+    forecast: tuple[StartForecast, ...] = ()
     compared: tuple[PolicyOutcome, ...] = ()
     efficiency: tuple[JobsEfficiency, ...] = ()
     queues: tuple[QueueUsage, ...] = ()

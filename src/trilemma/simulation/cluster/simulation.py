@@ -19,7 +19,7 @@ from trilemma.simulation.cluster.policies.cells import CellLine
 from trilemma.simulation.cluster.policies.fair_share import FairShareLine
 from trilemma.simulation.cluster.policies.kueue import CohortLine
 from trilemma.simulation.cluster.policies.lines import OpenLine
-from trilemma.simulation.cluster.policies.observed import ObservedLine, as_observed
+from trilemma.simulation.cluster.policies.observed import ObservedLine, as_observed, seat
 from trilemma.simulation.cluster.policies.paced_kueue import ControlPlane, PacedCohortLine
 from trilemma.simulation.cluster.policies.shapes import shapes_of
 from trilemma.simulation.cluster.policies.strict import BackfillLine, StrictLine
@@ -41,7 +41,7 @@ class PolicyChoice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterQuestion:
-    """Nodes, jobs, queues and rules: all that a policy is asked with."""
+    """Nodes, jobs, queues and rules: all that a policy is asked with. ``begun``: jobs that are seen to run run from the start."""
 
     nodes: tuple[ClusterNode, ...]
     jobs: tuple[ClusterJob, ...]
@@ -50,6 +50,7 @@ class ClusterQuestion:
     rules: RunRules = field(default_factory=RunRules)
     source: str = "the jobs"
     notes: tuple[PlanWarning, ...] = ()
+    begun: bool = False
 
 
 class _Known:
@@ -91,6 +92,8 @@ def run_policy(question: ClusterQuestion, choice: PolicyChoice) -> tuple[Cluster
     if choice.name != ObservedLine.name:
         refuse_impossible(question, state, quotas)
     run = ClusterRun(state, question.jobs, quotas, question.rules, made(choice, question))
+    if question.begun:
+        seat(run)
     run.go()
     return run, outcome_of(run, choice.name, time.perf_counter() - began)
 

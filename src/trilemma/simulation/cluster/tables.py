@@ -22,8 +22,8 @@ from trilemma.simulation.row_files import open_text, read_rows
 
 #: States of jobs that are not over (sacct(1), squeue(1): job state codes).
 _WAITS = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING")
-_RUNS = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "STAGE_OUT", "SIGNALING")
-STILL = (*_WAITS, *_RUNS)
+RUNS = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "STAGE_OUT", "SIGNALING")
+STILL = (*_WAITS, *RUNS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +92,7 @@ def seen_times(row: TableRow) -> SeenTimes:
     start, end = row.seconds("start"), row.seconds("end")
     if state in _WAITS:
         return SeenTimes(state, None, None, never_began=False)
-    if state in _RUNS:
+    if state in RUNS:
         return SeenTimes(state, start, None, never_began=False)
     never = state.startswith("CANCELLED") and (start is None or not (row.seconds("duration") or end))
     if start is not None and end is None and (duration := row.seconds("duration")) is not None:

@@ -39,6 +39,9 @@ class ObservedLine:
     def left(self, run: JobRun) -> None:
         """Nothing to do."""
 
+    def began(self, run: JobRun) -> None:
+        """Nothing to do."""
+
     def settled(self) -> None:
         """Nothing to do."""
 
@@ -46,9 +49,13 @@ class ObservedLine:
         while self._due and self._due[0][0] <= self.desk.now:
             run = self.desk.runs[heapq.heappop(self._due)[1]]
             self.waiting -= 1
-            found = self._where_seen(run.job) or self._anywhere(run.job)
+            found = self.place(run.job)
             self.desk.start(run, found.place, found.shape)
         self.desk.state.freed.clear()
+
+    def place(self, job: ClusterJob) -> Fitting:
+        """Where it was seen, else wherever there is room. Raises `InputError` where there is none."""
+        return self._where_seen(job) or self._anywhere(job)
 
     def _where_seen(self, job: ClusterJob) -> Fitting | None:
         """Its nodes with an even share of its cards each; None where they are not told, not known or full."""
@@ -78,6 +85,17 @@ class ObservedLine:
                 " nodes of that time, and every job once"
             )
         return Fitting(place, single)
+
+
+def seat(desk: ClusterRun) -> None:
+    """Start the jobs that were seen to run, where they were, before the clock goes on: those whose nodes are known first."""
+    eye = ObservedLine(desk, TightestPlacement(desk.state, ()))
+    seen = [run for run in desk.runs if run.job.start_ticks is not None]
+    for run in sorted(seen, key=lambda run: (not run.job.on_nodes, -run.units)):
+        found = eye.place(run.job)
+        desk.asked_units += run.units_asked
+        desk.start(run, found.place, found.shape)
+        desk.policy.began(run)
 
 
 def as_observed(jobs: tuple[ClusterJob, ...]) -> tuple[tuple[ClusterJob, ...], int]:
