@@ -28,6 +28,9 @@ from trilemma.plans import Layout
 from trilemma.timing import Machine, model_work
 from trilemma.timing.pools import Pools
 
+#: Ranks of attention from which on the scripts of these runs send tokens to their experts alone (launch_scripts.toml).
+_ROUTED_FROM = 8
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
@@ -56,9 +59,15 @@ def _predicted(row: Mapping[str, str]) -> Run:
     workers = int(row["prefill_workers"]), int(row["decode_workers"])
     cluster = Cluster.of(accelerator, int(prefill.gpus) * workers[0] + int(decode.gpus) * workers[1])
     work, share = model_work(model, accelerator), float(row["length_share"])
+
+    def machine(layout: Layout) -> Machine:
+        routed = int(layout.dp) >= _ROUTED_FROM
+        return Machine.serving(cluster, work=work, engine=canonical(row["engine"]), routes_tokens=routed)
+
     pools = Pools(
         work=work,
-        machine=Machine.serving(cluster, work=work, engine=canonical(row["engine"])),
+        machine=machine(decode),
+        prefill_machine=machine(prefill),
         prefill=prefill,
         decode=decode,
         prefill_workers=workers[0],

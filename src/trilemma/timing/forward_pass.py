@@ -18,6 +18,9 @@ from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork, Products
 from trilemma.timing.pass_time import OperatorTally, PassTime
 
+#: What kernels of grouped rows multiply.
+_GROUPED = "fp8"
+
 
 def decode_step(
     work: ModelWork,
@@ -89,7 +92,7 @@ def prefill_pass(
     """
     tally = OperatorTally(machine)
     rows = np.asarray(tokens, dtype=float) * prompts
-    shares = (machine.coefficients.prefill_matmul, machine.coefficients.prefill_experts)
+    shares = prompt_shares(machine, work)
     products(tally, work, layout, rows=rows, scale=1.0, shares=shares)
     for mixer, count in work.mixers:
         one = prefill_work(mixer, tokens=tokens, cached=cached, tp=layout.tp, kv_format=kv_format)
@@ -116,6 +119,24 @@ def prefill_pass(
         )
     tally.add("host", "host", machine.coefficients.step_s + machine.coefficients.sequence_s * np.asarray(prompts))
     return tally.done()
+
+
+def prompt_shares(machine: Machine, work: ModelWork) -> tuple[Any, Any]:
+    """What dense products and experts reach in passes of prompts over what they reach in those of decode.
+
+    Where tokens are sent to the ranks of their experts alone, engines multiply FP8 experts with grouped kernels that are given
+    long stretches of rows: these reach what dense products do. Others fuse gathering and products into one kernel, which
+    fitted runs tell of.
+
+    Numbers. Source: deepseek-ai/DeepGEMM README, H800: 1,093 to 1,297 TFLOPS grouped (contiguous), 1,025 to 1,358 dense;
+    SGLang on GB200 with DeepEP and DeepGEMM: 18,471 prompt tokens a second and GPU of DeepSeek-R1 in FP8
+    (lmsys.org/blog/2025-09-25-gb200-part-2).
+    """
+    numbers = machine.coefficients
+    experts = numbers.prefill_experts
+    if machine.routes_tokens and work.experts and all(one.computed_in == _GROUPED for one in work.experts):
+        experts = np.maximum(experts, numbers.prefill_matmul / numbers.experts_share_of_matmul)
+    return numbers.prefill_matmul, experts
 
 
 def cache_rate(machine: Machine, mixer: Mixer) -> Any:

@@ -11,7 +11,7 @@ from trilemma.plans import Layout
 from trilemma.quantities import Numbers
 from trilemma.timing.attention import OperatorWork, decode_work, prefill_work
 from trilemma.timing.exchanges import exchange
-from trilemma.timing.forward_pass import cache_rate, launches, output_head, products
+from trilemma.timing.forward_pass import cache_rate, launches, output_head, products, prompt_shares
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.pass_time import OperatorTally, PassTime
@@ -41,8 +41,7 @@ def mixed_step(
     tally = OperatorTally(machine)
     sequences, chunks = np.asarray(batch, dtype=float), np.asarray(prompts, dtype=float)
     rows = sequences + np.asarray(tokens, dtype=float) * chunks
-    shares = (machine.coefficients.prefill_matmul, machine.coefficients.prefill_experts)
-    products(tally, work, layout, rows=rows, scale=1.0, shares=shares)
+    products(tally, work, layout, rows=rows, scale=1.0, shares=prompt_shares(machine, work))
     for mixer, count in work.mixers:
         decode = decode_work(mixer, context=context, tp=layout.tp, kv_format=kv_format, dcp=layout.dcp)
         prompt = prefill_work(mixer, tokens=tokens, cached=cached, tp=layout.tp, kv_format=kv_format)
