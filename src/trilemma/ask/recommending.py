@@ -48,7 +48,7 @@ def for_serving(model: Any, options: SimpleNamespace) -> CardsRecommended:
 
 def for_training(model: Any, options: SimpleNamespace) -> CardsRecommended:
     """The cheapest cards that hold a training job, and finish it in time."""
-    from trilemma.ask.training import settled_of, training_workload_of
+    from trilemma.ask.training import run_terms, settled_of, training_workload_of
     from trilemma.capacity.training import recommend_training
 
     load = training_workload_of(options)
@@ -63,6 +63,7 @@ def for_training(model: Any, options: SimpleNamespace) -> CardsRecommended:
             settled=settled_of(options),
             top=_top(options),
             limits=_limits(options),
+            terms=run_terms(options),
         )
     )
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trilemma.search.techniques import Technique
     from trilemma.search.training import TrainingSearch
     from trilemma.search.training_questions import Gain, LeastGpus, WaterfallStep
+    from trilemma.search.training_scaling import ScalingPoint
     from trilemma.workloads import Serving, TrainingWorkload
 
 #: Points of the front that a chart shows, and a target that every plan meets.
@@ -111,13 +112,14 @@ class TrainingPlans(SearchAnswer):
     least: LeastGpus | None
     waterfall: tuple[WaterfallStep, ...]
     techniques: tuple[Technique, ...]
+    scaling: tuple[ScalingPoint, ...] = ()
 
     def document(self, *, explain: bool) -> dict[str, Any]:
         from trilemma.report.training_plans import training_plans_document
 
         return training_plans_document(
             self.search, self.plans, gains=self.gains, least=self.least, waterfall=self.waterfall,
-            techniques=self.techniques, nearest=self.nearest, explain=explain,
+            techniques=self.techniques, nearest=self.nearest, scaling=self.scaling, explain=explain,
         )  # fmt: skip
 
     def screen(self, *, explain: bool, width: int) -> str:
@@ -128,6 +130,10 @@ class TrainingPlans(SearchAnswer):
             self.search, self.plans, model=self.model.name, cluster=self.cluster, workload=self.workload,
             gains=self.gains, least=self.least, waterfall=self.waterfall, techniques=self.techniques, width=width,
         )  # fmt: skip
+        if self.scaling:
+            from trilemma.report.training_scaling import render_scaling
+
+            told = f"{told}\n\n{render_scaling(self.scaling, width=width)}"
         shown = self.nearest or (self.best if explain else None)
         if shown is None:
             return told

@@ -37,7 +37,7 @@ def one_plan(
     model: Any, gpu: Any, options: SimpleNamespace, *, plan: TrainingPlan | None, workload: TrainingWorkload | None
 ) -> Answer:
     """One training plan in full; what is not settled is the implementation's plainest."""
-    return judged(training_question(model, gpu, options, plan=plan, workload=workload))
+    return judged(training_question(model, gpu, options, plan=plan, workload=workload), run_terms(options))
 
 
 def training_question(
@@ -52,12 +52,12 @@ def training_question(
     return Question(model=named, cluster=cluster, workload=load, plan=plan)
 
 
-def judged(question: Question[TrainingWorkload, TrainingPlan]) -> Answer:
-    """The answer to one question, with remedies where its plan does not fit."""
+def judged(question: Question[TrainingWorkload, TrainingPlan], terms: dict[str, Any] | None = None) -> Answer:
+    """The answer to one question, with remedies where its plan does not fit; ``terms`` are those of a run (`run_terms`)."""
     from trilemma.estimate.training import estimate_training
     from trilemma.search.training_remedies import with_training_remedies
 
-    answer = estimate_training(question)
+    answer = estimate_training(question, **(terms or {}))
     return Answer.of(
         with_training_remedies(
             answer, model=question.model, cluster=question.cluster, workload=question.workload, plan=question.plan
@@ -72,15 +72,17 @@ def search(model: Any, gpu: Any, options: SimpleNamespace, *, workload: Training
     from trilemma.search.techniques import techniques
     from trilemma.search.training import search_training
     from trilemma.search.training_questions import least_gpus, sensitivity, waterfall
+    from trilemma.search.training_scaling import scaling
 
     if not 1 <= options.top <= _MOST_SHOWN:
         raise InputError(f"`top` {options.top} is out of range; give 1 to {_MOST_SHOWN}")
     named, cluster, load, settled = _asked(model, gpu, options, workload)
     found = search_training(named, cluster, load, settled=settled, top=options.top)
-    plans = tuple(_estimated(named, cluster, load, one.plan) for one in found.plans)
+    terms = run_terms(options)
+    plans = tuple(_estimated(named, cluster, load, one.plan, terms) for one in found.plans)
     nearest = None
     if not plans and found.table.nearest is not None:
-        nearest = _estimated(named, cluster, load, found.table.nearest)
+        nearest = _estimated(named, cluster, load, found.table.nearest, terms)
     best = found.plans[0].plan if plans else None
     return TrainingPlans(
         model=named,
@@ -92,6 +94,7 @@ def search(model: Any, gpu: Any, options: SimpleNamespace, *, workload: Training
         gains=sensitivity(named, cluster, load, found),
         least=least_gpus(named, cluster, load, settled),
         waterfall=tuple(waterfall(named, cluster, load, found)),
+        scaling=scaling(named, cluster, load, settled, terms) if options.scale else (),
         techniques=()
         if best is None
         else tuple(techniques(named, cluster, best, load, step_of(named, cluster, best, load))),
@@ -113,11 +116,46 @@ def side_by_side(
     return TrainingCardsCompared(model=named, workload=load, candidates=candidates)
 
 
-def _estimated(model: Model, cluster: Cluster, workload: TrainingWorkload, plan: TrainingPlan) -> Answer:
+def run_terms(options: SimpleNamespace) -> dict[str, Any]:
+    """How a run fails and writes checkpoints, as keywords of an estimate; a run whose length is not stated has neither."""
+    from trilemma.timing.training_run import Checkpoints, Failures
+
+    if options.tokens is None:
+        for name in ("mtbf", "restart", "spares", "storage"):
+            if getattr(options, name) is not None:
+                raise InputError(f"`{name}` needs the length of the run; give `tokens`, such as 2B")
+        return {}
+    storage = None if options.storage is None else _rate(options.storage)
+    checkpoints = Checkpoints(storage_bytes_per_s=storage, asynchronous=not options.sync_checkpoints)
+    if options.mtbf == 0:
+        return {"checkpoints": checkpoints}
+    usual = Failures()
+    failures = Failures(
+        gpu_hours_between=usual.gpu_hours_between if options.mtbf is None else options.mtbf,
+        restart_s=usual.restart_s if options.restart is None else options.restart,
+        # without a word on spares a failed accelerator is replaced within the restart
+        repair_s=usual.repair_s if options.spares is not None else usual.restart_s,
+        spares=options.spares or 0,
+    )
+    return {"failures": failures, "checkpoints": checkpoints}
+
+
+def _rate(words: str) -> float:
+    from trilemma.hardware.network import parse_network
+
+    try:
+        return parse_network(words)
+    except InputError:
+        raise InputError(f"`storage` {shorten(words)!r} is not a rate; give one such as 100GB/s") from None
+
+
+def _estimated(
+    model: Model, cluster: Cluster, workload: TrainingWorkload, plan: TrainingPlan, terms: dict[str, Any]
+) -> Answer:
     from trilemma.estimate.training import estimate_training
 
     return Answer.of(
-        estimate_training(Question(model=model, cluster=cluster, workload=workload, plan=plan))
+        estimate_training(Question(model=model, cluster=cluster, workload=workload, plan=plan), **terms)
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trilemma.ask.options import FIT, GPUS, PLAN, RECOMMEND, Option
-from trilemma.ask.reading import as_given, free_gib, text, whole_number, word
+from trilemma.ask.reading import as_given, free_gib, number, text, truth, whole_number, whole_or_none, word
 
 #: The question of one training plan, that of the best ones, and that of cards for the job.
 _ALL = (FIT, PLAN, RECOMMEND)
@@ -22,6 +22,16 @@ TRAINING: tuple[Option, ...] = (
            help="sequences of an optimizer step"),
     Option(name="tokens", of=_ALL, read=as_given, metavar="N", group="training",
            help="length of the run, such as 15T: days and dollars of it"),
+    Option(name="mtbf", of=_ALL, read=number, metavar="GPU_HOURS", group="training",
+           help="GPU-hours between interruptions of a run (default 50,000, as counted on 16,384 H100; 0: none)"),
+    Option(name="restart", of=_ALL, read=number, metavar="S", group="training",
+           help="seconds from an interruption until training goes on (default 600)"),
+    Option(name="spares", of=_ALL, read=whole_or_none, metavar="N", group="training",
+           help="GPUs that stand by (default: as many as are needed)"),
+    Option(name="storage", of=_ALL, read=text, metavar="RATE", group="training",
+           help="what all GPUs together have of the storage of checkpoints, such as 100GB/s"),
+    Option(name="sync_checkpoints", of=_ALL, read=truth, group="training", default=False,
+           help="training stands still while a checkpoint is written (default: it is copied and written beside)"),
     Option(name="method", of=_ALL, read=text, group="training", default="full",
            choices=("full", "lora", "qlora", "dora"), help="what is trained"),
     Option(name="rank", of=_ALL, read=whole_number, metavar="R", group="training",
@@ -56,6 +66,8 @@ TRAINING: tuple[Option, ...] = (
     _settled("precision", "bf16, fp8, mxfp8, nvfp4, fsdp, amp, pure-bf16, …", read=word, metavar="RECIPE[,…]"),
     _settled("engine", "megatron (default of full training), transformers (of adapters), torchtitan, deepspeed, …",
              read=text, metavar="NAME[@VERSION]"),
+    Option(name="scale", of=(PLAN,), read=truth, group="training", default=False,
+           help="the best plan at every power of two of GPUs too: tokens a second, efficiency, network, days and dollars"),
     Option(name="top", of=(PLAN, RECOMMEND), read=whole_number, metavar="N", default=5,
            help="plans or cards to show (default 5)"),
 )  # fmt: skip

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from trilemma.capacity.bounds import least_for_training
 from trilemma.capacity.choice import CardChoice, Recommendation
@@ -32,11 +34,13 @@ def recommend_training(
     settled: TrainingConstraints,
     top: int = 5,
     limits: Limits,
+    terms: Mapping[str, Any] | None = None,
 ) -> Recommendation:
     """The ``top`` kinds of card, with their number, that train ``workload`` at the least cost of an hour: the fewest, doubling
     from one, that hold a plan of any layout, and that finish its tokens within ``limits.days``.
 
-    State stays on the cards unless ``settled`` sends it to the host.
+    State stays on the cards unless ``settled`` sends it to the host. ``terms`` are the failures and checkpoints of the run, as
+    keywords of an estimate.
     """
     began = time.perf_counter()
     settled = settled if settled.offload is not None else replace(settled, offload=Offload())
@@ -47,7 +51,7 @@ def recommend_training(
     def laid(card: Accelerator) -> CardChoice | str:
         gpus, late = 1 << (least(card) - 1).bit_length(), False
         while gpus <= limits.gpus:
-            choice = _on(model, workload, offers, card, gpus, settled)
+            choice = _on(model, workload, offers, card, gpus, settled, terms or {})
             if choice is not None and not (late := _is_late(choice, limits.days)):
                 return choice
             gpus *= 2
@@ -69,15 +73,16 @@ def recommend_training(
 
 
 def _on(
-    model: Model, workload: TrainingWorkload, offers: Offers, card: Accelerator, gpus: int, settled: TrainingConstraints
-) -> CardChoice | None:
+    model: Model, workload: TrainingWorkload, offers: Offers, card: Accelerator, gpus: int, settled: TrainingConstraints,
+    terms: Mapping[str, Any],
+) -> CardChoice | None:  # fmt: skip
     """The best plan on so many cards; None where none fits."""
     cluster = Cluster(accelerator=card, gpus=gpus, gpus_per_node=min(gpus, card.gpus_per_node))
     found = search_training(model, cluster, workload, settled=settled, top=1)
     if not found.plans:
         return None
     plan: TrainingPlan = found.plans[0].plan
-    estimate = estimate_training(Question(model=model, cluster=cluster, workload=workload, plan=plan))
+    estimate = estimate_training(Question(model=model, cluster=cluster, workload=workload, plan=plan), **terms)
     if not estimate.fits:
         return None
     days, usd = _run_of(estimate)

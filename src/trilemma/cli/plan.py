@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from trilemma.ask.options import PLAN
+from trilemma.ask.options import PLAN, options_of
 from trilemma.ask.training_options import TRAINING
 from trilemma.cli.arguments import (
     add_cluster_arguments,
     add_model_arguments,
     add_named,
+    add_option,
     add_options,
     add_output_arguments,
     given,
@@ -38,6 +39,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     add_cluster_arguments(parser)
     add_training_arguments(parser)
     add_plan_arguments(parser, settled=True)
+    add_option(parser, options_of(PLAN, TRAINING)["scale"])
     add_named(parser, PLAN, "top")
     add_chart_argument(parser, "the way to the best plan, its time and memory")
     add_output_arguments(parser, page=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from trilemma.data.files import read_data
 from trilemma.errors import InputError, PlanWarning
 from trilemma.estimate.doubt import doubted, of_model, of_trained_class
 from trilemma.estimate.estimate import Bottleneck, Estimate, Latency, MemoryEstimate, Resource, SpeedEstimate
 from trilemma.estimate.example_lengths import of_capped_lengths, with_documents
 from trilemma.estimate.paging import paged_out
 from trilemma.estimate.power import training_power
+from trilemma.estimate.training_length import costed, run_of
 from trilemma.estimate.training_verdict import host_need, training_verdict
 from trilemma.hardware.cluster import Cluster
 from trilemma.hardware.number_formats import training_lacks
@@ -31,7 +31,7 @@ from trilemma.timing.training_coefficients import (
 )
 from trilemma.timing.training_collectives import Fabric
 from trilemma.timing.training_intervals import step_spread, with_host, with_slow_wire
-from trilemma.timing.training_run import Failures, training_run
+from trilemma.timing.training_run import Checkpoints, Failures
 from trilemma.timing.training_step import StepTime, training_step
 from trilemma.workloads import TrainingWorkload
 
@@ -43,13 +43,14 @@ def estimate_training(
     era: str = "",
     convention: str = "causal",
     failures: Failures | None = None,
+    checkpoints: Checkpoints | None = None,
     loading_s: float = 0.0,
 ) -> Estimate:
     """What the plan of ``question`` costs: ledger, verdict, step time by line, throughput, MFU, price and power.
 
     The verdict compares reserved bytes and what lies outside the allocator with the card's runtime total, and what lies on the
     host with its memory; what is not counted takes its share of doubt. ``workload.tokens`` adds the length of the run,
-    under ``failures`` where these are given. Raises `InputError` for layouts that cannot be.
+    under ``failures`` where these are given, its ``checkpoints`` written so. Raises `InputError` for layouts that cannot be.
     """
     model, cluster, workload, plan = question.model, question.cluster, question.workload, question.plan
     check_vendor(plan.implementation, cluster.accelerator)
@@ -107,8 +108,10 @@ def estimate_training(
         training_step=_lines(step),
         host_memory={} if host is None else host.document,
         refused=() if lacks is None else (lacks,),
-        training_run=_costed(
-            _run(workload, step, low, high, cluster, memory, failures), hour, power.watts if power else None
+        training_run=costed(
+            run_of(workload, step, low, high, cluster, memory, failures, checkpoints, plan),
+            hour,
+            power.watts if power else None,
         ),
     )
 
@@ -236,40 +239,3 @@ def _ranks(memory: TrainingMemory) -> tuple[Mapping[str, Any], ...]:
         }
         for rank in memory.ranks
     )
-
-
-def _costed(run: dict[str, Any], hour: Interval | None, watts: Interval | None) -> dict[str, Any]:
-    """``run`` with the dollars and the energy of its days: bounds of days, prices and watts taken together."""
-    if not run:
-        return run
-    hours = {name: 24.0 * one for name, one in run["days"].items()}
-    more: dict[str, Any] = {}
-    if hour is not None:
-        more["usd"] = {name: hours[name] * getattr(hour, name) for name in ("value", "low", "high")}
-    if watts is not None:
-        more["kwh"] = {name: hours[name] * getattr(watts, name) / 1e3 for name in ("value", "low", "high")}
-    return run | more
-
-
-def _run(
-    workload: TrainingWorkload, step: StepTime, low: float, high: float, cluster: Cluster, memory: TrainingMemory,
-    failures: Failures | None,
-) -> dict[str, Any]:  # fmt: skip
-    if workload.tokens is None:
-        return {}
-    value = float(step.step_s)
-    held = sum(float(line.bytes) for line in memory.ledger if line.name in ("weights", "master_weights", "optimizer"))
-    road = cluster.accelerator.host_bytes_per_s
-    stall = held / (road.value if road else read_data("coefficients/training_step.toml")["checkpoint"]["bytes_per_s"])
-    run = training_run(
-        tokens=workload.tokens, tokens_per_step=workload.seq * workload.global_batch,
-        step=Interval(value=value, low=value * low, high=value * high), gpus=cluster.gpus, stall_s=stall, failures=failures,
-    )  # fmt: skip
-    return {
-        "days": {"value": run.days.value, "low": run.days.low, "high": run.days.high},
-        "steps": run.steps,
-        "checkpoint_every_steps": run.checkpoint_steps,
-        "checkpoint_stall_s": stall,
-        "lost_share": run.lost_share,
-        "interruptions": run.interruptions,
-    }

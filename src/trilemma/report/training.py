@@ -73,7 +73,12 @@ def _run(estimate: Estimate) -> Iterator[str]:
     if not run["checkpoint_every_steps"]:
         return
     every = show_count(run["checkpoint_every_steps"])
-    yield f"           a checkpoint every {every} steps; {run['lost_share']:.1%} of the time lost"
+    size = run["checkpoint_bytes"]
+    told = f"{size / 1e12:,.1f} TB" if size >= 1e12 else f"{size / 1e9:,.0f} GB"
+    yield f"           a checkpoint of {told} every {every} steps; goodput {run['goodput']:.1%}"
+    if run["interruptions"]:
+        apart = run["hours_between_interruptions"]
+        yield f"           {run['interruptions']:,.1f} interruptions, one every {apart:,.1f} hours"
 
 
 def run_costs(run: Mapping[str, Any]) -> Iterator[str]:

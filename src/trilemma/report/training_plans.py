@@ -21,6 +21,7 @@ from trilemma.report.wrapping import wrapped
 from trilemma.search.techniques import Technique
 from trilemma.search.training import FoundPlan, TrainingSearch
 from trilemma.search.training_questions import Gain, LeastGpus, WaterfallStep
+from trilemma.search.training_scaling import ScalingPoint
 from trilemma.search.training_table import SURE
 from trilemma.workloads import TrainingWorkload
 
@@ -43,13 +44,14 @@ class TrainingPlansDocument(PlansDocument):
         name: {}
         for name in (
             "schema", "plans", "pareto", "searched", "legal", "fitting", "seconds", "rejected", "sensitivity", "waterfall",
-            "techniques", "assumed", "blocked", "least_gpus", "cheapest", "nearest",
+            "techniques", "scaling", "assumed", "blocked", "least_gpus", "cheapest", "nearest",
         )
     }  # fmt: skip
 
     sensitivity: tuple[Gain, ...] | None = field(default=None, metadata=column(exact=True, keep="empty"))
     waterfall: tuple[WaterfallStep, ...] | None = field(default=None, metadata=column(exact=True, keep="empty"))
     techniques: tuple[Technique, ...] | None = field(default=None, metadata=column(exact=True, keep="empty"))
+    scaling: tuple[ScalingPoint, ...] = ()
 
 
 def training_plans_document(
@@ -61,6 +63,7 @@ def training_plans_document(
     waterfall: Sequence[WaterfallStep],
     techniques: Sequence[Technique] = (),
     nearest: Estimate | None = None,
+    scaling: Sequence[ScalingPoint] = (),
     explain: bool = False,
 ) -> dict[str, Any]:
     """``trilemma/plans@1`` with what training adds: ``sensitivity``, ``waterfall``, ``techniques`` of the first plan,
@@ -79,6 +82,7 @@ def training_plans_document(
         techniques=tuple(techniques),
         least_gpus=fewest,
         nearest=nearest,
+        scaling=tuple(scaling),
     )
     return document_of(document, explain=explain)
 
@@ -180,6 +184,8 @@ def _whole_run(estimate: Estimate) -> Iterator[str]:
     if run:
         days = run["days"]
         told = [f"{days['value']:,.1f} days ({days['low']:,.1f} – {days['high']:,.1f})", *run_costs(run)]
+        if run["interruptions"]:
+            told.append(f"goodput {run['goodput']:.1%} with {run['interruptions']:,.1f} interruptions")
         yield f"the run with #1: {', '.join(told)}"
 
 

@@ -39,6 +39,25 @@ class Failures:
             raise InputError(f"{self.spares} spares is out of range; give a whole number of at least 0")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoints:
+    """How checkpoints are written: ``storage_bytes_per_s`` is what all accelerators together have of the storage (None: nobody
+    stated it); ``asynchronous`` ones are copied to host memory and written while training goes on."""
+
+    storage_bytes_per_s: float | None = None
+    asynchronous: bool = True
+
+    def __post_init__(self) -> None:
+        if self.storage_bytes_per_s is not None and not 1e6 <= self.storage_bytes_per_s <= 1e15:
+            raise InputError(
+                f"`storage` {self.storage_bytes_per_s:g} bytes/s is out of range; give a rate such as 100GB/s"
+            )
+
+    def write_s(self, n_bytes: float) -> float:
+        """Seconds until ``n_bytes`` of state of all accelerators lie on the storage; 0 where its rate is not known."""
+        return 0.0 if self.storage_bytes_per_s is None else n_bytes / self.storage_bytes_per_s
+
+
 def mean_time_between_s(gpus: Numbers, failures: Failures) -> Any:
     """Seconds between interruptions of a job on ``gpus`` accelerators that fail on their own.
 
@@ -112,11 +131,13 @@ def training_run(
     gpus: int,
     stall_s: float = 0.0,
     failures: Failures | None = None,
+    write_s: float = 0.0,
 ) -> TrainingRun:
     """Days to train ``tokens`` at ``step`` seconds an optimizer step, with the best checkpoint interval.
 
     Bounds combine those of the step with those of the failure rate (a factor of two either way) and of its chance: the number
-    of interruptions is Poisson. Raises `InputError` where interruptions come faster than the run recovers.
+    of interruptions is Poisson. No checkpoint begins before the last one is written, which takes ``write_s``. Raises
+    `InputError` where interruptions come faster than the run recovers.
     """
     steps = int(np.ceil(tokens / tokens_per_step))
     if failures is None:
@@ -125,7 +146,7 @@ def training_run(
             interruptions=0.0,
         )  # fmt: skip
     between = float(mean_time_between_s(gpus, failures))
-    interval = float(checkpoint_interval_s(max(stall_s, step.value / 100), between))
+    interval = max(float(checkpoint_interval_s(max(stall_s, step.value / 100), between)), write_s)
 
     def days(step_s: float, between_s: float) -> tuple[float, float]:
         waits = _restart_s(failures, steps * step_s, between_s)
