@@ -112,7 +112,8 @@ def side_by_side(
         raise InputError(f"{len(gpus)} `gpu` to compare; give 1 to {MOST_CARDS}")
     asked = [_asked(model, gpu, options, workload) for gpu in gpus]
     named, _, load, _ = asked[0]
-    candidates = tuple(training_candidate(named, cluster, load, settled) for _, cluster, _, settled in asked)
+    terms = run_terms(options)
+    candidates = tuple(training_candidate(named, cluster, load, settled, terms) for _, cluster, _, settled in asked)
     return TrainingCardsCompared(model=named, workload=load, candidates=candidates)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from trilemma.errors import InputError
 from trilemma.estimate.estimate import Estimate
@@ -40,16 +42,21 @@ class TrainingComparison:
 
 
 def training_candidate(
-    model: Model, cluster: Cluster, workload: TrainingWorkload, settled: TrainingConstraints
+    model: Model,
+    cluster: Cluster,
+    workload: TrainingWorkload,
+    settled: TrainingConstraints,
+    terms: Mapping[str, Any] | None = None,
 ) -> TrainingCandidate:
-    """The first plan of `search_training` on ``cluster``, estimated as that search's own is."""
+    """The first plan of `search_training` on ``cluster``, estimated as that search's own is; ``terms`` are the failures and
+    checkpoints of a run, as keywords of an estimate."""
     try:
         found = search_training(model, cluster, workload, settled=settled, top=1)
     except InputError as error:
         return TrainingCandidate(cluster=cluster, best=None, refused=error.flags)
     if found.best:
         plan = found.plans[0].plan
-        best = estimate_training(Question(model=model, cluster=cluster, workload=workload, plan=plan))
+        best = estimate_training(Question(model=model, cluster=cluster, workload=workload, plan=plan), **(terms or {}))
         return TrainingCandidate(cluster=cluster, best=best)
     usual = cluster.accelerator.gpus_per_node
     least = least_gpus(model, replace(cluster, gpus=_MOST_GPUS, gpus_per_node=usual), workload, settled)

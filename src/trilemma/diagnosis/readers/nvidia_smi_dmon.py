@@ -6,9 +6,11 @@ import re
 from array import array
 from collections.abc import Sequence
 from itertools import pairwise
+from math import nan
 from statistics import median
 from typing import Any
 
+from trilemma.diagnosis.derating import SERIES, fallen_clocks
 from trilemma.diagnosis.findings import Event, Part
 from trilemma.diagnosis.readers import Reader
 
@@ -32,6 +34,7 @@ class _Gatherer:
         self._samples: dict[str, dict[str, array[float]]] = {}
         self._rows = 0
         self._first = 0
+        self._series: dict[str, dict[str, array[float]]] = {}
 
     def take(self, record: str, where: int) -> None:
         if record.startswith("#"):
@@ -47,10 +50,15 @@ class _Gatherer:
         self._rows += 1
         self._first = self._first or where
         kept = self._samples.setdefault(cells[0], {})
+        told = dict.fromkeys(SERIES, nan) | {"line": float(where)}
         for name, cell in zip(self._columns, cells, strict=True):
             fact = _COLUMNS.get(name)
             if fact is not None and (found := re.match(r"\d{1,9}(?:\.\d{1,6})?$", cell)):
                 kept.setdefault(fact, array("d")).append(float(found[0]))
+                told |= {fact: float(found[0])} if fact in told else {}
+        series = self._series.setdefault(cells[0], {name: array("d") for name in told})
+        for name, value in told.items():
+            series[name].append(value)
 
     def part(self) -> Part | None:
         if not self._rows:
@@ -61,7 +69,9 @@ class _Gatherer:
             medians = {f"median_{name}": round(median(values), 3) for name, values in kept.items() if values}
             most = {f"most_{name}": max(values) for name, values in kept.items() if values}
             swings = _swings(kept.get("utilisation_percent", ()))
-            events.append(Event(name="samples", line=self._first, values={"gpu": gpu, **medians, **most, **swings}))
+            fallen = fallen_clocks(self._series[gpu], works=_WORKS)
+            told = {"gpu": gpu, **medians, **most, **swings, **fallen}
+            events.append(Event(name="samples", line=self._first, values=told))
         for name in sorted({key for one in events for key in one.values if key.startswith("median_")}):
             facts[name] = round(median([one.values[name] for one in events if name in one.values]), 3)
         return Part(kind=KIND, weight=2 * self._rows, facts=facts, events=tuple(events))
