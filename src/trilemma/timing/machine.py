@@ -21,6 +21,18 @@ from trilemma.timing.serving_terms import ServingTerms, precision_of, shipped
 _NARROW_BITS = 8.5
 
 
+def beside_terms(coefficients: Coefficients, untold: frozenset[str], era: Era) -> Coefficients:
+    """``coefficients`` with what no term of an engine says: products where sums run at half rate and no run tells them, and what
+    collectives of an age reach of PCIe.
+
+    Shares of the stated peak and of the link, numbers. Source: tables ``halved_sums`` of data/coefficients/spec_sheet.toml and
+    ``pcie_share`` of engine_eras.toml.
+    """
+    if "matmul" in untold:
+        coefficients = replace(coefficients, matmul=coefficients.matmul | spec_sheet()["halved_sums"]["matmul"])
+    return coefficients if era.pcie_share is None else coefficients.with_numbers(pcie_share=era.pcie_share)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
     """A cluster as timing sees it: datasheet figures and the coefficients of its kind of card.
@@ -84,13 +96,11 @@ class Machine:
         era = Era() if terms.profile is not None else era_of(named, version, cluster.accelerator, spilled=spilled)
         factors |= {term: factors[term] * factor for term, factor in era.factors.items()}
         coefficients = scaled(plain.coefficients, factors)
-        if "matmul" in terms.untold(engine, cluster.accelerator, precision):
-            coefficients = replace(coefficients, matmul=coefficients.matmul | spec_sheet()["halved_sums"]["matmul"])
+        untold = terms.untold(engine, cluster.accelerator, precision)
+        coefficients = beside_terms(coefficients, untold, era)
         if eager:
             wider = spec_sheet()["eager"]
             era = replace(era, low=era.low * wider["low"], high=era.high * wider["high"])
-        if era.pcie_share is not None:
-            coefficients = coefficients.with_numbers(pcie_share=era.pcie_share)
         fitted = plain.with_coefficients(coefficients)
         return replace(
             fitted,

@@ -18,8 +18,10 @@ from trilemma.measured.serving.deployment.bench_files import Point
 from trilemma.measured.serving.deployment.points import bench_of
 from trilemma.measured.serving.speed.figures import predict
 from trilemma.models.resolve import load_model
-from trilemma.plans import Layout, Plan, Pool, ServeOptions
+from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
 from trilemma.timing import serving_terms
+from trilemma.timing.eras import era_of
+from trilemma.timing.machine import Machine
 
 LOADS = [(isl, osl, load) for isl, osl in ((1024, 1024), (8192, 1024)) for load in (1, 4, 16, 64)]
 
@@ -229,3 +231,22 @@ def test_settle_refuses_what_is_no_prediction(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "r.csv").write_text("isl,osl,concurrency,tpot_ms\n128,64,2,9\n")
     assert main(["settle", str(tmp_path / "r.csv"), "--prediction", str(tmp_path / "p.json")]) == 2
     assert "not a prediction" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("version", ["0.15.0", "0.24.0"])
+def test_what_no_term_tells_holds_where_a_prediction_is_settled(version: str) -> None:
+    """Sums at half rate on a GeForce, and the PCIe of old releases (data/coefficients/engine_eras.toml): as in the answer."""
+    engine = EngineRef(name="vllm", version=version)
+    plan = Plan(engine=engine, pools=(Pool(layout=Layout(tp=2), options=ServeOptions(context=8192)),))
+    cluster, model = Cluster(accelerator=find("rtx-5090"), gpus=2), load_model("llama-3.1-8b")
+    one = bench_of(
+        [Point(isl=1024, osl=128, concurrency=8, ttft_ms=900.0, tpot_ms=30.0)], model=model, cluster=cluster, plan=plan
+    )
+    answer = Machine.serving(cluster, work=one.work, engine="vllm", version=version)
+    era = era_of("vllm", version, cluster.accelerator)
+    said = serving_profile.predicted(one, serving_terms.shipped(), {}, era=era)
+    same = dict.fromkeys(serving_terms.shipped().factors("vllm", cluster.accelerator, one.precision), 1.0)
+    wanted = predict(replace(one, machine=one.machine.with_coefficients(answer.coefficients)), same)
+    assert said == pytest.approx(wanted, rel=1e-12)
+    plain = predict(one, serving_terms.shipped().factors("vllm", cluster.accelerator, one.precision))
+    assert abs(said[1] / plain[1] - 1) > 0.02

@@ -25,7 +25,9 @@ from trilemma.measured.serving.deployment.bench_files import Point
 from trilemma.measured.serving.speed.figures import SpeedFigures, predict
 from trilemma.measured.serving.speed.fit import fit
 from trilemma.quantities import Array
+from trilemma.timing.coefficients import scaled
 from trilemma.timing.eras import Era
+from trilemma.timing.machine import beside_terms
 from trilemma.timing.serving_terms import LEVELS, OwnSpread, Priors, ServingTerms, keys_of, served_as
 
 SCHEMA = "trilemma/profile@1"
@@ -116,8 +118,6 @@ def profile_offsets(bench: SpeedFigures, terms: ServingTerms) -> dict[str, float
 
 
 def _scaled(bench: SpeedFigures, factors: Mapping[str, float]) -> Any:
-    from trilemma.timing.coefficients import scaled
-
     return bench.machine.with_coefficients(scaled(bench.machine.coefficients, factors))
 
 
@@ -125,12 +125,15 @@ def predicted(
     bench: SpeedFigures, terms: ServingTerms, offsets: Mapping[str, float], *, era: Era | None = None
 ) -> Array:
     """What ``terms`` and ``offsets`` on top say of the figures of ``bench``, of an engine of that ``era`` (None: the newest)."""
-    factors = dict(terms.factors(bench.engine, bench.machine.accelerator, bench.precision))
-    for term, factor in era.factors.items() if era is not None else ():
+    where = (bench.engine, bench.machine.accelerator, bench.precision)
+    age, factors = era or Era(), dict(terms.factors(*where))
+    for term, factor in age.factors.items():
         factors[term] *= factor
     for term, offset in offsets.items():
         factors[term] *= math.exp(offset)
-    return np.asarray(predict(bench, factors), dtype=float)
+    coefficients = beside_terms(scaled(bench.machine.coefficients, factors), terms.untold(*where), age)
+    settled = replace(bench, machine=bench.machine.with_coefficients(coefficients))
+    return np.asarray(predict(settled, dict.fromkeys(factors, 1.0)), dtype=float)
 
 
 def calibrate(bench: SpeedFigures, terms: ServingTerms, *, name: str, points: Sequence[Point]) -> Calibration:
