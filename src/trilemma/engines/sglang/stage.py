@@ -157,13 +157,15 @@ def _lines(settled: SglangSettled, span: LayerSpan, weights: Weights) -> dict[st
         largest=captured,
         tp=ranks,
     )
+    # Of latent attention the engine keeps back a sum for whatever there is, of which no log tells what prompts take.
+    prompts = 0.0 if force.latent else prompt_graph_bytes(settled.facts, force.prefill_graphs, latent=False)
     return {
         **loaded,
         "weights": loaded["weights"] + _rope_bytes(settled),
         "context": context_bytes(memory, ranks=ranks * plans.pp, fabric=fabric),
         "activations": forward + expert_bytes(widths, memory, row=row, tp=ranks, ep=plans.ep) + none,
         "logits": span.last * logits + none,
-        "cuda_graphs": graphs + prompt_graph_bytes(settled.facts, force.prefill_graphs, latent=force.latent) + none,
+        "cuda_graphs": graphs + prompts + none,
     }
 
 
