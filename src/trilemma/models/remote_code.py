@@ -18,8 +18,15 @@ def needs_remote_code(word: str) -> bool:
             entry, _ = resolve_name(name)
         except InputError:
             continue
-        return entry in _named() or catalogue.config(entry).get("model_type") in _model_types()
+        return entry in _named() or _type_of(entry) in _model_types()
     return False
+
+
+@cache
+def _type_of(entry: str) -> str | None:
+    """What a configuration of the catalogue calls its kind of model."""
+    found = catalogue.config(entry).get("model_type")
+    return None if found is None else str(found)
 
 
 @cache

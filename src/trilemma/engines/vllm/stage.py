@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from trilemma.memory.adapter_slots import SlotBytes
 from trilemma.memory.weights import WeightTable, rank_weights
 from trilemma.models.architecture import Model
 from trilemma.plans import ServeOptions
+from trilemma.timing.operators import ByIdentity
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,8 +110,16 @@ def _states(model: Model, span: LayerSpan, plans: BroadcastPlans, force: VllmInF
 
 def weight_table(model: Model, facts: VllmFacts) -> WeightTable:
     """The tensors of ``model`` and what vLLM makes of them when it loads, summed once for all stages and plans."""
-    extra = absorbed_copies(model) if facts.mla_weight_copies else ()
-    return WeightTable.of(model, extra=extra, expert_padding=facts.expert_padding)
+    padding = tuple((name, tuple(multiples)) for name, multiples in facts.expert_padding.items())
+    return _weight_table(ByIdentity(model), bool(facts.mla_weight_copies), padding)
+
+
+@lru_cache(maxsize=64)
+def _weight_table(same: ByIdentity, copies: bool, padding: tuple[tuple[str, Any], ...]) -> WeightTable:
+    """The same model is asked of again and again: by other layouts and loads, and by the remedies of each."""
+    model = same.value
+    assert isinstance(model, Model)
+    return WeightTable.of(model, extra=absorbed_copies(model) if copies else (), expert_padding=dict(padding))
 
 
 def _rope_bytes(model: Model, force: VllmInForce, facts: VllmFacts) -> float:
