@@ -68,6 +68,7 @@ def test_every_module_is_imported_without_what_only_linux_has() -> None:
     assert done.stdout.strip() == b"all", done.stderr.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

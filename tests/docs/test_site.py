@@ -83,6 +83,7 @@ def test_options_are_told_with_what_they_take(monkeypatch: pytest.MonkeyPatch) -
     assert "%(default)" not in page
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_from_top_to_bottom(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten cells, kept without outputs; each shows something, answers as pages, the chart as a picture."""
     pytest.importorskip("nbclient")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 
 import pytest
 
@@ -57,9 +56,9 @@ def test_no_line_is_longer_than_the_window(
     assert not too_wide(shown(shlex.split(words), width, capsys, monkeypatch), width)
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> str:
-    path = str(tmp_path / "runs.db")
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("ledger") / "runs.db")
     plans = tl.plan("llama-3.1-8b", "h100-sxm:8", seq=4096, global_batch=64, top=5).plans
     for name, plan, share in (
         ("a-run-with-a-name-that-is-rather-long-as-names-of-runs-are", plans[0], 0.9),
