@@ -28,7 +28,7 @@ def test_entry_loads_with_source_and_date(name):
     assert config["_source"]
     assert config["_as_of"]
     model = load_model(name)
-    assert count(model).total > 10**8
+    assert count(model).total > 2 * 10**7
     assert model.source.startswith("catalogue ")
 
 

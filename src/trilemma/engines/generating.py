@@ -24,5 +24,7 @@ def generates_nothing(model: Model, engine: str, extra: Mapping[str, Any]) -> bo
 
 
 def named_so(model: Model) -> bool:
-    """Whether the model's name says that it answers with vectors or scores."""
-    return bool(_WORDS & set(_WORD.split(model.name[:_MOST].rpartition("/")[2].lower())))
+    """Whether the model's name says that it answers with vectors or scores, or its layers leave it nothing else."""
+    return any(mixer.generates_nothing for mixer in model.mixers) or bool(
+        _WORDS & set(_WORD.split(model.name[:_MOST].rpartition("/")[2].lower()))
+    )

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trilemma.data.digest import DATA
 from trilemma.data.files import read_table
+from trilemma.errors import InputError
 
 if TYPE_CHECKING:
     from trilemma.hardware.accelerator import Accelerator
+    from trilemma.models.architecture import Model
 
 #: Tables of flags and keys stand beside the data files of engines.
 _TABLES = ("_flags", "_keys")
@@ -82,6 +84,8 @@ class EngineTraits:
     capability_from: float = 0.0
     capability_source: str = ""
     benchmark: Benchmark | None = None
+    #: It runs encoders (BERT and its kin), whose layers keep nothing.
+    encodes: bool = False
     #: Options with which its server answers with vectors or scores and generates nothing: flag → values.
     pooling_flags: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     #: Flag of how experts get their tokens → values under which all ranks get all tokens, as they do without it; any other value
@@ -135,6 +139,15 @@ def those(trait: str) -> tuple[str, ...]:
 def aliases() -> Mapping[str, str]:
     """Other name → registered name."""
     return {alias: one.name for one in every().values() for alias in one.aliases}
+
+
+def check_encodes(traits: EngineTraits, model: Model) -> None:
+    """Raise `InputError` for an encoder where no rules of the engine for encoders are known."""
+    if not traits.encodes and any(mixer.generates_nothing for mixer in model.mixers):
+        raise InputError(
+            f"{model.name} is an encoder, and no rules of {traits.label} for encoders are known here; use `engine`"
+            f" {' or '.join(those('encodes'))}"
+        )
 
 
 def check_vendor(traits: EngineTraits, accelerator: Accelerator) -> None:

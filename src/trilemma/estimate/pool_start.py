@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from trilemma import engines
 from trilemma.engines.base import StartUp
-from trilemma.engines.traits import check_vendor, those
+from trilemma.engines.traits import check_encodes, check_vendor, those
 from trilemma.errors import InputError
 from trilemma.estimate.layouts import check_context, check_layout
 from trilemma.hardware.cluster import Cluster
@@ -30,6 +30,7 @@ def start_pool(pool: Pool, question: ServingQuestion) -> StartUp:
     check_context(model, pool.options.context, rescaled=rescaled(pool))
     named = engines.get(engine.name)
     check_kinds(named.name, cluster)
+    check_encodes(engines.traits_of(named.name), model)
     return named.start_up(
         model=model,
         accelerator=cluster.accelerator,

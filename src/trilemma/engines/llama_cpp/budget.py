@@ -20,12 +20,13 @@ from trilemma.engines.llama_cpp.choices import settle as settle_choices
 from trilemma.engines.llama_cpp.facts import LlamaCppFacts, for_version
 from trilemma.engines.llama_cpp.flags import table
 from trilemma.engines.llama_cpp.placement import LayerBytes, host_part, parts_of_cards, splits
-from trilemma.engines.loading import lies_in_gguf
+from trilemma.engines.loading import in_dtype, lies_in_gguf
 from trilemma.engines.rank_memory import half_widths
 from trilemma.engines.stages import PipelineStage
 from trilemma.engines.start_up import Asked, CardMemory, Formula, Rules, SettledStart, SizedPool, root_of_squares
 from trilemma.engines.table import NOT_RUN, BroadcastPlans
 from trilemma.errors import InputError, PlanWarning
+from trilemma.formats import catalogue
 from trilemma.models.architecture import Model
 from trilemma.plans import Layout, ServeOptions
 from trilemma.quantities import GIB, show_gib
@@ -67,7 +68,7 @@ def settle(asked: Asked) -> LlamaCppSettled:
         )
     facts = for_version(asked.version, date=asked.date, changed=asked.changed)
     drafting = with_draft(model, asked.draft)
-    model = drafting.model if drafting.has_layers else _without_drafts(model)
+    model = _as_converted(drafting.model if drafting.has_layers else _without_drafts(model))
     number, rows = _check_layout(layout, asked)
     _check_main_card(options, number * rows)
     kinds = tuple(asked.cards) or (asked.accelerator,) * number
@@ -83,6 +84,12 @@ def settle(asked: Asked) -> LlamaCppSettled:
         warnings=(*drafting.warnings, *notes),
         cards=cards, rows=rows, choices=choices, placed=placed, pieces=pieces, ends=splits(placed, free),
     )  # fmt: skip
+
+
+def _as_converted(model: Model) -> Model:
+    """A float32 checkpoint is converted to float16 unless asked otherwise (convert_hf_to_gguf.py, ``--outtype auto``)."""
+    plain = model.dtype.bits > 16 and model.quantization is None
+    return in_dtype(model, catalogue.get("fp16")) if plain else model
 
 
 def _without_drafts(model: Model) -> Model:

@@ -97,7 +97,7 @@ def card_bytes(
     if options.extra.get("kv-offload", True) is not False:
         kv, states = cache_bytes(model, choices, facts, options, start, stop)
     micro = choices.micro_batch
-    logits = micro * float(model.vocab) * facts.coefficients["logits"]["bytes"] if head else 0.0
+    logits = micro * float(model.vocab) * facts.coefficients["logits"]["bytes"] if head and pieces.head else 0.0
     return CardBytes(
         weights=held / rows,
         vision=pieces.vision if index == 0 and not options.text_only else 0.0,

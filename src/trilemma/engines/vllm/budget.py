@@ -140,8 +140,8 @@ def pool(settled: VllmSettled, stage: VllmStage, found: Sequence[VllmStage]) -> 
         checked_block=_checked_block(settled, stage),
     )  # fmt: skip
     return SizedPool(
-        lines={**stage.lines, "kv_cache": np.maximum(available, 0)},
-        half={**half, "kv_cache": spread},
+        lines={**stage.lines, "kv_cache": np.maximum(available, 0) * (grouping is not None)},
+        half={**half, "kv_cache": spread * (grouping is not None)},
         outside=("context",) if np.all(stage.graphs_inside) else ("context", "cuda_graphs"),
         inputs={
             **{name: plans.out(getattr(plans, name)) for name in ("tp", "pp", "dp", "ep")},

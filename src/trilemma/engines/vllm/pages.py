@@ -83,7 +83,7 @@ def layer_pages(layers: Iterable[Layer], *, tp: Numbers, rules: PageRules) -> li
     mixers: dict[tuple[object, ...], Mixer] = {}
     for layer in layers:
         mixer = layer.mixer
-        if mixer is None or (mixer.borrows_cache):
+        if mixer is None or mixer.borrows_cache or mixer.generates_nothing:
             continue
         key = (*mixer.cache_key, *_rule(mixer, rules))
         kinds.setdefault(key, []).append(layer.index)

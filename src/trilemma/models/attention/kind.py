@@ -121,6 +121,11 @@ class AttentionKind(ABC):
         return None
 
     @property
+    def generates_nothing(self) -> bool:
+        """Whether the layer reads a text whole, in both directions, so that no token can follow (encoders)."""
+        return False
+
+    @property
     def borrows_cache(self) -> bool:
         """Whether the layer reads the cache of another and keeps none of its own."""
         return False

@@ -63,7 +63,7 @@ class Decoder:
     """What a family reader returns. Names follow the family's checkpoints, so that ignored modules can be matched.
 
     ``positions`` is the number of learned position rows (0: none); ``head_bias`` a bias on the output matrix;
-    ``embedding_dim`` where embeddings are narrower than ``hidden``.
+    ``embedding_dim`` where embeddings are narrower than ``hidden``; no ``head`` where no token follows (encoders).
     """
 
     hidden: int
@@ -75,7 +75,7 @@ class Decoder:
     layer_name: str = "layers"
     embedding: str = "embed_tokens"
     final_norm: str | None = "norm"
-    head: str = "lm_head"
+    head: str | None = "lm_head"
     head_bias: bool = False
     norm_bias: bool = False
     norm_weight: bool = True
@@ -109,7 +109,7 @@ def build(add: Builder, plan: Decoder) -> tuple[tuple[Layer, ...], tuple[Layer, 
     add.enter("head", plan.prefix)
     if plan.final_norm and plan.norm_weight:
         add.norm(plan.final_norm, plan.hidden, bias=plan.norm_bias)
-    if not plan.tied:
+    if not plan.tied and plan.head:
         add.enter("head", "")
         add.linear(plan.head, "head", plan.vocab, plan.hidden, shard="vocab", units=plan.vocab)
         if plan.head_bias:

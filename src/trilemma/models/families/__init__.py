@@ -112,6 +112,12 @@ _MODULES: dict[str, dict[str, str]] = {
         "mpt": "mpt",
         "starcoder2": "starcoder2",
     },
+    "encoders": {
+        "bert": "bert",
+        "roberta": "roberta",
+        "camembert": "roberta",
+        "xlm-roberta": "roberta",
+    },
     "glm": {
         "chatglm": "chatglm",
         "glm": "glm",

@@ -16,6 +16,7 @@ from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.models.architecture import ExpertFfn, Model, Tensor
 
+_NOT_QUANTISED = ("position", "token_type", "wpe.weight")
 _KINDS = {
     "attention.q": "query", "attention.k": "key", "attention.v": "value", "attention.o": "output", "mla.o": "output",
 }  # fmt: skip
@@ -170,6 +171,9 @@ def _is_meant(wanted: tuple[str, ...], kind: str, tensor: Tensor) -> bool:
 
 
 def _quantised(tensor: Tensor) -> bool:
+    """Positions and types of tokens stay as they are (src/llama-quant.cpp, tensor_allows_quantization)."""
+    if tensor.role == "embedding" and any(word in tensor.name for word in _NOT_QUANTISED):
+        return False
     return len(tensor.shape) > 1 and tensor.role not in ("router", "recurrent.conv")
 
 

@@ -1,0 +1,83 @@
+"""Encoders (BERT, RoBERTa, XLM-RoBERTa): counted, kept without a cache, told as documents a second."""
+
+from __future__ import annotations
+
+import pytest
+
+import trilemma as tl
+from trilemma.errors import InputError
+from trilemma.formats import catalogue as formats
+from trilemma.models.architecture import Model
+from trilemma.models.read import model_from_config
+from trilemma.models.resolve import load_model
+from trilemma.quantities import MIB
+
+
+def stored(model: Model) -> float:
+    return sum(tensor.bytes for tensor in model.tensors)
+
+
+def test_layers_keep_nothing_and_see_both_ways() -> None:
+    model = load_model("BAAI/bge-m3")
+    assert model.max_positions == 8192  # 8,194 rows, of which the first two stand before the text
+    (mixer,) = model.mixers
+    assert mixer.generates_nothing
+    assert mixer.cache_law(tp=1, kv_format=formats.get("fp16")).bytes_per_token == 0
+    decoder = next(iter(load_model("qwen3-0.6b").mixers))
+    assert not decoder.generates_nothing
+    assert mixer.prefill_flops(512, 0, tp=1) == 2 * 16 * (64 + 64) * 512 * 512
+
+
+def test_a_gguf_is_as_large_as_one_that_was_published() -> None:
+    """github.com/lmstudio-ai/lmstudio-bug-tracker issue 1546: bge-m3 in Q8_0, "file size = 599.70 MiB (8.86 BPW)"."""
+    assert stored(load_model("bge-m3:q8_0")) / MIB == pytest.approx(599.70, abs=0.05)
+
+
+def test_scores_follow_the_labels_of_a_classifier() -> None:
+    config = {
+        "model_type": "bert", "architectures": ["BertForSequenceClassification"], "hidden_size": 384, "intermediate_size": 1536,
+        "num_attention_heads": 12, "num_hidden_layers": 6, "vocab_size": 30522, "max_position_embeddings": 512,
+    }  # fmt: skip
+    plain = sum(t.elements for t in model_from_config({**config, "architectures": ["BertModel"]}, name="a").tensors)
+    for labels, told in ((2, {}), (1, {"id2label": {"0": "LABEL_0"}}), (3, {"id2label": dict.fromkeys("012", "x")})):
+        scored = sum(t.elements for t in model_from_config({**config, **told}, name="a").tensors)
+        assert scored - plain == labels * 385
+    for hostile in (["x"], 7, {}, "LABEL"):
+        assert model_from_config({**config, "id2label": hostile}, name="a").layers
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "vllm serve BAAI/bge-m3",
+        "vllm serve BAAI/bge-reranker-v2-m3 --task score",
+        "llama-server -hf gpustack/bge-m3-GGUF:Q8_0 --embedding",
+        "ollama run mxbai-embed-large",
+    ],
+)
+def test_engines_tell_documents_and_hold_no_cache(command: str) -> None:
+    answer = tl.check(command, gpu="l4", isl=512).to_dict()
+    assert answer["verdict"]["stage"] == "ok"
+    assert answer["memory"]["total_bytes"] < 4 * 2**30  # no pool that fills the card
+    assert answer["speed"]["documents_per_s"]["value"] > 10
+    assert "tpot_ms" not in answer["speed"]
+
+
+def test_work_stays_below_the_card() -> None:
+    """bge-m3 multiplies 302e6 parameters a token; an L4 does 121 TFLOP/s of dense FP16."""
+    rate = tl.fit("bge-m3", "l4", isl=512).to_dict()["speed"]["input_tokens_per_s"]["value"]
+    assert 0.15 * 121e12 < rate * 2 * 302e6 < 121e12
+
+
+def test_float32_checkpoints_are_converted_to_sixteen_bits() -> None:
+    """convert_hf_to_gguf.py: weights of XLM-RoBERTa in FP16, of which the embedding stays with the host."""
+    lines = tl.fit("bge-m3", "l4", engine="llama.cpp", isl=512).to_dict()["memory"]["items"]
+    weights = next(line["bytes"] for line in lines if line["name"] == "weights")
+    assert weights == pytest.approx(2 * (567_754_752 - 264_393_728), rel=0.01)
+
+
+def test_engines_without_rules_for_encoders_refuse() -> None:
+    with pytest.raises(InputError, match="no rules of SGLang for encoders are known here"):
+        tl.fit("bge-m3", "l4", engine="sglang")
+    with pytest.raises(InputError, match="generates nothing to rank plans by"):
+        tl.plan("bge-m3", "l4", isl=512, osl=1)
