@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from trilemma.ask.answers import Shown
 from trilemma.data.files import read_data
 from trilemma.errors import InputError
+from trilemma.hardware.gpu_argument import parse_gpu_argument
 from trilemma.machine.answer import CardsHere, RunsHere, WhatRuns
-from trilemma.machine.machine import SeenMachine, recorded_machine, this_machine
+from trilemma.machine.machine import Card, SeenMachine, recorded_machine, this_machine
+from trilemma.models.catalogue import names
 
 if TYPE_CHECKING:
     from trilemma.ask.answers import Answer
@@ -35,14 +37,30 @@ class Here(Shown, WhatRuns):
         return render_here(self, width=width)
 
 
-def here(outputs: str | Path | Sequence[str | Path] | None = None, *, models: str | None = None) -> Here:
-    """What this machine runs, or the one whose tools printed ``outputs`` (files or folders)."""
-    if outputs is None or (not isinstance(outputs, str | Path) and not outputs):
+def here(
+    outputs: str | Path | Sequence[str | Path] | None = None,
+    *,
+    gpu: str | None = None,
+    every: bool = False,
+    models: str | None = None,
+) -> Here:
+    """What this machine runs, the one whose tools printed ``outputs`` (files or folders), or one with the cards of ``gpu``
+    (``rtx-4090:2``); of models that people run, or of ``every`` one in the catalogue, the largest first."""
+    if gpu is not None:
+        machine = _named(gpu)
+    elif outputs is None or (not isinstance(outputs, str | Path) and not outputs):
         machine = this_machine()
     else:
         machine = recorded_machine([outputs] if isinstance(outputs, str | Path) else outputs)
     table = read_data("here.toml")
+    if every:
+        table = table | {
+            "model": [{"name": name, "ways": table["ways"]} for name in names()],
+            "most_shown": len(names()),
+        }
     runs, too_large = _tried(machine, table, models)
+    if every:
+        runs.sort(key=lambda run: (-run.weights_bytes, run.model))
     return Here(
         cards=tuple(_cards(machine)),
         host_memory_bytes=machine.host_memory_bytes,
@@ -54,6 +72,14 @@ def here(outputs: str | Path | Sequence[str | Path] | None = None, *, models: st
         osl=table["osl"],
         recorded=machine.recorded,
     )
+
+
+def _named(gpu: str) -> SeenMachine:
+    """A machine with the cards that are named."""
+    card, count = parse_gpu_argument(gpu)
+    total = card.nvml_total_bytes
+    one = Card(name=card.name, part=card, memory_bytes=None if total is None else total.value)
+    return SeenMachine(cards=(one,) * count, host_memory_bytes=None, driver="", readings=(), recorded=True)
 
 
 def _cards(machine: SeenMachine) -> list[CardsHere]:
@@ -120,14 +146,17 @@ def _fitting(
 def _asked(
     fit: Any, model: str, way: dict[str, Any], gpu: str, table: dict[str, Any], models: str | None
 ) -> Answer | None:
-    options = {key: table[key] for key in ("isl", "osl", "context")}
-    try:
-        answer: Answer = fit(
-            model, gpu, engine=way["engine"], precision=way.get("precision"), models=models, concurrency=1, **options
-        )
-    except InputError:
-        return None
-    return answer
+    # a model that was not made for so long a context is asked for one request alone
+    for context in (table["context"], table["isl"] + table["osl"]):
+        try:
+            answer: Answer = fit(
+                model, gpu, engine=way["engine"], precision=way.get("precision"), models=models, concurrency=1,
+                isl=table["isl"], osl=table["osl"], context=context,
+            )  # fmt: skip
+        except InputError:
+            continue
+        return answer
+    return None
 
 
 def _run(model: str, way: dict[str, Any], answer: Answer, gpus: int, size: float) -> RunsHere | None:

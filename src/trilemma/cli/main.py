@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("trilemma.cli.export", "turn a plan into files and commands that an engine accepts"),
     "simulate": ("trilemma.cli.simulate", "what happens over time: engines under real traffic, event by event"),
     "here": ("trilemma.cli.here", "this machine: its cards, which models run on it, how fast, one command each"),
+    "which": ("trilemma.cli.which", "every model that runs on given cards, the largest first, with context and speed"),
     "doctor": ("trilemma.cli.doctor", "what is wrong with this machine: links, clocks, errors, limits, versions"),
     "lint": ("trilemma.cli.lint", "a script, configuration or command: what is not there, trains nothing, cannot run"),
     "audit": ("trilemma.cli.audit", "the efficiency checklist over a plan and what is known of its run"),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trilemma.quantities import show_count, show_gib
+from trilemma.quantities import counted, show_count, show_gib
 from trilemma.report.tables import render_table
 from trilemma.report.wrapping import wrapped
 
 if TYPE_CHECKING:
     from trilemma.machine.answer import CardsHere, RunsHere, WhatRuns
 
+#: Commands, and names of models that do not fit, that a screen shows.
+_MOST_COMMANDS, _MOST_NAMES = 12, 24
 _PATIENT = 0.9  # a card of which less is free is in use
 
 
@@ -19,9 +21,13 @@ def render_here(found: WhatRuns, *, width: int) -> str:
     parts = ["\n".join(_machine(found, width))]
     if found.runs:
         parts.append(_table(found, width))
-        parts.append("\n".join(["run one", *(f"  {run.command}" for run in found.runs)]))
+        shown = found.runs if len(found.runs) <= _MOST_COMMANDS else found.runs[:1]
+        parts.append("\n".join(["run one", *(f"  {run.command}" for run in shown)]))
     if found.too_large:
-        parts.append("\n".join(wrapped(f"does not fit: {', '.join(found.too_large)}", width, subsequent_indent="  ")))
+        unfit = ", ".join(found.too_large)
+        if len(found.too_large) > _MOST_NAMES:
+            unfit = f"{counted(len(found.too_large), 'model')} of the catalogue, or not served this way (in --json)"
+        parts.append("\n".join(wrapped(f"does not fit: {unfit}", width, subsequent_indent="  ")))
     if not found.runs:
         parts.append("\n".join(wrapped(_nothing(found), width)))
     if found.unseen:
