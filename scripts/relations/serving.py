@@ -351,10 +351,9 @@ def more_free_memory_never_fewer_cache_tokens(question: Asked, answer: tl.Estima
 
 def slots_stated(question: Asked, answer: tl.Estimate) -> Asked:
     """``question`` with the slots of its answer, where its engine would choose them anew for every memory and length."""
-    options = answer.question.plan.pool.options
-    if not traits_of(answer.question.plan.engine.name).cache_in_slots or options.max_seqs is None:
+    if not traits_of(answer.question.plan.engine.name).cache_in_slots:
         return question
-    return question.but(max_seqs=int(options.max_seqs))
+    return question.but(max_seqs=int(answer.question.plan.pool.options.max_seqs or 1))
 
 
 def checked(answer: tl.Estimate, question: Asked, ask: Answers) -> str | None:
