@@ -11,11 +11,13 @@ from timing_cases import BF16, FP8, card, cluster, llama_70b, mixture
 from trilemma.estimate.serving import estimate
 from trilemma.hardware.catalogue import all_accelerators, find
 from trilemma.measured.serving.speed.document import to_text
+from trilemma.models.architecture import Model
+from trilemma.models.resolve import load_model
 from trilemma.plans import Layout, Plan, Pool
 from trilemma.question import Question
 from trilemma.timing import Machine, model_work, serving_speed
 from trilemma.timing.coefficients import fitted_terms, scaled
-from trilemma.timing.distance import DISTANCES, Seen
+from trilemma.timing.distance import DISTANCES, Seen, shape_of
 from trilemma.timing.intervals import speed_spread
 from trilemma.timing.serving_terms import (
     LEVELS,
@@ -226,18 +228,21 @@ def test_a_question_is_told_how_far_it_lies_from_the_runs():
 
 
 def test_an_estimate_says_of_what_runs_its_ranges_are():
-    def ranges(name: str) -> str:
+    def ranges(name: str, model: Model) -> str:
         plan = Plan(pools=(Pool(layout=Layout(tp=8)),))
         cards = cluster(find(name), gpus=8)
         speed = estimate(
-            Question(model=llama_70b(FP8), cluster=cards, workload=Serving(isl=512, osl=128, concurrency=8), plan=plan)
+            Question(model=model, cluster=cards, workload=Serving(isl=512, osl=128, concurrency=8), plan=plan)
         ).speed
         assert speed is not None
         return speed.ranges
 
-    assert ranges("h200-sxm") == DISTANCES["own deployment"]
-    assert ranges("h100-pcie-80gb") == DISTANCES["pair never together"]
-    assert ranges("mi300x") == ""  # no run and no kernel of such a card: the spec sheet's widest bounds
+    assert ranges("h200-sxm", load_model("llama-3.1-70b-fp8")) == DISTANCES["own deployment"]
+    assert (
+        ranges("h200-sxm", llama_70b(FP8)) == DISTANCES["other model"]
+    )  # Llama 2 of as many layers has a quarter of the words
+    assert ranges("h100-pcie-80gb", llama_70b(FP8)) == DISTANCES["pair never together"]
+    assert ranges("mi300x", llama_70b(FP8)) == ""  # no run and no kernel of such a card: the spec sheet's widest bounds
 
 
 def test_bounds_are_no_narrower_than_what_other_publishers_measure():
@@ -283,3 +288,14 @@ def test_terms_in_use_reach_every_estimate():
         return speed.tpot_s.interval.value
 
     assert of_estimate(replace(question, terms=terms)) > of_estimate(question)
+
+
+def test_models_of_one_depth_and_width_are_told_apart():
+    """Llama-2-7B, Mistral-7B and Llama-3-8B are 32 layers of 4,096 all, and no runs of one are runs of another."""
+    names = ("meta-llama/Llama-2-7b-hf", "mistralai/Mistral-7B-v0.1", "meta-llama/Meta-Llama-3-8B")
+    shapes = [shape_of(load_model(name)) for name in names]
+    assert all(shape.startswith("32 x 4096") for shape in shapes)
+    assert len(set(shapes)) == 3
+    assert shape_of(load_model("meta-llama/Llama-3.1-8B-Instruct")) == shapes[2]  # one model to a card
+    assert shape_of(load_model("llama-3.1-70b-fp8")) == shape_of(load_model("llama-3.1-70b"))  # however it is stored
+    assert "128/4/2880" in shape_of(load_model("openai/gpt-oss-120b"))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from trilemma.models.architecture import Model
 
@@ -21,8 +23,24 @@ NEAR = ("own deployment", "other model", "other precision")
 
 
 def shape_of(model: Model) -> str:
-    """What tells models apart where names do not: checkpoints of one size are one model to a card."""
-    return f"{len(model.layers)} x {model.hidden}"
+    """What tells models apart where names do not: checkpoints of one shape are one model to a card, however they are stored.
+
+    Layers, width and vocabulary, then how many layers have which heads and feed-forward, as ``80 x 8192, 128256 words: 80 of full
+    64/8/128/128 + 28672``: the numbers of their classes in order (`trilemma.models`).
+    """
+    kinds = Counter(f"{_numbers_of(layer.mixer)} + {_numbers_of(layer.ffn)}" for layer in model.layers)
+    layers = "; ".join(f"{count} of {kind}" for kind, count in sorted(kinds.items()))
+    return f"{len(model.layers)} x {model.hidden}, {model.vocab} words: {layers}"
+
+
+def _numbers_of(part: Any) -> str:
+    if part is None:
+        return "none"
+    values = (getattr(part, one.name) for one in fields(part))
+    numbers = "/".join(
+        str(value) for value in values if isinstance(value, int) and not isinstance(value, bool) and value
+    )
+    return f"{part.label} {numbers}" if hasattr(part, "label") else numbers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
