@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -262,3 +264,48 @@ def test_archives_that_are_none_exit_with_two(tmp_path: Path) -> None:
         read_nodes(broken)
     with pytest.raises(InputError, match=r"other.zip holds no snapshot.json"):
         read_nodes(other)
+
+
+ODD: list[Any] = [None, -1, 1e300, "", [], {}, True, "x", [1], {"a": 1}, [None], 10**30]
+
+
+@pytest.mark.parametrize("kind", ["jobs", "nodes", "queues"])
+def test_documents_of_any_shape_are_read_or_refused(tmp_path: Path, kind: str) -> None:
+    """Whatever stands in the place of a value: an answer or an `InputError`, nothing else."""
+    rng = random.Random(7)
+    queue = {"kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": {
+        "resourceGroups": [{"flavors": [{"resources": [{"name": "nvidia.com/gpu", "nominalQuota": 8}]}]}],
+        "preemption": {"withinClusterQueue": "Never"}, "fairSharing": {"weight": "2"}}}  # fmt: skip
+    of_kai = {"kind": "Queue", "apiVersion": "scheduling.run.ai/v2", "metadata": {"name": "k"},
+              "spec": {"resources": {"gpu": {"quota": 4, "limit": -1, "overQuotaWeight": 2}}}}  # fmt: skip
+    node = {
+        "kind": "Node", "metadata": {"name": "n", "labels": {"rack": "r"}}, "spec": {"unschedulable": False},
+        "status": {"allocatable": {"nvidia.com/gpu": "8", "cpu": "4"}, "conditions": []},
+    }  # fmt: skip
+    whole = {
+        "jobs": [SQUEUE, SACCT, {"kind": "List", "items": [workload("a", Admitted="2026-11-01T00:10:00Z")]}],
+        "nodes": [{"kind": "List", "items": [node]}], "queues": [{"kind": "List", "items": [queue, of_kai]}],
+    }[kind]  # fmt: skip
+    read: Any = {
+        "jobs": lambda path: read_jobs(path, uniform_nodes(4, 8), JobDefaults()), "nodes": read_nodes,
+        "queues": lambda path: read_queues(path, 8),
+    }[kind]  # fmt: skip
+    refused = 0
+    for _ in range(300):
+        document = json.loads(json.dumps(rng.choice(whole)))
+        spots = list(_places(document))
+        for _ in range(rng.randrange(1, 4)):
+            holder, name = rng.choice(spots)
+            holder[name] = rng.choice(ODD)
+        try:
+            read(written(tmp_path, "document.json", document))
+        except InputError:
+            refused += 1
+    assert 0 < refused < 300
+
+
+def _places(document: Any) -> Iterator[tuple[Any, Any]]:
+    for name, value in document.items() if isinstance(document, dict) else enumerate(document):
+        yield document, name
+        if isinstance(value, dict | list):
+            yield from _places(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -52,6 +53,30 @@ def open_foreign(path: Path) -> ForeignFile:
     return _told(_json(_text(_read(path, _MOST_BYTES), path, whole=True), path), path)
 
 
+def part(one: Any, *names: str) -> Mapping[str, Any]:
+    """The object under ``names``, one in the other; an empty one where there is none."""
+    for name in names:
+        one = one.get(name) if isinstance(one, Mapping) else None
+    return one if isinstance(one, Mapping) else {}
+
+
+def parts(one: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """The objects of a list; none where it is no list."""
+    found = one.get(name)
+    return [of for of in found if isinstance(of, Mapping)] if isinstance(found, list) else []
+
+
+def amount(value: Any, what: str, path: Path) -> float:
+    """A number of at most 1e15 either way. Raises `InputError` where it is none."""
+    try:
+        found = float(str(value))
+    except ValueError:
+        found = math.nan
+    if not abs(found) <= 1e15:
+        raise InputError(f"{path.name}: {what} {shorten(str(value), most=40)!r} is no number that can be; mend it")
+    return found
+
+
 def _told(document: Any, path: Path) -> ForeignFile:
     if isinstance(document, Mapping) and isinstance(document.get("rawObjects"), Mapping):
         return ForeignFile("kubernetes", list(_raw_objects(document["rawObjects"])))
@@ -81,7 +106,7 @@ def _is_row(text: str) -> bool:
 def _objects(documents: Any) -> Iterator[Mapping[str, Any]]:
     for document in documents:
         if isinstance(document, Mapping) and str(document.get("kind", "")).endswith("List"):
-            yield from (one for one in document.get("items") or () if isinstance(one, Mapping))
+            yield from parts(document, "items")
         elif isinstance(document, Mapping):
             yield document
 

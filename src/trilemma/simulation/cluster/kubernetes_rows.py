@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trilemma.errors import InputError
+from trilemma.simulation.cluster.foreign_files import part, parts
 from trilemma.simulation.cluster.manifests import GPU_RESOURCES, level_of_label
 from trilemma.simulation.cluster.nodes import WHOLE
 
@@ -38,25 +39,24 @@ def job_rows(objects: Sequence[Mapping[str, Any]], path: Path) -> Iterator[Row]:
 
 def _workload(one: Mapping[str, Any]) -> Row:
     """A Workload of Kueue (kueue.x-k8s.io, spec.podSets, status.conditions)."""
-    spec, status = _mapping(one, "spec"), _mapping(one, "status")
+    spec, status = part(one, "spec"), part(one, "status")
     sizes: Counter[int] = Counter()
     within, strict = "", ""
-    for pods in spec.get("podSets") or ():
-        if isinstance(pods, Mapping):
-            sizes[_gpus(_mapping(pods, "template"))] += int(pods.get("count") or 1)
-            asked = _mapping(pods, "topologyRequest")
-            marks = _mapping(_mapping(_mapping(pods, "template"), "metadata"), "annotations")
-            required, preferred = (
-                asked.get("required") or marks.get(_REQUIRED),
-                asked.get("preferred") or marks.get(_PREFERRED),
-            )
-            within, strict = level_of_label(str(required or preferred or "")) or within, "yes" if required else strict
+    for pods in parts(spec, "podSets"):
+        sizes[_gpus(part(pods, "template"))] += _count(pods.get("count"), 1)
+        asked = part(pods, "topologyRequest")
+        marks = part(part(part(pods, "template"), "metadata"), "annotations")
+        required, preferred = (
+            asked.get("required") or marks.get(_REQUIRED),
+            asked.get("preferred") or marks.get(_PREFERRED),
+        )
+        within, strict = level_of_label(str(required or preferred or "")) or within, "yes" if required else strict
     pods_, each = _evenly(sizes)
-    times = {str(_of.get("type")): _of for _of in status.get("conditions") or () if isinstance(_of, Mapping)}
+    times = {str(_of.get("type")): _of for _of in parts(status, "conditions")}
     admitted, finished = (_time(times.get(name)) for name in ("Admitted", "Finished"))
     return _row(
         name=_name(one), queue=str(spec.get("queueName") or ""), priority=spec.get("priority") or 0, pods=pods_, each=each,
-        submit=_mapping(one, "metadata").get("creationTimestamp"), start=admitted, end=finished, within=within, required=strict,
+        submit=part(one, "metadata").get("creationTimestamp"), start=admitted, end=finished, within=within, required=strict,
     )  # fmt: skip
 
 
@@ -66,23 +66,23 @@ def _pod_groups(groups: Mapping[str, Mapping[str, Any]], objects: Sequence[Mappi
     members: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for one in objects:
         if one.get("kind") == "Pod":
-            members[str(_mapping(_mapping(one, "metadata"), "annotations").get(_GROUP) or "")].append(one)
+            members[str(part(one, "metadata", "annotations").get(_GROUP) or "")].append(one)
     for name, group in groups.items():
-        spec, pods = _mapping(group, "spec"), members.get(name, [])
+        spec, pods = part(group, "spec"), members.get(name, [])
         sizes = Counter(_gpus(one) for one in pods)
-        shares = [_mapping(_mapping(one, "metadata"), "annotations").get(_FRACTION) for one in pods]
+        shares = [part(one, "metadata", "annotations").get(_FRACTION) for one in pods]
         share = next((_share(one) for one in shares if one), WHOLE)
         if share < WHOLE:
             sizes = Counter({1: len(pods)})
-        running = [one for one in pods if _mapping(one, "spec").get("nodeName")]
-        start = min((str(_mapping(one, "status").get("startTime") or "") for one in running), default="")
+        running = [one for one in pods if part(one, "spec").get("nodeName")]
+        start = min((str(part(one, "status").get("startTime") or "") for one in running), default="")
         pods_, each = _evenly(sizes)
-        fewest = int(spec.get("minMember") or 0)
+        fewest = _count(spec.get("minMember"), 0)
         yield _row(
             name=name, queue=str(spec.get("queue") or ""), priority=values.get(str(spec.get("priorityClassName"))) or 0,
-            pods=pods_, each=each, submit=_mapping(group, "metadata").get("creationTimestamp"),
+            pods=pods_, each=each, submit=part(group, "metadata").get("creationTimestamp"),
             start=start if pods and len(running) == len(pods) else "", end="", fewest=fewest, milli=share,
-            nodes=",".join(str(_mapping(one, "spec").get("nodeName")) for one in running),
+            nodes=",".join(str(part(one, "spec").get("nodeName")) for one in running),
         )  # fmt: skip
 
 
@@ -109,11 +109,17 @@ def _evenly(sizes: Counter[int]) -> tuple[int, int]:
 
 def _gpus(pod: Mapping[str, Any]) -> int:
     found = 0
-    for one in _mapping(pod, "spec").get("containers") or ():
-        resources = _mapping(one, "resources") if isinstance(one, Mapping) else {}
-        asked = {**_mapping(resources, "limits"), **_mapping(resources, "requests")}
-        found += next((int(asked[name]) for name in GPU_RESOURCES if str(asked.get(name, "")).isdigit()), 0)
+    for one in parts(part(pod, "spec"), "containers"):
+        resources = part(one, "resources")
+        asked = {**part(resources, "limits"), **part(resources, "requests")}
+        found += next((_count(asked[name], 0) for name in GPU_RESOURCES if name in asked), 0)
     return found
+
+
+def _count(value: Any, default: int) -> int:
+    """A whole number of at most a billion; ``default`` where it is none."""
+    text = str(value)
+    return int(text) if text.isdecimal() and len(text) < 10 else default
 
 
 def _share(words: object) -> int:
@@ -128,10 +134,5 @@ def _time(condition: Mapping[str, Any] | None) -> str:
     return str(condition.get("lastTransitionTime") or "") if condition and condition.get("status") == "True" else ""
 
 
-def _mapping(one: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = one.get(name)
-    return value if isinstance(value, Mapping) else {}
-
-
 def _name(one: Mapping[str, Any]) -> str:
-    return str(_mapping(one, "metadata").get("name") or "")
+    return str(part(one, "metadata").get("name") or "")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trilemma.errors import InputError, shorten
-from trilemma.simulation.cluster.foreign_files import open_foreign
+from trilemma.simulation.cluster.foreign_files import amount, open_foreign, part, parts
 from trilemma.simulation.cluster.kueue_scenarios import milli_cpus
 from trilemma.simulation.cluster.nodes import WHOLE, ClusterNode
 from trilemma.simulation.cluster.quotas import QueueQuota, Reclaim
@@ -72,11 +72,10 @@ def _above_others(queues: Sequence[QueueQuota]) -> list[QueueQuota]:
 
 
 def _node(one: Mapping[str, Any], path: Path) -> ClusterNode:
-    labels = (one.get("metadata") or {}).get("labels") or {}
-    free = (one.get("status") or {}).get("allocatable") or {}
+    labels, free = part(one, "metadata", "labels"), part(one, "status", "allocatable")
     gpus = next((free[name] for name in GPU_RESOURCES if name in free), 0)
     domains: Any = {
-        level: next((str(value) for word in words for label, value in labels.items() if word in label), "")
+        level: next((str(value) for word in words for label, value in labels.items() if word in str(label)), "")
         for level, words in _LEVELS.items()
     }
     return ClusterNode(
@@ -93,15 +92,13 @@ def _node(one: Mapping[str, Any], path: Path) -> ClusterNode:
 def _volcano(one: Mapping[str, Any], path: Path) -> QueueQuota:
     """A Queue of Volcano: ``deserved`` is its own, ``capability`` with what it may borrow, ``guarantee`` what it never lends."""
     spec = _spec(one)
-    guaranteed = spec.get("guarantee") or {}
-    own, most, kept = (
-        _volcano_gpus(of, path) for of in (spec.get("deserved"), spec.get("capability"), guaranteed.get("resource"))
-    )
+    guaranteed = part(spec, "guarantee", "resource")
+    own, most, kept = (_volcano_gpus(of, path) for of in (part(spec, "deserved"), part(spec, "capability"), guaranteed))
     return QueueQuota(
         name=_name(one, path), parent=str(spec.get("parent") or ""), nominal=own,
         borrowing=None if most is None else max(most - (own or 0), 0),
         lending=None if kept is None else max((own or 0) - kept, 0),
-        weight=float(spec.get("weight") or 1), where=f"{path.name}: ",
+        weight=amount(spec.get("weight") or 1, "weight", path), where=f"{path.name}: ",
     )  # fmt: skip
 
 
@@ -116,14 +113,13 @@ def _volcano_gpus(resources: Any, path: Path) -> int | None:
 
 def _is_down(one: Mapping[str, Any]) -> bool:
     """Whether nothing new is put there: cordoned, or not ready."""
-    states = (one.get("status") or {}).get("conditions") or ()
-    ready = [of.get("status") for of in states if isinstance(of, Mapping) and of.get("type") == "Ready"]
+    ready = [of.get("status") for of in parts(part(one, "status"), "conditions") if of.get("type") == "Ready"]
     return bool(_spec(one).get("unschedulable")) or any(str(state) != "True" for state in ready)
 
 
 def _kueue(one: Mapping[str, Any], *, is_cohort: bool, path: Path) -> QueueQuota:
     spec = _spec(one)
-    preemption = spec.get("preemption") or {}
+    preemption = part(spec, "preemption")
     within: Literal["never", "lower-priority"] = "never"
     if preemption.get("withinClusterQueue", "Never") != "Never":
         within = "lower-priority"
@@ -136,7 +132,7 @@ def _kueue(one: Mapping[str, Any], *, is_cohort: bool, path: Path) -> QueueQuota
         name=_name(one, path),
         parent=str(spec.get("parentName") or spec.get("cohortName") or spec.get("cohort") or spec.get("parent") or ""),
         nominal=limits["nominalQuota"], borrowing=limits["borrowingLimit"], lending=limits["lendingLimit"],
-        weight=float((spec.get("fairSharing") or {}).get("weight", 1)),
+        weight=amount(part(spec, "fairSharing").get("weight", 1), "weight", path),
         reclaim=_KUEUE.get(str(preemption.get("reclaimWithinCohort", "Never")), "never"), within=within,
         is_cohort=is_cohort, where=f"{path.name}: ",
     )  # fmt: skip
@@ -144,20 +140,20 @@ def _kueue(one: Mapping[str, Any], *, is_cohort: bool, path: Path) -> QueueQuota
 
 def _gpu_quotas(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Quotas of GPUs of all flavors."""
-    for group in spec.get("resourceGroups") or ():
-        for flavor in group.get("flavors") or ():
-            yield from (one for one in flavor.get("resources") or () if one.get("name") in GPU_RESOURCES)
+    for group in parts(spec, "resourceGroups"):
+        for flavor in parts(group, "flavors"):
+            yield from (one for one in parts(flavor, "resources") if one.get("name") in GPU_RESOURCES)
 
 
 def _kai(one: Mapping[str, Any], path: Path) -> QueueQuota:
     """-1 is no bound, for quota and limit (KAI-Scheduler, docs/queues); what may be borrowed is the limit less the quota."""
     spec = _spec(one)
-    gpu = (spec.get("resources") or {}).get("gpu") or {}
-    quota, limit = (float(gpu.get(name, default)) for name, default in (("quota", 0), ("limit", -1)))
+    gpu = part(spec, "resources", "gpu")
+    quota, limit = (amount(gpu.get(name, default), name, path) for name, default in (("quota", 0), ("limit", -1)))
     return QueueQuota(
         name=_name(one, path), parent=str(spec.get("parentQueue") or ""), nominal=round(max(quota, 0) * WHOLE),
         borrowing=None if limit < 0 else round(max(limit - max(quota, 0), 0) * WHOLE),
-        weight=float(gpu.get("overQuotaWeight", 1)), where=f"{path.name}: ",
+        weight=amount(gpu.get("overQuotaWeight", 1), "overQuotaWeight", path), where=f"{path.name}: ",
     )  # fmt: skip
 
 
@@ -175,12 +171,11 @@ def _mebibytes(value: object) -> int:
 
 
 def _spec(one: Mapping[str, Any]) -> Mapping[str, Any]:
-    spec = one.get("spec")
-    return spec if isinstance(spec, Mapping) else {}
+    return part(one, "spec")
 
 
 def _name(one: Mapping[str, Any], path: Path) -> str:
-    name = (one.get("metadata") or {}).get("name")
+    name = part(one, "metadata").get("name")
     if not name:
         raise InputError(f"{path.name}: a {one.get('kind')} has no metadata.name; give it one")
     return str(name)

@@ -12,6 +12,7 @@ import yaml
 
 from trilemma.commands.bounded_yaml import load_all, read_text
 from trilemma.errors import InputError, shorten
+from trilemma.simulation.cluster.foreign_files import part, parts
 from trilemma.simulation.cluster.nodes import LEVELS, WHOLE, ClusterNode, levels_of
 from trilemma.simulation.cluster.quotas import QueueQuota
 from trilemma.simulation.cluster.slurm_rows import host_names
@@ -165,15 +166,12 @@ def _of_conf(text: str) -> Switches:
 def _of_yaml(listed: Sequence[Any], levels: Sequence[str]) -> Switches:
     found: Switches = {}
     for one in listed:
-        tree = one.get("tree") if isinstance(one, Mapping) else None
-        for switch in (tree.get("switches") or ()) if isinstance(tree, Mapping) else ():
-            if isinstance(switch, Mapping) and (switch.get("nodes") or switch.get("children")):
+        for switch in parts(part(one, "tree"), "switches"):
+            if switch.get("nodes") or switch.get("children"):
                 words = str(switch.get("nodes") or switch.get("children"))
                 found[str(switch.get("switch"))] = host_names(words), bool(switch.get("nodes")), "?"
-        block = one.get("block") if isinstance(one, Mapping) else None
-        for switch in (block.get("blocks") or ()) if isinstance(block, Mapping) and not found else ():
-            if isinstance(switch, Mapping):
-                found[str(switch.get("block"))] = host_names(str(switch.get("nodes") or "")), True, "nvlink"
+        for switch in () if found else parts(part(one, "block"), "blocks"):
+            found[str(switch.get("block"))] = host_names(str(switch.get("nodes") or "")), True, "nvlink"
     if levels and found:
         heights = {name: _height(name, found, 0) for name in found}
         found = {
@@ -189,11 +187,11 @@ def _of_hyper_nodes(documents: Iterable[Any]) -> Switches:
     for one in documents:
         if not isinstance(one, Mapping) or one.get("kind") != "HyperNode":
             continue
-        spec: Any = one.get("spec") if isinstance(one.get("spec"), Mapping) else {}
-        members = [of for of in spec.get("members") or () if isinstance(of, Mapping)]
-        names = tuple(str(((of.get("selector") or {}).get("exactMatch") or {}).get("name") or "") for of in members)
+        spec = part(one, "spec")
+        members = parts(spec, "members")
+        names = tuple(str(part(of, "selector", "exactMatch").get("name") or "") for of in members)
         tier = str(spec.get("tierName") or "?")
-        name = str((one.get("metadata") or {}).get("name"))
+        name = str(part(one, "metadata").get("name"))
         found[name] = (
             names,
             all(of.get("type") == "Node" for of in members),
