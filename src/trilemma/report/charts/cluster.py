@@ -172,7 +172,8 @@ def _waits(found: ClusterSimulation) -> Spec:
         {"group": name, "p50": one["p50"] / 3600, "p90": one["p90"] / 3600, "jobs": one["jobs"]}
         for name, (_, one) in zip(names, told, strict=True)
     ]
-    along = {"field": "p50", "type": "quantitative", "title": "hours", "scale": {"nice": True}}
+    ticks = {"tickCount": 8, "labelOverlap": True}
+    along = {"field": "p50", "type": "quantitative", "title": "hours", "scale": {"nice": True}, "axis": ticks}
     down = {"field": "group", "type": "nominal", "title": None, "sort": names}
     return {
         "title": heading("How long jobs waited", ["from the middle job (dot) to what nine of ten waited at most"]),
