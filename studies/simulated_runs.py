@@ -34,6 +34,7 @@ class Figures:
     """Times of all requests in seconds, in the order in which they came."""
 
     ttft: Any
+    queue: Any
     tpot: Any
     e2e: Any
 
@@ -43,7 +44,7 @@ class Figures:
             ("mean", np.mean), ("P50", lambda x: np.percentile(x, 50)), ("P90", lambda x: np.percentile(x, 90)),
             ("P99", lambda x: np.percentile(x, 99)),
         )  # fmt: skip
-        for name in ("ttft", "tpot", "e2e"):
+        for name in ("ttft", "queue", "tpot", "e2e"):
             for words, of in statistics:
                 yield name, words, float(of(getattr(self, name))), float(of(getattr(other, name)))
 
@@ -73,11 +74,19 @@ def replay(folder: Path, model: str, gpu: str, tp: int, models: str | None, *, t
     start, clock = rows[0]["arrival_time"], rows[0]["queued_ts"]
     measured = _figures(
         [
-            (r["arrival_time"] - start, r["first_token_ts"] - clock, r["last_token_ts"] - clock, r["output_toks"])
+            (
+                r["arrival_time"] - start,
+                r["first_token_ts"] - clock,
+                r["last_token_ts"] - clock,
+                r["output_toks"],
+                r["scheduled_ts"] - clock,
+            )
             for r in rows
         ]
     )
-    simulated = _figures([(r["arrival_s"], r["first_token_s"], r["finish_s"], r["output"]) for r in found])
+    simulated = _figures(
+        [(r["arrival_s"], r["first_token_s"], r["finish_s"], r["output"], r["scheduled_s"]) for r in found]
+    )
     order = spearman([r["last_token_ts"] for r in rows], [r["finish_s"] for r in found])
     told = f"cache as printed, {cache:,} tokens" if cache else "cache as predicted"
     print(f"\n{folder.name} ({told}); order of completion: Spearman {order:.4f}\n")
@@ -118,7 +127,9 @@ def experiment(row: Mapping[str, str], models: str | None) -> tuple[float, float
             max_batched_tokens=int(row["max_num_batched_tokens"]), context=int(row["max_model_len"]),
         )  # fmt: skip
         found = [json.loads(line) for line in lines.read_text().splitlines()]
-    figures = _figures([(r["arrival_s"], r["first_token_s"], r["finish_s"], r["output"]) for r in found])
+    figures = _figures(
+        [(r["arrival_s"], r["first_token_s"], r["finish_s"], r["output"], r["scheduled_s"]) for r in found]
+    )
     return float(figures.e2e.mean()), float(figures.ttft.mean()), float(figures.tpot.mean())
 
 
@@ -136,9 +147,14 @@ def shared_prompts(row: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         yield {"arrival": at / rate, "input": isl, "output": osl, "hash_ids": names}
 
 
-def _figures(rows: Sequence[tuple[float, float, float, int]]) -> Figures:
-    arrival, first, last, output = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
-    return Figures(ttft=first - arrival, tpot=(last - first) / np.maximum(output - 1, 1), e2e=last - arrival)
+def _figures(rows: Sequence[tuple[float, float, float, int, float]]) -> Figures:
+    arrival, first, last, output, entered = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
+    return Figures(
+        ttft=first - arrival,
+        queue=entered - arrival,
+        tpot=(last - first) / np.maximum(output - 1, 1),
+        e2e=last - arrival,
+    )
 
 
 def spearman(one: Sequence[float], other: Sequence[float]) -> float:

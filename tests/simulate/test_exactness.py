@@ -186,3 +186,14 @@ def test_a_scheduler_that_works_ahead_sees_a_request_a_step_late() -> None:
     _, book, (engine,) = served(many, times=times, lag_steps=0.7, most_running=3)
     assert book.completed == 200
     assert engine.pool.held == 0
+
+
+def test_the_wait_for_the_scheduler_is_told_apart() -> None:
+    """Two prompts of 10 s each under a budget of one: the second is taken in when the first is computed."""
+    times = LinearTimes(step_s=0.0, prompt_s=1.0)
+    ended, book, _ = served(
+        [Arrival(0.0, 10, 1), Arrival(1.0, 10, 1)], times=times, policy=lambda: TokenBudget(tokens=10)
+    )
+    assert [one.entered_s for one in sorted(ended, key=lambda one: one.index)] == [0.0, 10.0]
+    assert book.queue.summary()["mean"] == pytest.approx((0.0 + 9.0) / 2)
+    assert book.ttft.summary()["mean"] == pytest.approx((10.0 + 19.0) / 2)

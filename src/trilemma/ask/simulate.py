@@ -236,7 +236,7 @@ def _written(path: Any) -> Iterator[Callable[[ServedRequest], None] | None]:
     except OSError as error:
         raise InputError(f"cannot write {shorten(str(path))}: {error.strerror or error}") from None
     with file:
-        names = ("request", "arrival_s", "first_token_s", "finish_s", "input", "output", "preemptions")
+        names = ("request", "arrival_s", "first_token_s", "finish_s", "input", "output", "preemptions", "scheduled_s")
         if str(path).endswith(".csv"):
             lines = csv.writer(file)
             lines.writerow(names)
@@ -248,7 +248,7 @@ def _written(path: Any) -> Iterator[Callable[[ServedRequest], None] | None]:
 def _line(request: ServedRequest) -> tuple[float, ...]:
     arrival = request.arrival
     times = (round(second, 6) for second in (arrival.arrival_s, request.first_s, request.finish_s))
-    return (request.index, *times, request.isl, request.osl, request.preempted)
+    return (request.index, *times, request.isl, request.osl, request.preempted, round(request.entered_s, 6))
 
 
 class Simulated(Shown, ServingSimulation):

@@ -20,6 +20,7 @@ from trilemma.simulation.serving.outcome import (
 
 _ROWS = (
     ("first token", "ttft_ms"),
+    ("  of it queued", "queue_ms"),
     ("time per token", "tpot_ms"),
     ("between tokens", "itl_ms"),
     ("whole request", "e2e_ms"),

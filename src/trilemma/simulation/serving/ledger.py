@@ -21,7 +21,7 @@ class RequestBook:
         self, *, goals_s: tuple[float, float] = (float("inf"), float("inf")),
         each: Callable[[ServedRequest], None] | None = None,
     ) -> None:  # fmt: skip
-        self.ttft, self.tpot, self.e2e = Samples(), Samples(), Samples()
+        self.ttft, self.tpot, self.e2e, self.queue = (Samples() for _ in range(4))
         self.arrived = self.completed = self.rejected = self.abandoned = self.good = 0
         self.input_tokens = self.output_tokens = self.preempted = 0
         self.ended_s = 0.0
@@ -41,6 +41,7 @@ class RequestBook:
         self.input_tokens += request.isl
         self.output_tokens += request.osl
         self.ttft.add(first_s)
+        self.queue.add(max(request.entered_s - arrival.arrival_s, 0.0))
         self.e2e.add(request.finish_s - arrival.arrival_s)
         if request.osl > 1:
             self.tpot.add(token_s)

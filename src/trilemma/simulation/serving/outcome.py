@@ -29,9 +29,11 @@ class Quantiles:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UserMetrics:
-    """What users see: time to the first token, time a token after it, gaps between tokens, and the whole request."""
+    """What users see: time to the first token, of it ``queue_ms`` until the scheduler takes a request in (handling and waiting;
+    the rest computes the prompt), time a token after it, gaps between tokens, and the whole request."""
 
     ttft_ms: Quantiles | None
+    queue_ms: Quantiles | None
     tpot_ms: Quantiles | None
     itl_ms: Quantiles | None
     e2e_ms: Quantiles | None

@@ -20,8 +20,7 @@ from trilemma.simulation.serving.request_cache import RequestCache
 from trilemma.simulation.serving.step_times import Steps
 from trilemma.simulation.serving.traffic import Arrival, ServedRequest
 
-#: Steps of a leap at most, so that a run that nothing ends is seen.
-_LONGEST_LEAP = 4096
+_LONGEST_LEAP = 4096  # steps at most, so that a run that nothing ends is seen
 
 
 class EngineReplica:
@@ -273,6 +272,7 @@ class EngineReplica:
         """``request``, whose blocks are held, is prefilled from now on."""
         if self.adapters is not None:
             self.adapters.admit(request.arrival.adapter)
+        request.entered_s = self.now_s if request.entered_s < 0 else request.entered_s
         self.running[request.index] = request
         self.prefilling.append(request)
         if self.timeout_s < float("inf"):

@@ -215,6 +215,7 @@ def metrics_of(done: SimulatedRun) -> UserMetrics:
     book = done.book
     return UserMetrics(
         ttft_ms=Quantiles.of_seconds(book.ttft.summary()),
+        queue_ms=Quantiles.of_seconds(book.queue.summary()),
         tpot_ms=Quantiles.of_seconds(book.tpot.summary()),
         itl_ms=Quantiles.of_seconds(done.engines[0].gauges.gaps.summary()),
         e2e_ms=Quantiles.of_seconds(book.e2e.summary()),

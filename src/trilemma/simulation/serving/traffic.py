@@ -32,12 +32,13 @@ class ServedRequest:
     last. ``shared`` stretches of its prompt are held by name, ``blocks`` are its own beside them, ``key`` names what it leaves
     behind. The cache of ``received`` prompt tokens came from another engine; the scheduler sees
     it from ``seen_s`` on, and its chunks run from ``loaded_s`` on, when what the host held of its prompt is back.
+    It was first taken in at ``entered_s``.
     """
 
     __slots__ = (
-        "arrival", "blocks", "computed", "deadline_s", "finish_s", "first_s", "index", "isl", "joined", "key", "last_s",
-        "last_tick", "length", "loaded_s", "made", "osl", "preempted", "ready_s", "received", "seen_s", "shared", "shared_blocks",
-        "target",
+        "arrival", "blocks", "computed", "deadline_s", "entered_s", "finish_s", "first_s", "index", "isl", "joined", "key",
+        "last_s", "last_tick", "length", "loaded_s", "made", "osl", "preempted", "ready_s", "received", "seen_s", "shared",
+        "shared_blocks", "target",
     )  # fmt: skip
 
     def __init__(self, index: int, arrival: Arrival, ready_s: float) -> None:
@@ -47,7 +48,7 @@ class ServedRequest:
         self.received = 0
         self.joined = self.length = 0
         self.last_tick = -1
-        self.first_s = self.finish_s = self.last_s = self.seen_s = self.loaded_s = -1.0
+        self.first_s = self.finish_s = self.last_s = self.seen_s = self.loaded_s = self.entered_s = -1.0
         self.deadline_s = float("inf")
         # stretches are named by numbers and words: a tuple is the name of none
         self.key: Hashable = (index,) if arrival.session is None else ("session", arrival.session)
@@ -66,7 +67,7 @@ class ServedRequest:
     def start_anew(self) -> None:
         """All that was done for it is lost."""
         self.computed = self.made = self.received = 0
-        self.target, self.first_s, self.loaded_s = self.isl, -1.0, -1.0
+        self.target, self.first_s, self.loaded_s, self.entered_s = self.isl, -1.0, -1.0, -1.0
 
 
 #: What follows when a request has ended (or was refused): the next of its session or its user.
