@@ -125,6 +125,8 @@ def test_engines_whose_rules_are_not_known_are_refused() -> None:
         tl.simulate(*PLAN, engine="llama.cpp", arrivals="poisson:1", isl=100, osl=10, adapters="4")
     with pytest.raises(InputError, match="`max_loras` is of adapters"):
         tl.simulate(*PLAN, arrivals="poisson:1", isl=100, osl=10, max_loras=4)
+    with pytest.raises(InputError, match="`lora_read` -5 is out of range"):
+        tl.simulate(*PLAN, arrivals="poisson:1", isl=100, osl=10, adapters="4", lora_read=-5)
     for words in ("0", "4:-1", "many", "4:x"):
         with pytest.raises(InputError, match="`adapters`"):
             AdapterMix.parse(words)

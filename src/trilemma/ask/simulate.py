@@ -99,6 +99,8 @@ def _plan(model: Any, gpu: Any, asked: SimpleNamespace, traffic: StatedTraffic) 
 def _for_adapters(traffic: StatedTraffic, asked: SimpleNamespace) -> StatedTraffic:
     """``traffic`` with the adapters that are drawn, or that its trace names."""
     mix = None if asked.adapters is None else AdapterMix.parse(asked.adapters)
+    if asked.lora_read < 0:
+        raise InputError(f"`lora_read` {asked.lora_read:g} is out of range; give milliseconds from 0")
     if mix is None and (asked.trace is None or not any(one.adapter for one in traffic.first())):
         for name in ("max_loras", "lora_rank", "host_loras"):
             if getattr(asked, name) is not None:
