@@ -79,5 +79,30 @@ def test_float32_checkpoints_are_converted_to_sixteen_bits() -> None:
 def test_engines_without_rules_for_encoders_refuse() -> None:
     with pytest.raises(InputError, match="no rules of SGLang for encoders are known here"):
         tl.fit("bge-m3", "l4", engine="sglang")
-    with pytest.raises(InputError, match="generates nothing to rank plans by"):
+    with pytest.raises(InputError, match="generates no tokens to go by"):
         tl.plan("bge-m3", "l4", isl=512, osl=1)
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "words"),
+    [
+        ("bge-m3", "llama.cpp", "--embeddings"),  # tools/server/README.md: --embedding restricts the server to it
+        ("BAAI/bge-reranker-v2-m3", "llama.cpp", "--reranking"),
+        ("Qwen/Qwen3-Embedding-0.6B", "sglang", "--is-embedding"),
+        ("bge-m3", "ollama", "'a document'"),  # cmd/cmd.go: "embedding models require input text"
+        ("bge-m3", "ollama@0.12.9", "bge-m3"),
+        ("qwen3-0.6b", "llama.cpp", "Qwen3-0.6B.gguf"),
+    ],
+)
+def test_commands_ask_for_what_the_model_answers(model: str, engine: str, words: str) -> None:
+    answer = tl.fit(model, "l4", engine=engine)
+    assert answer.to_dict()["command"].endswith(words)
+    name = engine.partition("@")[0]
+    if name != "ollama":
+        assert tl.check(answer.to_dict()["command"], gpu="l4").to_dict()["command"].endswith(words)
+    assert ("POST /api/embed" in str(answer)) is (engine == "ollama@0.12.9")
+
+
+def test_nothing_that_generates_no_tokens_is_simulated() -> None:
+    with pytest.raises(InputError, match="generates no tokens to go by; ask fit"):
+        tl.simulate("bge-m3", "l4", arrivals="poisson:2", isl=512, osl=64)

@@ -88,6 +88,10 @@ class EngineTraits:
     encodes: bool = False
     #: Options with which its server answers with vectors or scores and generates nothing: flag → values.
     pooling_flags: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    #: "embed" and "rank" → the switch without which its server does not do so with a model made for it.
+    pooling_asked: Mapping[str, str] = field(default_factory=dict)
+    #: From which version its command takes a document to embed behind the model, and nothing else; "" where it has none.
+    embeds_documents_from: str = ""
     #: Flag of how experts get their tokens → values under which all ranks get all tokens, as they do without it; any other value
     #: sends them to the ranks of their experts alone.
     gathers_tokens: Mapping[str, Sequence[str]] = field(default_factory=dict)

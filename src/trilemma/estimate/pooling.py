@@ -8,7 +8,7 @@ import numpy as np
 
 from trilemma import engines
 from trilemma.engines.base import StartUp
-from trilemma.engines.generating import named_so
+from trilemma.engines.generating import embeds_documents, named_so
 from trilemma.errors import InputError, PlanWarning
 from trilemma.estimate.estimate import Bottleneck, Latency, Resource, SpeedEstimate
 from trilemma.estimate.number_formats import as_computed
@@ -26,10 +26,10 @@ from trilemma.timing.intervals import speed_spread
 
 
 def check_generates(model: Model) -> None:
-    """Raise `InputError` for a model that generates nothing, where plans are ranked by the tokens that they generate."""
+    """Raise `InputError` for a model that generates nothing, where plans are told by the tokens that they generate."""
     if named_so(model):
         raise InputError(
-            f"{model.name} answers with vectors or scores and generates nothing to rank plans by; `fit` tells documents a second"
+            f"{model.name} answers with vectors or scores and generates no tokens to go by; ask fit, which tells documents a second"
         )
 
 
@@ -79,6 +79,10 @@ def _warnings(question: ServingQuestion, isl: int, able: float) -> list[PlanWarn
     load, found = question.workload, []
     told = "the model answers with a vector or a score: no token is generated"
     found.append(PlanWarning(code="generates-nothing", message=told))
+    if not embeds_documents(question.plan):
+        since = engines.traits_of(question.plan.engine.name).embeds_documents_from
+        said = f"its command embeds from {since} on; before that, ask its server, such as by POST /api/embed"
+        found.append(PlanWarning(code="embeds-by-server", message=said))
     if load.isl is None:
         found.append(
             PlanWarning(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from trilemma import engines
 from trilemma.engines.base import StartUp
 from trilemma.engines.deployment.facts import of_maker
-from trilemma.engines.generating import generates_nothing
+from trilemma.engines.generating import asked_to_pool, document_behind, generates_nothing
 from trilemma.errors import InputError
 from trilemma.estimate.estimate import Estimate, Verdict
 from trilemma.estimate.number_formats import refused_formats
@@ -66,8 +66,9 @@ def from_start_up(start: StartUp, question: ServingQuestion) -> Estimate:
 
 def _command(question: ServingQuestion) -> str:
     """The command of one engine; told its cards where it would take those of the copies beside it too."""
-    plan = question.plan
+    plan = asked_to_pool(question.plan, question.model)
     words = engines.get(plan.engine.name).write(model=question.named, plan=plan)
+    words += document_behind(plan, question.model)
     if plan.pool.replicas > 1 and engines.traits_of(plan.engine.name).takes_every_card:
         cards = ",".join(str(card) for card in range(plan.pool.gpus // plan.pool.replicas))
         words = [f"{of_maker(question.cluster.accelerator.vendor.lower())['visible']}={cards}", *words]

@@ -12,6 +12,7 @@ from trilemma.engines.base import StartUp
 from trilemma.errors import InputError, PlanWarning
 from trilemma.estimate.disaggregated import check_pools
 from trilemma.estimate.pool_start import start_pool
+from trilemma.estimate.pooling import check_generates
 from trilemma.estimate.serving_load import requests_held
 from trilemma.estimate.speed import source_warnings
 from trilemma.estimate.timed_plan import TimedPlan, timed_plan
@@ -108,13 +109,14 @@ def _one_pool(
     extras: ExtrasAsked,
 ) -> SimulatedPlan:  # fmt: skip
     pool = question.plan.pool
+    check_generates(question.model)
     start = start_pool(pool, question)
     engine = engines.get(question.plan.engine.name)
     stage, _ = engine.likeliest_stage(start)
     if stage != "ok" and cache_tokens is None and not starts:
         raise InputError(f"the plan does not start ({stage}); see trilemma fit with the same options for what would")
     timed = timed_plan(start, question)
-    rules = scheduler_of(engine.name, start.version, policy)
+    rules = scheduler_of(engine.name, start.version, policy, pool.options.extra)
     slots = engines.traits_of(engine.name).cache_in_slots
     running = int(np.asarray(start.max_seqs))
     tokens = rules.tokens or int(np.asarray(start.max_batched_tokens)) or _TOKENS_A_STEP

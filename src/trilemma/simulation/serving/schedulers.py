@@ -25,7 +25,7 @@ POLICIES: Mapping[str, Any] = {
 }
 #: Policies that cut no prompts unless their row says so.
 _WHOLE_PROMPTS = ("whole requests", "max utilization")
-_OF_ROWS = ("engine", "since", "source", "policy", "prefix_cache", "tokens")
+_OF_ROWS = ("engine", "since", "source", "policy", "prefix_cache", "tokens", "not_with")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,12 +91,20 @@ def between_steps_s() -> float:
     return float(_document()["between_steps"]["seconds"])
 
 
-def scheduler_of(engine: str, version: str, policy: str | None = None) -> SchedulerRules:
-    """The rules of ``version`` of ``engine``, or another ``policy`` under its options. Raises `InputError`."""
+def scheduler_of(
+    engine: str, version: str, policy: str | None = None, extra: Mapping[str, Any] | None = None
+) -> SchedulerRules:
+    """The rules of ``version`` of ``engine`` with its own options ``extra``, or another ``policy`` under its options.
+
+    Raises `InputError` where none are known, or not with those options.
+    """
     row = _newest("scheduler", engine, version)
     if row is None:
         known = ", ".join(dict.fromkeys(str(one["engine"]) for one in _document()["scheduler"]))
         raise InputError(f"how {engine} {version} schedules is not known here; use one of {known}")
+    for name, value in row.get("not_with", {}).items():
+        if (extra or {}).get(name) == value:
+            raise InputError(f"how {engine} schedules with --{name} {value} is not known here; leave it out")
     if policy is not None and policy.replace("-", " ") not in POLICIES:
         raise UnknownName("policy", policy, [name.replace(" ", "-") for name in POLICIES])
     name = row["policy"] if policy is None else policy.replace("-", " ")
