@@ -36,5 +36,5 @@ def test_what_schedules_by_rules_that_are_not_known_is_refused() -> None:
 
     with pytest.raises(InputError, match="with --backend pytorch is not known here"):
         scheduler_of("lmdeploy", "0.16.0", extra={"backend": "pytorch"})
-    with pytest.raises(InputError, match="how mlx-lm 0.32.0 schedules is not known here; use one of vllm"):
+    with pytest.raises(InputError, match=r"how mlx-lm 0\.32\.0 schedules is not known here; use one of vllm"):
         scheduler_of("mlx-lm", "0.32.0")

@@ -31,9 +31,7 @@ def generates_nothing(model: Model, engine: str, extra: Mapping[str, Any]) -> bo
 
 def named_so(model: Model) -> bool:
     """Whether the model's name says that it answers with vectors or scores, or its layers leave it nothing else."""
-    return any(mixer.generates_nothing for mixer in model.mixers) or bool(
-        _WORDS & _words(model)
-    )
+    return any(mixer.generates_nothing for mixer in model.mixers) or bool(_WORDS & _words(model))
 
 
 def asked_to_pool(plan: Plan, model: Model) -> Plan:

@@ -29,7 +29,7 @@ def check_generates(model: Model) -> None:
     """Raise `InputError` for a model that generates nothing, where plans are told by the tokens that they generate."""
     if named_so(model):
         raise InputError(
-            f"{model.name} answers with vectors or scores and generates no tokens to go by; ask fit, which tells documents a second"
+            f"{model.name} answers with vectors or scores and generates no tokens to go by; ask fit for documents a second"
         )
 
 

@@ -138,7 +138,7 @@ def _machine(found: ServingSimulation) -> str:
         )
     if found.cost is not None:
         request = found.cost
-        joules = f", {request.joules_per_request:,.0f} J" if request.joules_per_request is not None else ""
+        joules = f", at most {request.joules_per_request:,.0f} J" if request.joules_per_request is not None else ""
         lines.append(
             f"cost       ${show_usd(request.usd_per_million_tokens)} per million output tokens; a request"
             f" ${show_usd(request.usd_per_request)}{joules}"

@@ -109,7 +109,8 @@ class TenantShare:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeteredCost:
-    """Dollars and joules of all cards over the time simulated, and of each request that was answered in the mean."""
+    """Dollars of all cards over the time simulated, the joules that they draw at most in it (boards at their limit), and what
+    each request that was answered takes in the mean."""
 
     usd: float
     usd_per_million_tokens: float
