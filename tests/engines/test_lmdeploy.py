@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import trilemma as tl
 from trilemma import engines
 from trilemma.cli.main import main
 from trilemma.engines.base import StartUp
@@ -185,3 +186,13 @@ def test_from_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     text = "".join(path.read_text() for path in sorted((tmp_path / "out").rglob("*")) if path.is_file())
     assert "lmdeploy serve api_server" in text
     assert "openmmlab/lmdeploy:v0.12.0-cu12" in text
+
+
+@pytest.mark.parametrize("engine", ["lmdeploy", "tensorrt-llm"])
+def test_files_that_no_reader_of_it_takes_are_refused(engine: str) -> None:
+    """lmdeploy/cli/utils.py, --model-format: hf, awq, gptq, compressed-tensors, fp8, mxfp4."""
+    found = tl.fit("qwen3-8b", "rtx-4090", engine=engine, precision="q4_k_m")
+    assert not found.fits
+    assert ": refused, " in repr(found)
+    assert "does not load checkpoints quantised by gguf; take " in str(found)
+    assert tl.fit("qwen3-8b", "rtx-4090", engine=engine, precision="awq").fits

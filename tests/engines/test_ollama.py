@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import trilemma as tl
 from trilemma import engines
 from trilemma.cli.main import main
 from trilemma.engines import traits_of
@@ -277,3 +278,13 @@ def test_it_is_timed_as_the_engine_whose_kernels_it_runs(capsys: pytest.CaptureF
         assert main([*common, "--osl", "128", "--engine", engine]) == 0
         tpot.append(json.loads(capsys.readouterr().out)["speed"]["tpot_ms"]["value"])
     assert tpot[0] == pytest.approx(tpot[1], rel=0.02)
+
+
+def test_a_modelfile_is_checked_as_it_is_given(tmp_path: Path) -> None:
+    path = tmp_path / "Modelfile"
+    path.write_text("FROM llama3.1:8b\nPARAMETER num_ctx 16384\nPARAMETER num_gpu 20\nPARAMETER num_batch 256\n")
+    words = f"OLLAMA_NUM_PARALLEL=2 ollama create mine -f {path}"
+    found = tl.check(words, gpu="rtx-3060").to_dict()
+    assert found["command"] == words
+    # 4 KiB a token for each of the last 19 of 32 layers; the head is the twentieth
+    assert found["kv_cache"]["bytes_per_token_per_gpu"] == 19 * 4096

@@ -133,7 +133,7 @@ def plan_of(options: SimpleNamespace, *, gpus: int, context: int | None, quantiz
     from trilemma.engines import traits_of
 
     engine = engine_of(options.engine)
-    in_turn = traits_of(engine.name).splits == "layers or rows" and options.tp is None and options.dp is None
+    in_turn = traits_of(engine.name).in_turn and options.tp is None and options.dp is None
     pp, dp = options.pp or (gpus if in_turn else 1), options.dp or 1
     if options.tp is None and gpus % (pp * dp):
         raise InputError(f"`pp` {pp} x `dp` {dp} does not divide the {counted(gpus, 'GPU')} of `gpu`")

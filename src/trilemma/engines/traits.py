@@ -37,8 +37,9 @@ class EngineTraits:
     ``label`` is its name as its makers write it, ``package`` its package under ``engines/``, ``listed`` its place where engines
     are named in a row. ``programs`` start it (consecutive words), ``images`` are patterns of repositories whose entry point is
     its server. ``splits`` says what it cuts a model by: everything that a layout names, layers or rows of matrices, layers
-    alone. ``narrow_cache`` is the format of a cache below 16 bits. ``attends_alone_by`` is the switch by which replicas of a
-    mixture share experts; None: they always do. ``vendors`` are the makers of the cards it runs on; None: its other facts say so.
+    alone. ``narrow_cache`` is the format of a cache below 16 bits, "" where its command takes none. ``attends_alone_by`` is
+    the switch by which replicas of a mixture share experts; None: they always do. ``vendors`` are the makers of the cards
+    it runs on; None: its other facts say so.
     ``capability_from`` is the least compute capability of NVIDIA's cards that it is built for.
     """
 
@@ -60,6 +61,8 @@ class EngineTraits:
     built_on: str | None = None
     #: It spreads a model over all the cards that it sees, unless told of fewer.
     takes_every_card: bool = False
+    #: Options that put every layer on the cards, where its command has them.
+    all_on_cards: Mapping[str, str] = field(default_factory=dict)
     #: The cache is cut into a part for each request answered at once.
     cache_in_slots: bool = False
     #: It serves one reader unless told of more.
@@ -106,6 +109,8 @@ class EngineTraits:
     unloaded_methods: tuple[str, ...] = ()
     unloaded_instead: str = ""
     unloaded_source: str = ""
+    #: Ways of which no checkpoint at all is loaded, made for it or not; ``unloaded_instead`` holds for them too.
+    never_loaded: tuple[str, ...] = ()
 
     @property
     def in_turn(self) -> bool:

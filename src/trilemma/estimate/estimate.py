@@ -211,7 +211,7 @@ class Estimate:
 
     def __repr__(self) -> str:
         speed = self.speed
-        told = ["fits" if self.verdict.stage == "ok" else str(self.verdict.stage)]
+        told = ["refused" if self.refused else "fits" if self.verdict.stage == "ok" else str(self.verdict.stage)]
         told.append(f"{self.memory.total.value / GIB:,.1f} of {self.memory.capacity_bytes / GIB:,.1f} GiB a GPU")
         if speed is not None and speed.tpot_s is not None:
             told.append(f"TPOT {speed.tpot_s.interval.value * 1e3:.3g} ms")

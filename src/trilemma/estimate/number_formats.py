@@ -23,7 +23,7 @@ def _unloaded(question: ServingQuestion) -> tuple[str, ...]:
     """A checkpoint quantised in a way that the engine does not load; one that is only supposed to exist is not held to it."""
     traits, own = traits_of(question.plan.engine.name), question.model.quantization
     supposed = any(note.startswith("weights taken as") for note in question.model.assumptions)
-    if own is None or supposed or own.method not in traits.unloaded_methods:
+    if own is None or own.method not in ((() if supposed else traits.unloaded_methods) + traits.never_loaded):
         return ()
     return (f"{traits.label} does not load checkpoints quantised by {own.method}; take {traits.unloaded_instead}",)
 

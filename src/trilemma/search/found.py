@@ -56,7 +56,9 @@ def pools_of(table: PlanTable, row: int) -> tuple[tuple[int, ...], int, tuple[in
 
 def plan_of(table: PlanTable, row: int, question: SearchQuestion) -> Plan:
     choice = table.choices[table.choice[row]]
-    options = options_for(choice, context=question.workload.longest_request or 0, fixed=question.fixed)
+    options = options_for(
+        choice, context=question.workload.longest_request or 0, fixed=question.fixed, engine=question.engine.name
+    )
     degrees, engines, prefill_degrees, prefill_engines = pools_of(table, row)
     layout = Layout(**dict(zip(DEGREES, degrees, strict=True)))
     bounded = replace(options, max_seqs=int(table.limit[row]) or options.max_seqs)

@@ -118,6 +118,8 @@ def kv_dtypes(
     asks = model.quantization.kv_format if model.quantization is not None else None
     keeps_tokens = any(not mixer.keeps_state for mixer in model.mixers)
     narrow = traits_of(engine).narrow_cache
+    if not narrow:
+        return ["auto"]
     of_card = narrow == "fp8"
     if of_card and ((asks or "").startswith(narrow) or narrow not in accelerator.hardware_formats):
         return ["auto"]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trilemma import engines
+from trilemma.engines import traits_of
 from trilemma.engines.base import StartUp
 from trilemma.estimate.number_formats import as_computed
 from trilemma.estimate.serving_load import admission_of
@@ -37,8 +38,6 @@ COUNTS = (*DEGREES, "replicas", *PREFILL_DEGREES, "prefill_replicas", "gpus")
 FIGURES = ("requests", "ttft_s", "held_ttft_s", "tpot_s", "per_gpu", "per_user", "limit", "used")
 PlanColumns = dict[str, NDArray[Any]]
 _CENTRAL = Margin()
-#: More layers than any model has.
-_ALL_LAYERS = "999"
 #: Deviations of a Poisson number that are rarely passed.
 _RARELY = 3.0
 
@@ -158,9 +157,9 @@ class StartedEngines:
         return take(self.layout, chosen), self.replicas[chosen], self.admission.take(chosen), self.used[chosen]
 
 
-def options_for(choice: FormatChoice, *, context: int, fixed: Constraints) -> ServeOptions:
+def options_for(choice: FormatChoice, *, context: int, fixed: Constraints, engine: str) -> ServeOptions:
     """The engine options of every plan of ``choice``. With slots all layers are asked onto the card: no spill to the host."""
-    extra = {} if choice.slots is None else {"n-gpu-layers": _ALL_LAYERS}
+    extra = {} if choice.slots is None else dict(traits_of(engine).all_on_cards)
     return replace(
         fixed.options,
         extra=extra,
@@ -186,7 +185,9 @@ class StartTable:
 
 def start_engines(choice: FormatChoice, tables: Sequence[Layouts], question: SearchQuestion) -> list[StartTable]:
     """The start-up of every engine of ``tables`` under ``choice``, all at once."""
-    options = options_for(choice, context=question.workload.longest_request or 0, fixed=question.fixed)
+    options = options_for(
+        choice, context=question.workload.longest_request or 0, fixed=question.fixed, engine=question.engine.name
+    )
     start = _start(choice, joined([one.layout for one in tables]), options, question)
     ends = np.cumsum([one.legal for one in tables])
     shape = (int(ends[-1]),)
@@ -235,7 +236,9 @@ def limited(
     told = np.broadcast_to(np.asarray(limit) > 0, used.shape)
     if not told.any():
         return admission, used
-    options = options_for(choice, context=question.workload.longest_request or 0, fixed=question.fixed)
+    options = options_for(
+        choice, context=question.workload.longest_request or 0, fixed=question.fixed, engine=question.engine.name
+    )
     seqs = np.where(told, limit, admission.most).astype(np.int64)
     start = _start(choice, layout, replace(options, max_seqs=seqs), question)
     ends = np.broadcast_to(start.ledger.total() / start.capacity_bytes, used.shape)

@@ -67,7 +67,7 @@ def layouts(
     `InputError` when the degrees given cannot be laid out.
     """
     _check_fixed(fixed, gpus)
-    inside = gpus <= (gpus_per_node or gpus) and traits_of(engine).splits != "layers or rows"
+    inside = gpus <= (gpus_per_node or gpus) and not traits_of(engine).in_turn
     one_engine = fixed.dp is not None or (_is_dense(model) and inside)
     sizes = [gpus] if one_engine else _divisors(gpus)
     rows = [row for size in sizes for row in _rows(model, size, fixed, alone=not one_engine)]
@@ -122,10 +122,13 @@ def _lawful(
 
 
 def _engine_violations(model: Model, layout: Layout, engine: str) -> dict[str, NDArray[np.bool_]]:
-    """What an engine lays out no model by: some split by layers or by rows of matrices, and by rows no experts."""
-    if traits_of(engine).splits != "layers or rows":
+    """What an engine lays out no model by: some split by layers alone, some by rows of matrices too, and by rows no experts."""
+    splits = traits_of(engine).splits
+    if splits == "all":
         return {}
     tp, pp, dp, ep = (np.asarray(getattr(layout, name)) for name in ("tp", "pp", "dp", "ep"))
+    if splits == "layers":
+        return {f"{engine} splits by layers, and nothing else": (dp > 1) | (ep > 1) | (tp > 1)}
     found = {f"{engine} splits by layers or by rows, and nothing else": (dp > 1) | (ep > 1) | ((tp > 1) & (pp > 1))}
     if not _is_dense(model):
         # ggml-org/llama.cpp ggml-cuda: split buffers hold no experts; the mode is deprecated (pull request 22729)

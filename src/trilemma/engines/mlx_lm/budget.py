@@ -34,7 +34,7 @@ from trilemma.formats.formats import Format
 from trilemma.plans import ServeOptions
 from trilemma.quantities import MIB, round_up, show_gib
 
-_LOADED = (None, "mlx", "mxfp4", "gguf")
+_LOADED = (None, "mlx", "mxfp4")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -43,6 +43,7 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     remedy = "give ollama run MODEL, with the server's OLLAMA_… variables before it"
     word = made.model if made else named_model(settings, warnings, engine="ollama", remedy=remedy)
     chosen = _settings(launch.environment, made)
+    told = {} if made is None else {"file": str(named), "create": next(iter(settings.words), made.model)}
     model = weights_of(word)
     if settings.value("quantize"):
         model = f"{word}:{settings.value('quantize')}" if ":" not in word else f"{word}-{settings.value('quantize')}"
@@ -55,7 +56,7 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
         model=model,
         plan=Plan(
             engine=EngineRef(name="ollama", version=version or _version_of(launch.image)),
-            pools=(Pool(layout=Layout(pp=int(visible or 1)), options=_options(chosen)),),
+            pools=(Pool(layout=Layout(pp=int(visible or 1)), options=_options(chosen, told)),),
         ),
         unknown_flags=tuple(dict.fromkeys(settings.unknown)),
         warnings=tuple(warnings),
@@ -77,11 +78,12 @@ def _settings(environment: Mapping[str, str], made: Modelfile | None) -> dict[st
     return found | {known["parameters"][name]: text for name, text in given.items() if name in known["parameters"]}
 
 
-def _options(chosen: Mapping[str, str]) -> ServeOptions:
+def _options(chosen: Mapping[str, str], told: Mapping[str, str]) -> ServeOptions:
+    """``told``: the Modelfile and what is made of it, where the options are of one."""
     numbers = {
         name: _number(name, chosen[name]) for name in ("context", "max_seqs", "max_batched_tokens") if name in chosen
     }
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = dict(told)
     if (layers := chosen.get("n-gpu-layers")) is not None and _number("n-gpu-layers", layers, least=-1) >= 0:
         extra["n-gpu-layers"] = str(_number("n-gpu-layers", layers))
     if "main-gpu" in chosen:
