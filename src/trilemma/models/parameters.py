@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from trilemma.models.architecture import ExpertFfn, Model, Parameters
+from trilemma.models.identity import ByIdentity
 
 
 def count(model: Model) -> Parameters:
@@ -53,6 +55,13 @@ def by_role(model: Model) -> Mapping[str, tuple[int, int]]:
 
 def weight_bytes(model: Model, *, mtp: bool = False) -> int:
     """Bytes of all tensors as stored on one device, with or without MTP layers."""
+    return _weight_bytes(ByIdentity(model), mtp)
+
+
+@lru_cache(maxsize=64)
+def _weight_bytes(same: ByIdentity, mtp: bool) -> int:
+    model = same.value
+    assert isinstance(model, Model)
     return sum(tensor.bytes for tensor in model.tensors if mtp or tensor.part != "mtp")
 
 

@@ -53,6 +53,10 @@ class Admission:
         full = np.floor(np.asarray(self.at_full_length, dtype=float))
         return np.maximum(np.minimum(full, self.most), 1.0)
 
+    def mean_running(self, offered: Numbers) -> Any:
+        """`running` in the mean, where phases are as correlated as they are in most runs."""
+        return self.running(offered, correlation=float(spec_sheet()["admission"]["phase_correlation"]))
+
     def running_range(self, offered: Numbers) -> tuple[Any, Any, Any]:
         """(least, mean, most) of `running` as the phases of the requests fall, between 1 and ``offered``."""
         if self.reserves:

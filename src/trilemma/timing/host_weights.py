@@ -20,9 +20,10 @@ from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
 from trilemma.hardware.hosts import Host
 from trilemma.models.architecture import Layer, Model
+from trilemma.models.identity import ByIdentity
 from trilemma.quantities import Numbers
 from trilemma.timing.attention import OperatorWork, decode_work, prefill_work
-from trilemma.timing.operators import ByIdentity, ModelWork, model_work
+from trilemma.timing.operators import ModelWork, model_work
 
 #: Lines that this module adds to a pass: weights read or copied, caches read, work handed to the host and back.
 HOST_LINES = ("host_weights", "host_cache", "handover")

@@ -16,6 +16,7 @@ from trilemma.formats.formats import Format
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import ExpertFfn, Layer, Model, Shard, Tensor
 from trilemma.models.attention import Mixer
+from trilemma.models.identity import ByIdentity
 from trilemma.quantities import Numbers, ceil_div
 from trilemma.timing.attention import OperatorWork
 from trilemma.timing.launches import kernels_of, quantising_kernels
@@ -138,21 +139,6 @@ class ModelWork:
         outside = [self.host.work] if self.host is not None else []
         elsewhere = sum(work.flops_per_token() for work in (*outside, *(work for work, _ in self.beside)))
         return dense + routed + elsewhere
-
-
-class ByIdentity:
-    """Wraps an object so that it is a cache key by identity: models hold mappings and cannot be hashed."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: object) -> None:
-        self.value = value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ByIdentity) and self.value is other.value
 
 
 def model_work(model: Model, accelerator: Accelerator) -> ModelWork:

@@ -25,8 +25,7 @@ class ReplicaLoad:
     dp: Any
     offered: Any
     running: Any
-    running_range: tuple[Any, Any]
-    holds: Any
+    admission: Admission
     in_flight: Any
     osl: Any
     fresh: Any
@@ -34,9 +33,15 @@ class ReplicaLoad:
     together: Any
 
     @property
+    def running_range(self) -> tuple[Any, Any]:
+        """The most and the least that run, as the phases of growing requests fall."""
+        least, _, most = self.admission.running_range(self.offered)
+        return most, least
+
+    @property
     def saturated(self) -> Any:
         """Whether more are in flight than run in the mean; others find the cache full now and then at most."""
-        return self.offered > self.holds
+        return self.offered > self.admission.holds
 
     @property
     def prefills_a_token(self) -> Any:
@@ -56,7 +61,7 @@ def load_of(
     dp = np.asarray(layout.dp)
     asked = np.asarray(concurrency, dtype=float)
     offered = np.maximum(asked / dp, 1.0)
-    least, mean, most = admission.running_range(offered)
+    mean = admission.mean_running(offered)
     cached = np.asarray(isl, dtype=float) * prefix_hit
     fresh = np.asarray(isl, dtype=float) - cached
     return ReplicaLoad(
@@ -64,8 +69,7 @@ def load_of(
         dp=dp,
         offered=offered,
         running=mean,
-        running_range=(most, least),
-        holds=admission.holds,
+        admission=admission,
         in_flight=asked,
         osl=np.asarray(osl, dtype=float),
         fresh=fresh,

@@ -49,8 +49,8 @@ def tails_at_rate(
     flight, stay = crowd_deviations(load.running, growing=growing, prefilling=prefilling)
     ahead_p50_s, ahead_p99_s = arrivals_ahead_percentiles_s(rate, each_s=each_s, step_s=step_s)
     sure_s = cycle.first_s - cycle.bunched_s
-    beyond = np.maximum(load.running * (1 + _P99 * flight) - load.holds, 0.0)
-    ttft_p50_s, ttft_p99_s = sure_s + ahead_p50_s, sure_s + ahead_p99_s + beyond / load.holds * cycle.cycle_s
+    beyond = np.maximum(load.running * (1 + _P99 * flight) - load.admission.holds, 0.0)
+    ttft_p50_s, ttft_p99_s = sure_s + ahead_p50_s, sure_s + ahead_p99_s + beyond / load.admission.holds * cycle.cycle_s
     spread = np.sqrt(np.log1p(stay**2))
     decode_p50_s = cycle.decode_s * np.exp(-(spread**2) / 2)
     slower_s = decode_p50_s * np.expm1(_P99 * spread)

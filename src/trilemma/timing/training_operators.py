@@ -14,9 +14,10 @@ from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.models.architecture import DenseFfn, ExpertFfn, Layer, Model, Tensor
 from trilemma.models.attention import Mixer
+from trilemma.models.identity import ByIdentity
 from trilemma.plans.frameworks import runs_every_expert
 from trilemma.plans.recipes import frozen_as
-from trilemma.timing.operators import ByIdentity, ExpertProducts, Products, expert_products_of, products_of
+from trilemma.timing.operators import ExpertProducts, Products, expert_products_of, products_of
 
 #: First words of the roles of matrices that low-precision training leaves in 16 bits beside embedding and output matrix.
 _SIXTEEN_BIT_ROLES = ("router", "norm", "bias", "table", "hyper")

@@ -21,8 +21,8 @@ from trilemma.hardware.accelerator import Accelerator
 from trilemma.memory.adapter_slots import SlotBytes
 from trilemma.memory.weights import WeightTable, rank_weights
 from trilemma.models.architecture import Model
+from trilemma.models.identity import ByIdentity
 from trilemma.plans import ServeOptions
-from trilemma.timing.operators import ByIdentity
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,11 +18,12 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.measured.serving.speed.figures import SpeedFigures
 from trilemma.measured.serving.speed.question import SpeedQuestion
 from trilemma.models.architecture import Model
+from trilemma.models.identity import ByIdentity
 from trilemma.plans import Layout, ServeOptions
 from trilemma.quantities import Array
 from trilemma.timing.admission import Admission
 from trilemma.timing.machine import Machine
-from trilemma.timing.operators import ByIdentity, model_work
+from trilemma.timing.operators import model_work
 from trilemma.timing.serving_terms import precision_of
 from trilemma.versions import DEFAULT_ENGINE
 

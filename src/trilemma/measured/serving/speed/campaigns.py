@@ -11,8 +11,8 @@ from trilemma.hardware.accelerator import Accelerator
 from trilemma.measured.serving.speed.question import SpeedQuestion
 from trilemma.measured.tables import Row
 from trilemma.models.architecture import Model
+from trilemma.models.identity import ByIdentity
 from trilemma.models.parameters import weight_bytes
-from trilemma.timing.operators import ByIdentity
 
 Question = SpeedQuestion | str
 

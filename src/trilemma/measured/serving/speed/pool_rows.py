@@ -19,11 +19,12 @@ from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
 from trilemma.measured.tables import Row, UnusableRow
 from trilemma.models.architecture import Model
+from trilemma.models.identity import ByIdentity
 from trilemma.plans import Layout, ServeOptions
 from trilemma.quantities import Array
 from trilemma.timing.intervals import pools_spread
 from trilemma.timing.machine import Machine
-from trilemma.timing.operators import ByIdentity, model_work
+from trilemma.timing.operators import model_work
 from trilemma.timing.pools import Pools
 from trilemma.timing.serving_terms import ServingTerms
 

@@ -20,9 +20,9 @@ from trilemma.measured.serving.speed.pool_rows import PoolLayout, measured_per_g
 from trilemma.measured.serving.speed.row_loads import is_limited, lengths_of, load_of, most_sequences_of, rate_of
 from trilemma.measured.tables import Row, UnusableRow
 from trilemma.models.architecture import ExpertFfn, Model
+from trilemma.models.identity import ByIdentity
 from trilemma.plans import Layout
 from trilemma.timing.eras import launches_of
-from trilemma.timing.operators import ByIdentity
 
 #: What a figure measures: latency or throughput of a load, throughput with every request queued, or one bare phase.
 Kind = Literal["load", "queued", "decode", "prefill"]
