@@ -35,6 +35,8 @@ def _said(capsys: pytest.CaptureFixture[str], words: str) -> str:
         ("check --tensor-parallel-size 2 --gpu l40s:2 -- vllm serve m/x", "behind --"),
         ("plan qwen3-32b --gpu l40s:4 --serve 1024/1024 --conf 0.8", "--confidence"),
         ("fit qwen3-32b --gpu l40s --islx 4", "--isl"),
+        ("facility --gpu h100-sxm:8", "without it here, such as trilemma facility h100-sxm:8"),
+        ("recommend qwen3-32b --serve 64/64 --gpu h100-sxm:8", "keep it to some with --include"),
         ("fit qwen3-32b extra --gpu l40s", "one word too many"),
         ("precision plan qwen3-32b --gpux l40s", "--gpu"),
     ],

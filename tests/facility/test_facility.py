@@ -142,6 +142,25 @@ def test_dollars_of_a_million_tokens() -> None:
     assert usd_per_million_tokens(8.0, 50.0) == pytest.approx(44.4, abs=0.05)
 
 
+def test_a_node_of_fewer_cards_than_it_could_hold() -> None:
+    found = tl.facility("rtx-4090:4", watts="300W")
+    assert (found.power.nodes, found.power.node_gpus) == (1, 4)
+    # 4 x 450 W and what stands beside them, taken as half: data/facilities, other_nodes
+    assert found.power.node_kw_at_most == pytest.approx(4 * 0.45 * 1.5)
+    assert "a node of 4 GPUs takes 2.7 kW at most" in str(found)
+    assert tl.facility("h100-sxm:4").power.node_gpus == 8  # sold as eight
+
+
+def test_more_than_a_board_may_draw_is_said() -> None:
+    found = tl.facility("rtx-4090:4", watts="900W")
+    assert "900 W a GPU is more than the 450 W that GeForce RTX 4090 may draw as sold" in " ".join(str(found).split())
+    assert found.power.node_kw_at_most == pytest.approx(4 * (0.9 + 0.45 * 0.5))
+
+
+def test_dollars_say_of_how_many_years() -> None:
+    assert "over 5 years $" in str(tl.facility("h100-sxm:8", capex=30000, rent=2.5, years=5))
+
+
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     ask = ["facility", "h100-sxm:64", "--watts", "540W", "--rack-kw", "40kW", "--region", "france", "--capex", "35000"]

@@ -84,7 +84,7 @@ def offers(
             kept.append(card)
         else:
             left_out[
-                "no public price is known; name one with `price`" if spared == "price" else "board power unknown"
+                "no public price is known; name one with --price" if spared == "price" else "board power unknown"
             ] += 1
     return Offers(cards=tuple(sorted(kept, key=lambda card: card.id)), spared=spared, left_out=left_out)
 

@@ -22,7 +22,7 @@ def refusal(parser: argparse.ArgumentParser, unknown: Sequence[str], words: Sequ
         return InputError(f"{shorten(word)!r} is one word too many; see {parser.prog} --help")
     name = word.partition("=")[0].split(maxsplit=1)[0]
     known = [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
-    remedy = _in_quotes(word, known) or _cards(unknown, name, known, words)
+    remedy = _in_quotes(word, known) or _cards(unknown, name, known, words) or _named_otherwise(name, known, parser)
     if remedy is None:
         said = (_lengths(unknown, name, known), _of_training(name, known, parser), _of_engine(name, known, parser))
         remedy = "; ".join(text for text in said if text is not None)
@@ -54,6 +54,15 @@ def _cards(unknown: Sequence[str], name: str, known: Sequence[str], words: Seque
     if count.isdigit():
         return f"did you mean --gpu {shorten(card)}:{count}?"
     return f"did you mean --gpu {shorten(count or card, most=40)}?"
+
+
+def _named_otherwise(name: str, known: Sequence[str], parser: argparse.ArgumentParser) -> str | None:
+    """``--gpu`` where a command takes cards as a word of their own, or all of them but for some."""
+    if name != "--gpu" or name in known:
+        return None
+    if any(str(action.metavar).startswith("G[:N]") for action in parser._actions if not action.option_strings):
+        return f"cards are named without it here, such as {parser.prog} h100-sxm:8"
+    return "it looks at all cards; keep it to some with --include h100-sxm,l40s" if "--include" in known else None
 
 
 def _lengths(unknown: Sequence[str], name: str, known: Sequence[str]) -> str | None:

@@ -93,6 +93,7 @@ class RentOrBuy:
     rent_usd_per_gpu_hour: float
     own_usd: float
     rent_usd: float
+    years: float
     break_even_months: float | None
     break_even_utilisation: float | None
     cheaper: Literal["own", "rent"]

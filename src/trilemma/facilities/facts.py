@@ -41,8 +41,8 @@ def named(table: str, name: str) -> Mapping[str, Any]:
     return row
 
 
-def node_of(card: Accelerator, limit_kw: float) -> NodeFacts:
-    """The node that ``card``, with a limit of ``limit_kw``, is sold in, or one like those of other cards."""
+def node_of(card: Accelerator, limit_kw: float, gpus: int) -> NodeFacts:
+    """The node that ``card``, with a limit of ``limit_kw``, is sold in, or one of ``gpus`` at most like those of other cards."""
     words = card.id.replace("sxm5", "sxm").removeprefix("nvidia-")
     for row in facility_data()["node"]:
         if any(words.startswith(one) for one in row["cards"]):
@@ -53,9 +53,10 @@ def node_of(card: Accelerator, limit_kw: float) -> NodeFacts:
                 inlet_c=None if inlet is None else (float(inlet[0]), float(inlet[1])), source=row["source"],
             )  # fmt: skip
     other = facility_data()["other_nodes"]
-    limits = card.gpus_per_node * limit_kw
+    held = min(card.gpus_per_node, gpus)
+    limits = held * limit_kw
     return NodeFacts(
-        gpus=card.gpus_per_node,
+        gpus=held,
         beside_kw=Interval(value=limits * other["share"], low=limits * other["low"], high=limits * other["high"]),
         cooling="air",
         inlet_c=None,

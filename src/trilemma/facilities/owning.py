@@ -68,6 +68,7 @@ def rent_or_buy(
         rent_usd_per_gpu_hour=rent_usd_per_hour,
         own_usd=own * purchase.years,
         rent_usd=rented * purchase.years,
+        years=purchase.years,
         break_even_months=months,
         break_even_utilisation=needed if needed <= 1 else None,
         cheaper="own" if own < rented else "rent",

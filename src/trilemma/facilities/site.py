@@ -62,7 +62,7 @@ class FacilityQuestion:
 
 def facility_of(question: FacilityQuestion) -> Facility:
     """The answer in full. Bounds of factors are multiplied end by end: watts, PUE and prices know nothing of each other."""
-    node = node_of(question.card, question.limit_kw)
+    node = node_of(question.card, question.limit_kw, question.gpus)
     cooling = question.cooling or node.cooling
     named("cooling", cooling)
     power = _power(question, node, cooling)
@@ -113,7 +113,7 @@ def _power(question: FacilityQuestion, node: NodeFacts, cooling: str) -> SitePow
         it_kw=it_kw,
         pue=pue,
         facility_kw=_times(it_kw, pue),
-        node_kw_at_most=node.gpus * question.limit_kw + node.beside_kw.value,
+        node_kw_at_most=node.gpus * max(question.limit_kw, question.card_kw.high) + node.beside_kw.value,
         node_gpus=node.gpus,
         nodes=nodes,
     )
@@ -238,6 +238,12 @@ def _warnings(question: FacilityQuestion, node: NodeFacts) -> list[PlanWarning]:
             f"price of electricity in {question.region}: a range for large users; state your own with --usd-per-kwh"
         )
         found.append(PlanWarning(code="electricity-price", message=message))
+    if question.card_kw.value > question.limit_kw * 1.001:
+        message = (
+            f"{question.card_kw.value * 1e3:,.0f} W a GPU is more than the {question.limit_kw * 1e3:,.0f} W that"
+            f" {question.card.name} may draw as sold"
+        )
+        found.append(PlanWarning(code="beyond-limit", message=message))
     if node.beside_kw.low < node.beside_kw.high:
         found.append(
             PlanWarning(code="node-assumed", message=f"what stands beside the cards is assumed: {node.source}")

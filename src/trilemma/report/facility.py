@@ -93,7 +93,7 @@ def _money(found: RentOrBuy) -> Iterator[str]:
     own, rent = found.own_usd_per_gpu_hour, found.rent_usd_per_gpu_hour
     yield f"owning ${own:,.2f} a GPU and hour that is used, renting ${rent:,.2f}: {'buy' if found.cheaper == 'own' else 'rent'}"
     parts = ", ".join(f"{name} ${show_count(usd)}" for name, usd in found.parts_usd.items())
-    yield f"over the years ${show_count(found.own_usd)} ({parts}) against ${show_count(found.rent_usd)}"
+    yield f"over {found.years:g} years ${show_count(found.own_usd)} ({parts}) against ${show_count(found.rent_usd)}"
     if found.break_even_months is not None:
         yield f"bought ones are paid for after {found.break_even_months:,.1f} months of rent that is spared"
     if found.break_even_utilisation is not None:

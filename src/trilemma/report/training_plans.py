@@ -127,7 +127,7 @@ def workload_words(workload: TrainingWorkload) -> str:
     words = f"sequences of {counted(workload.seq, 'token')}, {show_count(workload.global_batch)} to a step"
     if workload.method != "full":
         words += f", {workload.method} of rank {workload.rank}"
-    return words + (f", {workload.tokens:,.3g} tokens in all" if workload.tokens else "")
+    return words + (f", {show_count(workload.tokens)} tokens in all" if workload.tokens else "")
 
 
 def recompute_words(recompute: Recompute) -> str:
