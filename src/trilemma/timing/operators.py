@@ -143,19 +143,28 @@ class ModelWork:
 
 def model_work(model: Model, accelerator: Accelerator) -> ModelWork:
     """Sum ``model``'s tensors into products by format, cut and part. Vision towers and MTP layers take no part here."""
-    return _model_work(ByIdentity(model), ByIdentity(accelerator))
+    bits, same = activation_bits(model), ByIdentity(model)
+    computed = (stored.computes_in(accelerator, activation_bits=bits) for stored in _stored_formats(same))
+    return _model_work(same, tuple(zip(_stored_formats(same), computed, strict=True)))
 
 
 @lru_cache(maxsize=64)
-def _model_work(same_model: ByIdentity, same_accelerator: ByIdentity) -> ModelWork:
-    model, accelerator = same_model.value, same_accelerator.value
-    assert isinstance(model, Model) and isinstance(accelerator, Accelerator)  # noqa: PT018
-    bits = activation_bits(model)
+def _stored_formats(same: ByIdentity) -> tuple[Format, ...]:
+    model = same.value
+    assert isinstance(model, Model)
+    return tuple(dict.fromkeys(tensor.format for tensor in model.tensors))
+
+
+@lru_cache(maxsize=64)
+def _model_work(same: ByIdentity, computed_in: tuple[tuple[Format, str], ...]) -> ModelWork:
+    """The work where formats are multiplied so: cards of a generation are alike in it."""
+    model = same.value
+    assert isinstance(model, Model)
     layers = [tensor for tensor in model.of_part("layers") if len(tensor.shape) >= 2]
     head = [tensor for tensor in model.of_part("head") if len(tensor.shape) >= 2]
     if model.tied_embeddings or not head:
         head = [tensor for tensor in model.of_part("embedding") if len(tensor.shape) == 2][:1]
-    units = MultiplyingUnits(accelerator, bits)
+    units = MultiplyingUnits(dict(computed_in))
     kinds = [(layer.mixer, layer.ffn) for layer in model.layers]
     experts = [tensor for tensor in layers if tensor.experts]
     dense = products_of((tensor for tensor in layers if not tensor.experts), units)
@@ -187,17 +196,16 @@ def activation_bits(model: Model) -> int | None:
 
 
 class MultiplyingUnits:
-    """Which units multiply a format on one card, remembered: a model has thousands of tensors and few formats."""
+    """Which units multiply a format on one card, and which formats were met: a model has thousands of tensors and few formats."""
 
-    def __init__(self, accelerator: Accelerator, activation_bits: int | None) -> None:
-        self.accelerator = accelerator
-        self.activation_bits = activation_bits
+    def __init__(self, computed_in: Mapping[Format, str]) -> None:
+        self.computed_in = computed_in
         self.met: dict[Format, str] = {}
         self._sizes: dict[tuple[tuple[int, ...], Format], int] = {}
 
     def of(self, stored: Format) -> str:
         if stored not in self.met:
-            self.met[stored] = stored.computes_in(self.accelerator, activation_bits=self.activation_bits)
+            self.met[stored] = self.computed_in[stored]
         return self.met[stored]
 
     def bytes(self, tensor: Tensor) -> int:
