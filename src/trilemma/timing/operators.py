@@ -143,9 +143,18 @@ class ModelWork:
 
 def model_work(model: Model, accelerator: Accelerator) -> ModelWork:
     """Sum ``model``'s tensors into products by format, cut and part. Vision towers and MTP layers take no part here."""
-    bits, same = activation_bits(model), ByIdentity(model)
-    computed = (stored.computes_in(accelerator, activation_bits=bits) for stored in _stored_formats(same))
-    return _model_work(same, tuple(zip(_stored_formats(same), computed, strict=True)))
+    return _model_work(ByIdentity(model), computed_formats(model, accelerator))
+
+
+def computed_formats(model: Model, accelerator: Accelerator) -> tuple[tuple[Format, str], ...]:
+    """Each format that ``model``'s tensors are stored in, with that of the units of ``accelerator`` that multiply it.
+
+    Source: ``data/formats.toml``, ``[units]``; one pair a format, whatever their number of bytes.
+    """
+    bits = activation_bits(model)
+    return tuple(
+        (stored, stored.computes_in(accelerator, activation_bits=bits)) for stored in _stored_formats(ByIdentity(model))
+    )
 
 
 @lru_cache(maxsize=64)

@@ -14,7 +14,7 @@ from trilemma.models.architecture import ExpertFfn, Model, Tensor
 from trilemma.models.attention import Mixer
 from trilemma.plans import Layout
 from trilemma.quantities import ceil_div
-from trilemma.timing.operators import MultiplyingUnits, activation_bits
+from trilemma.timing.operators import MultiplyingUnits, computed_formats
 
 _HIDDEN_BYTES = 2
 #: Exponent of the power law by which tables of mixtures skew rows over experts; serving traces lie near it.
@@ -49,7 +49,7 @@ def step_kernels(
     """
     tp, pp, dp, ep = (int(np.asarray(degree)) for degree in (layout.tp, layout.pp, layout.dp, layout.ep))
     rows = max(batch / pp, 1.0)
-    units = MultiplyingUnits(accelerator, activation_bits(model))
+    units = MultiplyingUnits(dict(computed_formats(model, accelerator)))
     calls = [
         *_products((t for t in model.of_part("layers") if not t.experts and len(t.shape) >= 2), units, tp, rows),
         *_attention(model.mixers, tp, rows, context, kv_format),
