@@ -149,6 +149,9 @@ def test_a_node_of_fewer_cards_than_it_could_hold() -> None:
     assert found.power.node_kw_at_most == pytest.approx(4 * 0.45 * 1.5)
     assert "a node of 4 GPUs takes 2.7 kW at most" in str(found)
     assert tl.facility("h100-sxm:4").power.node_gpus == 8  # sold as eight
+    assert "counted for 4 GPUs; ask about 8 where others use the rest" in " ".join(
+        str(tl.facility("h100-sxm:4")).split()
+    )
 
 
 def test_more_than_a_board_may_draw_is_said() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from clusters import simulated, waits
 
+import trilemma as tl
 from trilemma.data.files import read_data
 from trilemma.errors import InputError
 from trilemma.simulation.cluster.event_loop import ClusterRun
@@ -108,3 +109,15 @@ def test_no_slice_is_given_twice(tmp_path: Path, policy: str) -> None:
 def test_profiles_that_a_card_has_not_are_refused(tmp_path: Path, row: str, model: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         jobs_of(tmp_path, row, uniform_nodes(1, 8, model=model))
+
+
+def test_nodes_without_names_take_the_cards_that_are_stated(tmp_path: Path) -> None:
+    """1g.10gb is an eighth of an A100 of 80 GB, and a quarter of a card of 40 GB."""
+    path = tmp_path / "jobs.csv"
+    path.write_text("job,submit_s,duration_s,gpus,mig\n" + "".join(f"j{at},0,3600,1,1g.10gb\n" for at in range(7)))
+    with pytest.raises(InputError, match="of several sizes by the card"):
+        tl.simulate_cluster("1x1", str(path))
+    found = tl.simulate_cluster("1x1", str(path), gpu="a100-sxm4-80gb")
+    assert "7 done in 60.0 min" in str(found)
+    with pytest.raises(InputError, match="is no profile of nvidia-l40s"):
+        tl.simulate_cluster("1x1", str(path), gpu="l40s")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import trilemma as tl
+from trilemma.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -19,3 +20,19 @@ def test_bounds_hold_as_often_as_they_say(policy: str, kind: str, nodes: str, lo
     assert wait.waiting_coverage is not None
     assert 0.72 <= wait.waiting_coverage <= 0.88
     assert wait.low_s <= wait.wait_s <= wait.high_s
+
+
+def test_a_job_larger_than_the_cluster_never_starts() -> None:
+    with pytest.raises(InputError, match="64 GPUs never start on the 32 of these nodes"):
+        tl.simulate_cluster("4x8", "philly:300", wait="64")
+
+
+def test_what_jobs_of_other_sizes_tell_is_said() -> None:
+    """Of 300 jobs 6 take 8 GPUs: fewer than tell of jobs of a size."""
+    found = tl.simulate_cluster("4x8", "philly:300", wait="8")
+    assert found.wait is not None
+    assert found.wait.alike == "load"
+    assert f"told by {found.wait.like} of any size" in str(found)
+    one = tl.simulate_cluster("4x8", "philly:300", wait="1").wait
+    assert one is not None
+    assert one.alike != "load"

@@ -22,7 +22,7 @@ CLUSTER_OPTIONS: tuple[Option, ...] = (
     Option(name="slowdown", of=_OF, read=text, metavar="LEVEL=X,...", group="cluster",
            help="work takes X times as long where a job spans more than a node: node, nvlink, leaf, rack, block or cluster"),
     Option(name="gpu", of=_OF, read=text, metavar="G", group="cluster",
-           help="the cards of nodes that do not name theirs, such as h100-sxm: for the speed of trainings"),
+           help="the cards of nodes that do not name theirs, such as h100-sxm: for the speed of trainings and slices"),
     Option(name="network", of=_OF, read=text, metavar="RATE", group="cluster",
            help="network of one node: 8x400Gb/s, 50GB/s (default: the card's usual)"),
     Option(name="oversubscription", of=_OF, read=text, metavar="R|LEVEL=R,...", group="cluster",

@@ -142,7 +142,9 @@ def _up(nodes: Sequence[ClusterNode], notes: list[PlanWarning]) -> list[ClusterN
 def _jobs(asked: SimpleNamespace, nodes: Sequence[ClusterNode], notes: list[PlanWarning]) -> list[ClusterJob]:
     gpus = sum(one.gpus for one in nodes)
     drawn = _DRAWN.fullmatch(str(asked.jobs))
-    defaults = JobDefaults(checkpoint_s=asked.checkpoint, restart_s=asked.restart, divisible=asked.split)
+    defaults = JobDefaults(
+        checkpoint_s=asked.checkpoint, restart_s=asked.restart, divisible=asked.split, card=asked.gpu or ""
+    )
     if drawn is None:
         jobs, origin_s = read_dated_jobs(Path(str(asked.jobs)), nodes, defaults)
         if asked.telemetry is not None:

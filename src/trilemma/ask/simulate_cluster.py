@@ -16,7 +16,7 @@ from trilemma.ask.cluster_trainings import with_better_plans
 from trilemma.ask.cluster_words import asked_job, control_plane
 from trilemma.ask.options import settled
 from trilemma.ask.screen import screen_width
-from trilemma.errors import PlanWarning
+from trilemma.errors import InputError, PlanWarning
 from trilemma.simulation.cluster.efficiency import efficiency_of
 from trilemma.simulation.cluster.figures import space_time
 from trilemma.simulation.cluster.outcome import ClusterSimulation, StartForecast
@@ -33,8 +33,10 @@ def simulate_cluster(nodes: Any = None, jobs: Any = None, **options: Any) -> Clu
     """
     asked = settled(CLUSTER, {"nodes": nodes, "jobs": jobs, **options}, CLUSTER_OPTIONS)
     if asked.wait is not None:
-        asked_job(asked.wait)
+        asked_job(asked.wait)  # before jobs are read
     question = question_of(asked)
+    if asked.wait is not None:
+        _check_holds(question, asked.wait)
     choice = PolicyChoice(
         name=str(asked.policy).lower(),
         placement=asked.placement or "",
@@ -67,6 +69,12 @@ def simulate_cluster(nodes: Any = None, jobs: Any = None, **options: Any) -> Clu
             picture=space_time(run) if question.rules.keeps_stretches else None,
         )
     )
+
+
+def _check_holds(question: ClusterQuestion, words: str) -> None:
+    gpus, has = asked_job(words).gpus, sum(one.gpus for one in question.nodes)
+    if gpus > has:
+        raise InputError(f"`wait` {gpus:g} GPUs never start on the {has:,} of these nodes; ask for at most as many")
 
 
 def _foreseen(

@@ -14,6 +14,7 @@ from trilemma.facilities.owning import HOURS_A_YEAR, Purchase, rent_or_buy
 from trilemma.facilities.units import Kilowatts
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.intervals import Interval
+from trilemma.quantities import counted
 
 #: Of a loss of clocks, work that waits for memory loses at least this part: curves of power caps (docs/power.md) lose 0.1 to 0.8.
 _MEMORY_LOSES = 0.1
@@ -244,6 +245,12 @@ def _warnings(question: FacilityQuestion, node: NodeFacts) -> list[PlanWarning]:
             f" {question.card.name} may draw as sold"
         )
         found.append(PlanWarning(code="beyond-limit", message=message))
+    if question.gpus < node.gpus:
+        message = (
+            f"the node is sold with {node.gpus} GPUs, and all that stands beside them is counted for"
+            f" {counted(question.gpus, 'GPU')}; ask about {node.gpus} where others use the rest"
+        )
+        found.append(PlanWarning(code="node-shared", message=message))
     if node.beside_kw.low < node.beside_kw.high:
         found.append(
             PlanWarning(code="node-assumed", message=f"what stands beside the cards is assumed: {node.source}")

@@ -29,9 +29,10 @@ def render_cluster(found: ClusterSimulation, *, explain: bool, width: int) -> st
         parts.append(_efficiency(found.efficiency, explain))
     if found.wait is not None:
         wait = found.wait
+        told = f", told by {wait.like:,} of any size" if wait.alike == "load" else ""
         parts.append(
             f"a job of {wait.job} now: starts in {_time(wait.wait_s)}, 80 % of such jobs within {_time(wait.low_s)} to"
-            f" {_time(wait.high_s)}\n(of {wait.judged:,} jobs left out {wait.held_out_coverage:.0%} fell into such bounds"
+            f" {_time(wait.high_s)}{told}\n(of {wait.judged:,} jobs left out {wait.held_out_coverage:.0%} fell into such bounds"
             + (
                 f", {wait.waiting_coverage:.0%} of the {wait.waiting:,} that had to wait)"
                 if wait.waiting_coverage is not None

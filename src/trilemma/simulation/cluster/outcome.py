@@ -33,6 +33,7 @@ class WaitEstimate:
 
     ``held_out_coverage`` is the share of jobs of the second half of the workload whose wait fell into such bounds when each was
     told from the jobs before it, ``judged`` how many; ``waiting`` of them were not told to start at once.
+    ``like`` jobs tell it that are ``alike`` in size and queue, in size, or in nothing but the load when they came.
     """
 
     job: str
@@ -44,6 +45,7 @@ class WaitEstimate:
     waiting_coverage: float | None
     waiting: int
     like: int
+    alike: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

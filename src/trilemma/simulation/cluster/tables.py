@@ -28,11 +28,13 @@ STILL = (*_WAITS, *RUNS)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobDefaults:
-    """What jobs are taken to be where their file does not say: checkpoints and starting again in seconds, apart or not."""
+    """What jobs are taken to be where their file does not say: checkpoints and starting again in seconds, apart or not, and the
+    cards of nodes that do not name theirs."""
 
     checkpoint_s: float | None = None
     restart_s: float = 0.0
     divisible: bool = False
+    card: str = ""
 
 
 def read_jobs(path: Path, nodes: Sequence[ClusterNode], defaults: JobDefaults) -> list[ClusterJob]:
@@ -111,7 +113,9 @@ def _shape(row: TableRow, largest: int, known: set[str], defaults: JobDefaults, 
         gpus = gpus or max(row.whole("pods", 1), 1)
     within = row.word("within")
     try:
-        sliced = slice_shape(profile, words.split("|") if words else known) if profile else None
+        sliced = (
+            slice_shape(profile, words.split("|") if words else (known - {""} or {defaults.card})) if profile else None
+        )
         shape = GangShape(
             gpus=0 if gpus == 0 else 1,
             gpu_milli=WHOLE * sliced.memory // memory_slices() if sliced else milli if gpus == 1 else WHOLE,

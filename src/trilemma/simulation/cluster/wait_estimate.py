@@ -23,13 +23,18 @@ _SHARE, _FOLLOWS, _ALIKE, _FEWEST = 0.8, 0.01, 200, 25
 _NARROWEST, _WIDEST, _IDLE = 0.7, 3.0, (-1,)
 
 
+#: What jobs of a class have in common beside the load when they came, as `_classes` orders them.
+_ALIKE_IN = ("size and queue", "size", "load")
+
+
 class ToldBounds(NamedTuple):
-    """Ticks: the middle, the bounds, and of how many jobs alike."""
+    """Ticks: the middle, the bounds, of how many jobs alike, and in what they are."""
 
     middle: float
     low: float
     high: float
     like: int
+    alike: str
 
 
 class WaitHistory:
@@ -42,12 +47,12 @@ class WaitHistory:
 
     def told(self, keys: Sequence[Hashable]) -> ToldBounds | None:
         """Bounds for a job of the classes ``keys``, the nearest first; None where too few are known."""
-        for key in keys:
+        for key, alike in zip(keys, _ALIKE_IN, strict=True):
             known = self._known.get(key)
             if known is not None and len(known) >= _FEWEST:
                 waits = np.sort(np.array(known))
                 low, middle, high = (self._quantile(waits, at) for at in self._levels(keys[-1]))
-                return ToldBounds(middle, low, high, len(known))
+                return ToldBounds(middle, low, high, len(known), alike)
         return None
 
     def happened(self, keys: Sequence[Hashable], wait: float) -> None:
@@ -97,6 +102,7 @@ def wait_estimate(run: ClusterRun, gpus: float, queue: str) -> WaitEstimate:
         waiting_coverage=float(np.mean(waiting)) if waiting else None,
         waiting=len(waiting),
         like=now.like,
+        alike=now.alike,
     )
 
 
