@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -102,6 +102,11 @@ def seen_times(row: TableRow) -> SeenTimes:
     return SeenTimes(state, start, end, never_began=never)
 
 
+def _cards_of(words: str, known: set[str], defaults: JobDefaults) -> Iterable[str]:
+    """The cards that a slice may be of: those a job names, or those of the nodes."""
+    return words.split("|") if words else known - {""} or {defaults.card}
+
+
 def _shape(row: TableRow, largest: int, known: set[str], defaults: JobDefaults, *, with_cpus: bool) -> GangShape:
     """What a job asks for; the kind of card that Slurm counted binds where a node is of that kind."""
     of_tres, kind = row.tres_gpus()
@@ -113,9 +118,7 @@ def _shape(row: TableRow, largest: int, known: set[str], defaults: JobDefaults, 
         gpus = gpus or max(row.whole("pods", 1), 1)
     within = row.word("within")
     try:
-        sliced = (
-            slice_shape(profile, words.split("|") if words else (known - {""} or {defaults.card})) if profile else None
-        )
+        sliced = slice_shape(profile, _cards_of(words, known, defaults)) if profile else None
         shape = GangShape(
             gpus=0 if gpus == 0 else 1,
             gpu_milli=WHOLE * sliced.memory // memory_slices() if sliced else milli if gpus == 1 else WHOLE,
