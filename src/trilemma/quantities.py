@@ -46,7 +46,7 @@ def parse_count(text: str, *, what: str = "count", decimal: bool = False) -> int
         raise InputError(f"{what} {shorten(text)!r} is not a whole number such as 4096 or 128K")
     suffix = match.group(2).lower() if decimal else match.group(2)
     value = float(match.group(1)) * _COUNT_FACTORS[suffix]
-    if value != math.floor(value) or value > 2**53:
+    if value > 2**53 or value != math.floor(value):
         raise InputError(f"{what} {shorten(text)!r} is not a whole number such as 4096 or 128K")
     return int(value)
 

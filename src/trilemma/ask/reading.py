@@ -8,8 +8,8 @@ from typing import Any
 from trilemma.errors import InputError, shorten
 from trilemma.quantities import parse_count
 
-#: No quantity that is asked for is larger.
-_LARGEST = 1e18
+#: No quantity that is asked for is larger, or smaller unless it is 0.
+_LARGEST, _SMALLEST = 1e18, 1e-18
 #: Units of a time, the longer ones first.
 _MILLISECONDS = {"ms": 1.0, "s": 1000.0}
 #: Names in a list of formats.
@@ -30,7 +30,7 @@ def whole_or_none(given: Any) -> int:
 
 
 def number(given: Any) -> float:
-    """A number between ±1e18."""
+    """0, or a number of 1e-18 to 1e18 either way."""
     try:
         value = float(given)
     except (ValueError, TypeError, OverflowError):
@@ -39,6 +39,8 @@ def number(given: Any) -> float:
         raise InputError(f"{shorten(str(given))!r} is not a finite number")
     if abs(value) >= _LARGEST:
         raise InputError(f"{shorten(str(given))} is out of range; give a number below {_LARGEST:g}")
+    if 0 < abs(value) < _SMALLEST:
+        raise InputError(f"{shorten(str(given))} is out of range; give 0, or a number above {_SMALLEST:g}")
     return value
 
 

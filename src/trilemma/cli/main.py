@@ -97,7 +97,8 @@ class Parser(argparse.ArgumentParser):
         return [] if at is None else own[at:]
 
     def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message}; see {self.prog} --help")
+        said, choices, known = message.partition(" (choose from ")
+        raise InputError(f"{shorten(said, most=240)}{choices}{known}; see {self.prog} --help")
 
 
 def build_parser(command: str | None, *, training: bool = False) -> Parser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from trilemma.errors import InputError
@@ -37,10 +38,10 @@ class Purchase:
         ``(P − R/(1+i)^n) · i / (1 − (1+i)^−n)``, and ``(P − R)/n`` without interest.
         """
         left = self.usd_per_gpu * self.resale
-        if self.interest == 0:
+        lost = -math.expm1(-self.years * math.log1p(self.interest))
+        if lost == 0:
             return (self.usd_per_gpu - left) / self.years
-        growth = float((1 + self.interest) ** self.years)
-        return (self.usd_per_gpu - left / growth) * self.interest / (1 - 1 / growth)
+        return (self.usd_per_gpu - left * (1 - lost)) * self.interest / lost
 
 
 def rent_or_buy(

@@ -5,8 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import socket
+import threading
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,10 @@ from trilemma.runs.store import RunLedger
 
 #: Bounds of one ``runs/log-batch`` (mlflow/utils/validation.py), of what an answer may hold, and of patience.
 _METRICS, _PARAMS, _KEY, _PARAM, _TAG = 1000, 100, 250, 6000, 5000
-_MOST_ANSWER, _PATIENCE_S = 8 << 20, 30.0
+_MOST_ANSWER, _PATIENCE_S, _LONGEST_S, _MOST_PAGES = 8 << 20, 30.0, 60.0, 1000
+#: Hosts as names and addresses are written (labels of at most 63), and what a header carries.
+_HOST = re.compile(r"(?!.*[^.:]{64})[^\s\x00-\x20\x7f.][^\s\x00-\x20\x7f]{0,252}")
+_TOKEN = re.compile(r"[\x21-\x7e]*")
 #: Under this tag the server keeps which run of the ledger one is, so that none is sent twice.
 _OURS = "trilemma.run"
 _STATUS = {"done": "FINISHED", "crashed": "FAILED", "running": "RUNNING"}
@@ -32,9 +38,17 @@ class MlflowServer:
     token: str = ""
 
     def __post_init__(self) -> None:
-        told = urllib.parse.urlsplit(self.url)
-        if told.scheme not in ("http", "https") or not told.hostname:
+        try:
+            told = urllib.parse.urlsplit(self.url)
+            known = told.scheme in ("http", "https") and _HOST.fullmatch(told.hostname or "")
+        except ValueError:
+            known = None
+        if not known:
             raise InputError(f"--url {shorten(self.url)!r} is no server; give http://HOST:5000")
+        if not _TOKEN.fullmatch(self.token):
+            raise InputError(
+                "MLFLOW_TRACKING_TOKEN holds what no header may; give the token alone, without line breaks"
+            )
 
     def ask(self, what: str, body: Mapping[str, Any] | None = None, *, query: str = "") -> dict[str, Any]:
         """The answer to one call. Raises `InputError` where there is none, or where the server refuses."""
@@ -47,20 +61,22 @@ class MlflowServer:
         headers = {"Content-Type": "application/json"} | (
             {"Authorization": f"Bearer {self.token}"} if self.token else {}
         )
-        path = f"{told.path.rstrip('/')}/api/2.0/mlflow/{what}{query and '?' + query}"
+        path = f"{urllib.parse.quote(told.path.rstrip('/'), safe='/%')}/api/2.0/mlflow/{what}{query and '?' + query}"
         try:
-            connection.request(
-                "GET" if body is None else "POST", path, None if body is None else json.dumps(body), headers
-            )
-            answer = connection.getresponse()
-            text = answer.read(_MOST_ANSWER)
-        except (OSError, http.client.HTTPException) as error:
+            connection.connect()
+            with _hung_up_after(connection.sock, _LONGEST_S):
+                connection.request(
+                    "GET" if body is None else "POST", path, None if body is None else json.dumps(body), headers
+                )
+                answer = connection.getresponse()
+                text = answer.read(_MOST_ANSWER)
+        except (OSError, UnicodeError, http.client.HTTPException) as error:
             raise InputError(f"{shorten(self.url)} does not answer: {shorten(str(error) or 'no answer')}") from None
         finally:
             connection.close()
         try:
             found = json.loads(text or b"{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
             raise InputError(f"{shorten(self.url)} is no MLflow server: {what} was answered with no JSON object")
@@ -68,6 +84,33 @@ class MlflowServer:
             why = shorten(str(found.get("message") or found.get("error_code") or answer.reason))
             raise MlflowRefusal(f"{shorten(self.url)} refuses {what}: {why}", code=str(found.get("error_code", "")))
         return found
+
+    def told(self, answer: Mapping[str, Any], *names: str) -> str:
+        """The word under ``names``, one in the other. Raises `InputError` where the server tells none."""
+        found: Any = answer
+        for name in names:
+            found = found.get(name) if isinstance(found, Mapping) else None
+        if not isinstance(found, str | int) or not str(found):
+            raise InputError(f"{shorten(self.url)} is no MLflow server: it tells no {' '.join(names)}")
+        return str(found)
+
+
+@contextmanager
+def _hung_up_after(connection: socket.socket | None, seconds: float) -> Iterator[None]:
+    """A server that sends a byte now and then keeps nobody: its line is cut."""
+
+    def hang_up() -> None:
+        with suppress(OSError):
+            if connection is not None:
+                connection.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, hang_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class MlflowRefusal(InputError):
@@ -100,30 +143,39 @@ def send_runs(
 def _experiment(server: MlflowServer, name: str) -> str:
     query = urllib.parse.urlencode({"experiment_name": name})
     try:
-        found = server.ask("experiments/get-by-name", query=query)["experiment"]
+        found = server.ask("experiments/get-by-name", query=query)
     except MlflowRefusal as refusal:
         if refusal.code != "RESOURCE_DOES_NOT_EXIST":
             raise
-        return str(server.ask("experiments/create", {"name": name})["experiment_id"])
-    except (KeyError, TypeError):
-        raise InputError(f"{shorten(server.url)} is no MLflow server: it tells no experiment") from None
-    if found.get("lifecycle_stage") == "deleted":
+        return server.told(server.ask("experiments/create", {"name": name}), "experiment_id")
+    place = server.told(found, "experiment", "experiment_id")
+    if found["experiment"].get("lifecycle_stage") == "deleted":
         raise InputError(f"experiment {shorten(name)!r} is deleted there; restore it, or give another --experiment")
-    return str(found["experiment_id"])
+    return place
 
 
 def _known(server: MlflowServer, experiment: str) -> Iterator[str]:
     """The runs of ledgers that the experiment has, by their tags."""
-    page = ""
-    while True:
+    page, seen = "", set[str]()
+    while page not in seen:
+        seen.add(page)
         asked: dict[str, Any] = {"experiment_ids": [experiment], "max_results": 1000}
         found = server.ask("runs/search", asked | ({"page_token": page} if page else {}))
-        for run in found.get("runs", ()):
-            tags = run.get("data", {}).get("tags", ())
-            yield from (str(tag.get("value")) for tag in tags if tag.get("key") == _OURS)
+        for run in _objects(found.get("runs")):
+            data = run.get("data")
+            tags = data.get("tags") if isinstance(data, Mapping) else None
+            yield from (str(tag.get("value")) for tag in _objects(tags) if tag.get("key") == _OURS)
         page = str(found.get("next_page_token") or "")
         if not page:
             return
+        if len(seen) >= _MOST_PAGES:
+            break
+    raise InputError(f"{shorten(server.url)} lists runs without an end; give an --experiment of fewer")
+
+
+def _objects(found: Any) -> list[Mapping[str, Any]]:
+    """The objects of a list; none where it is no list."""
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
 
 
 def _send(server: MlflowServer, experiment: str, name: str, run: LedgerRun, ledger: RunLedger) -> None:
@@ -133,7 +185,7 @@ def _send(server: MlflowServer, experiment: str, name: str, run: LedgerRun, ledg
         "experiment_id": experiment, "run_name": run.name, "start_time": round(run.started_s * 1e3),
         "tags": [{"key": key, "value": value[:_TAG]} for key, value in tags.items() if value],
     }  # fmt: skip
-    there = str(server.ask("runs/create", started)["run"]["info"]["run_id"])
+    there = server.told(server.ask("runs/create", started), "run", "info", "run_id")
     stated = {"model": run.model, "gpu": run.gpu, "gpus": run.gpus} | flat(run.config) | flat(run.machine, "machine.")
     told = {_key(key): str(value)[:_PARAM] for key, value in stated.items() if value not in (None, "")}
     params = [{"key": key, "value": value} for key, value in told.items()]

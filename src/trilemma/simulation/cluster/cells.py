@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -15,6 +14,8 @@ from trilemma.errors import InputError, shorten
 _ELAPSED = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 _TRES_GPU = re.compile(r"gres/gpu(?::([\w.-]+))?=(\d+)")
 _TRES_CPU = re.compile(r"(?:^|,)cpu=(\d{1,9})(?=,|$)")
+#: No count, and no time in seconds, is larger; nothing that states one is longer in characters or digits.
+_MOST, _MOST_S, _LONGEST, _DIGITS = 1e15, 1e12, 40, 15
 _EMPTY = {"", "nan", "none", "null", "unknown", "n/a", "-", "none assigned", "(null)"}
 
 
@@ -74,8 +75,8 @@ class TableRow:
             value = float(text)
         except ValueError:
             raise self.wrong(what, text, "is not a number") from None
-        if not math.isfinite(value) or value < 0:
-            raise self.wrong(what, text, "is out of range; give 0 or more")
+        if not 0 <= value <= _MOST:
+            raise self.wrong(what, text, f"is out of range; give 0 or more, up to {_MOST:g}")
         return value
 
     def whole(self, what: str, default: int) -> int:
@@ -89,9 +90,12 @@ class TableRow:
     def signed(self, what: str) -> int:
         text = self.word(what)
         try:
-            return int(float(text)) if text else 0
+            value = float(text) if text else 0.0
         except ValueError:
             raise self.wrong(what, text, "is not a whole number") from None
+        if not abs(value) <= _MOST:
+            raise self.wrong(what, text, f"is out of range; give a whole number up to {_MOST:g} either way")
+        return int(value)
 
     def truth(self, what: str, *, default: bool = False) -> bool:
         text = self.word(what).lower()
@@ -111,13 +115,16 @@ class TableRow:
         except ValueError:
             pass
         else:
-            if not math.isfinite(value) or value < 0:
-                raise self.wrong(what, text, "is negative or no time; times are 0 s or more")
+            if not 0 <= value <= _MOST_S:
+                raise self.wrong(what, text, f"is negative or no time; times are 0 s or more, up to {_MOST_S:g}")
             return value
-        elapsed = _ELAPSED.fullmatch(text)
+        elapsed = _ELAPSED.fullmatch(text[:_LONGEST])
         if elapsed is not None:
             days, hours, minutes, rest = elapsed.groups()
-            return ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes)) * 60 + float(rest)
+            value = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes)) * 60 + float(rest)
+            if value > _MOST_S:
+                raise self.wrong(what, text, f"is no time; times are 0 s or more, up to {_MOST_S:g}")
+            return value
         try:
             return datetime.fromisoformat(text).timestamp()
         except ValueError:
@@ -127,9 +134,8 @@ class TableRow:
         """Seconds that it may take; None where nothing bounds it. Slurm's raw limit is in minutes (sacct(1), TimelimitRaw)."""
         if self.word("limit").upper() in ("UNLIMITED", "INFINITE", "PARTITION_LIMIT", "NOT_SET"):
             return None
-        minutes = self.word("limit_minutes")
-        if minutes.isdigit():
-            return int(minutes) * 60.0
+        if self.word("limit_minutes").isdecimal():
+            return self.whole("limit_minutes", 0) * 60.0
         return self.seconds("limit")
 
     def tres_gpus(self) -> tuple[int, str]:
@@ -137,12 +143,18 @@ class TableRow:
         found = _TRES_GPU.findall(self.word("tres"))
         if not found:
             return 0, ""
-        return max(int(many) for _, many in found), next((kind for kind, _ in found if kind), "")
+        return max(self.counted("tres", many) for _, many in found), next((kind for kind, _ in found if kind), "")
 
     def tres_cpus(self) -> int:
         """CPUs in Slurm's words, ``cpu=16``."""
         found = _TRES_CPU.search(self.word("tres"))
-        return 0 if found is None else int(found[1])
+        return 0 if found is None else self.counted("tres", found[1])
+
+    def counted(self, what: str, digits: str) -> int:
+        """A count in digits. Raises `InputError` where it is larger than any."""
+        if len(digits) > _DIGITS:
+            raise self.wrong(what, digits, f"is out of range; give up to {_MOST:g}")
+        return int(digits)
 
     def wrong(self, what: str, value: object, why: str) -> InputError:
         return self.error(f"{what} {shorten(str(value), most=40)!r} {why}")

@@ -12,7 +12,8 @@ from trilemma.errors import InputError, shorten
 _PAIR = re.compile(r"(?:^|\s)([A-Z]\w{0,40})=(\S*)")
 _GRES = re.compile(r"(?:^|,)gpu(?::([\w.-]+?))?:(\d+)(?=[(,:]|$)")
 _RANGE = re.compile(r"([^\[\],]*)\[([\d,-]*)\]")
-_MOST_NODES = 200_000
+#: Nodes of one list, of all lists of a file, and digits of a number.
+_MOST_NODES, MOST_NAMES, _DIGITS = 200_000, 2_000_000, 15
 #: States of nodes that run nothing new (scontrol(1), node states).
 _DOWN = {"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "FUTURE", "NOT_RESPONDING", "NO_RESPOND"}
 
@@ -80,7 +81,7 @@ def scontrol_nodes(text: str, path: Path) -> Iterator[Row]:
         if "NodeName" in pairs:
             found = True
             numbers = {name: pairs.get(name, "") for name in ("CPUTot", "RealMemory", "Sockets")}
-            cpus, memory, sockets = (int(one) if one.isdigit() else None for one in numbers.values())
+            cpus, memory, sockets = (int(one[:_DIGITS]) if one.isdecimal() else None for one in numbers.values())
             yield _node(pairs["NodeName"], pairs.get("Gres", ""), cpus, memory, sockets, pairs.get("State", ""))
     if not found:
         raise InputError(f"{path.name} holds no NodeName=; give scontrol show nodes")
@@ -124,7 +125,7 @@ def _expanded(word: str) -> list[str]:
     names = []
     for span in found[2].split(","):
         first, _, last = span.partition("-")
-        if not first.isdigit() or (last and not last.isdigit()):
+        if not first.isdecimal() or (last and not last.isdecimal()) or len(span) > 2 * _DIGITS:
             continue
         ends = int(last or first)
         if (ends - int(first) + 1) * len(rest) > _MOST_NODES:
@@ -135,7 +136,7 @@ def _expanded(word: str) -> list[str]:
 
 def _node(name: str, gres: str, cpus: float | None, memory: float | None, sockets: float | None, state: str) -> Row:
     cards = _GRES.findall(gres.replace("gres/", ""))
-    many = sum(int(one) for _, one in cards)
+    many = sum(int(one[:_DIGITS]) for _, one in cards)
     sockets = int(sockets or 1)
     words = set(re.split(r"[+*~#!%$@^-]+", state.upper()))
     return {
@@ -167,7 +168,8 @@ def _tres(counts: Any) -> str:
     """``[{type: gres, name: gpu, count: 8}]`` as ``gres/gpu=8``."""
     parts = []
     for one in counts if isinstance(counts, list) else ():
-        if isinstance(one, Mapping) and isinstance(one.get("count"), int | float):
+        count = _number(one.get("count")) if isinstance(one, Mapping) else None
+        if count is not None:
             name = f"/{one['name']}" if isinstance(one.get("name"), str) and one["name"] else ""
-            parts.append(f"{one.get('type')}{name}={int(one['count'])}")
+            parts.append(f"{one.get('type')}{name}={int(count)}")
     return ",".join(parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,11 @@ from trilemma.errors import InputError, shorten
 from trilemma.simulation.cluster.foreign_files import part, parts
 from trilemma.simulation.cluster.nodes import LEVELS, WHOLE, ClusterNode, levels_of
 from trilemma.simulation.cluster.quotas import QueueQuota
-from trilemma.simulation.cluster.slurm_rows import host_names
+from trilemma.simulation.cluster.slurm_rows import MOST_NAMES, host_names
 
-_MOST_BYTES = 64 * 2**20
+_MOST_BYTES, _MOST_HEIGHT = 64 * 2**20, 64
+#: Names of nodes and switches that Slurm reads as one word.
+_SLURM_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@+-]{0,254}")
 _SWITCH = re.compile(r"SwitchName=(\S+)(?:\s+(Nodes|Switches)=(\S+))?", re.IGNORECASE)
 _LEVEL = re.compile(r"#\s*level\s+(\w+)")
 #: Levels that switches stand for where no comment says it, from those with nodes up.
@@ -34,23 +37,22 @@ def topology_conf(nodes: Sequence[ClusterNode]) -> str:
         if of != level:
             lines.append(f"# level {of}" if of else "# above all")
             level = of
+        _as_slurm_reads(name, *children)
         lines.append(f"SwitchName={name} {'Nodes' if of_nodes else 'Switches'}={','.join(children)}")
     return "\n".join([*lines, ""])
 
 
 def topology_yaml(nodes: Sequence[ClusterNode]) -> str:
     """topology.yaml (Slurm 25.05): the tree, and beside it blocks where nodes state NVLink domains of one size or more."""
+    named = switches_of(nodes)
+    _as_slurm_reads(*named, *(child for children, _, _ in named.values() for child in children))
     switches = [
         {"switch": name, "nodes" if of_nodes else "children": ",".join(children)}
-        for name, (children, of_nodes, _) in switches_of(nodes).items()
+        for name, (children, of_nodes, _) in named.items()
     ]
     told: list[dict[str, Any]] = [{"topology": "tree", "cluster_default": True, "tree": {"switches": switches}}]
     if "nvlink" in levels_of(nodes):
-        blocks = {
-            name: children
-            for name, (children, of_nodes, of) in switches_of(nodes).items()
-            if of == "nvlink" and of_nodes
-        }
+        blocks = {name: children for name, (children, of_nodes, of) in named.items() if of == "nvlink" and of_nodes}
         listed = [{"block": name, "nodes": ",".join(children)} for name, children in blocks.items()]
         size = min(map(len, blocks.values()))
         told.append({"topology": "block", "cluster_default": False, "block": {"block_sizes": [size], "blocks": listed}})
@@ -69,12 +71,22 @@ def reservations(queues: Sequence[QueueQuota], node_gpus: int) -> str:
                 f"queue {shorten(one.name, most=40)} owns {one.nominal / WHOLE:g} GPUs, which are no whole nodes of {node_gpus}:"
                 " Slurm reserves nodes; give a multiple"
             )
+        _as_slurm_reads(one.name)
         many = one.nominal // (node_gpus * WHOLE)
         lines.append(
             f"scontrol create reservation ReservationName={one.name} Accounts={one.name} NodeCnt={many} StartTime=now"
             " Duration=UNLIMITED Flags=IGNORE_JOBS"
         )
     return "\n".join([*lines, ""])
+
+
+def _as_slurm_reads(*names: str) -> None:
+    """Raises `InputError` for a name that Slurm, or the shell before it, would read as something else."""
+    for name in names:
+        if not _SLURM_NAME.fullmatch(name):
+            raise InputError(
+                f"{shorten(name, most=40)!r} is no name for Slurm; rename it with letters, digits, and . _ - alone"
+            )
 
 
 def read_reservations(path: Path, node_gpus: int) -> list[QueueQuota]:
@@ -107,14 +119,8 @@ def with_topology(nodes: Sequence[ClusterNode], path: Path) -> list[ClusterNode]
         raise InputError(
             f"{path.name} names no switch, block or HyperNode; give a topology.conf, topology.yaml or HyperNodes"
         )
-    known = {one.name for one in nodes}
-    domains: dict[str, dict[str, Any]] = {}
-    for name in switches:
-        level = _level(name, switches, 0)
-        if level:
-            for node in _nodes_below(name, switches, 0) & known:
-                domains.setdefault(node, {})[level] = name
-    if not domains:
+    domains = _domains(switches)
+    if domains.keys().isdisjoint(one.name for one in nodes):
         raise InputError(f"{path.name} places none of the nodes; give the topology of these nodes, by their names")
     return [replace(one, **domains.get(one.name, {})) for one in nodes]
 
@@ -149,8 +155,18 @@ def switches_of(nodes: Sequence[ClusterNode]) -> Switches:
     return found
 
 
+def _children(words: str, named: Counter[str]) -> tuple[str, ...]:
+    """The names of a list, counted in ``named``. Raises `InputError` where all lists of a file together are too many."""
+    names = host_names(words)
+    named["all"] += len(names)
+    if named["all"] > MOST_NAMES:
+        raise InputError(f"switches name more than {MOST_NAMES:,} nodes and switches; give fewer")
+    return names
+
+
 def _of_conf(text: str) -> Switches:
     found: Switches = {}
+    named: Counter[str] = Counter()
     level, stated = "", False
     for line in text.splitlines():
         said = _LEVEL.match(line.strip())
@@ -159,21 +175,24 @@ def _of_conf(text: str) -> Switches:
         elif line.strip().startswith("#"):
             level = ""
         elif (switch := _SWITCH.match(line.strip())) is not None and switch[2]:
-            found[switch[1]] = host_names(switch[3]), switch[2].lower() == "nodes", level if stated else "?"
+            found[switch[1]] = _children(switch[3], named), switch[2].lower() == "nodes", level if stated else "?"
     return found
 
 
 def _of_yaml(listed: Sequence[Any], levels: Sequence[str]) -> Switches:
     found: Switches = {}
+    named: Counter[str] = Counter()
     for one in listed:
         for switch in parts(part(one, "tree"), "switches"):
             if switch.get("nodes") or switch.get("children"):
                 words = str(switch.get("nodes") or switch.get("children"))
-                found[str(switch.get("switch"))] = host_names(words), bool(switch.get("nodes")), "?"
+                found[str(switch.get("switch"))] = _children(words, named), bool(switch.get("nodes")), "?"
         for switch in () if found else parts(part(one, "block"), "blocks"):
-            found[str(switch.get("block"))] = host_names(str(switch.get("nodes") or "")), True, "nvlink"
+            found[str(switch.get("block"))] = _children(str(switch.get("nodes") or ""), named), True, "nvlink"
     if levels and found:
-        heights = {name: _height(name, found, 0) for name in found}
+        heights: dict[str, int] = {}
+        for name in found:
+            _height(name, found, heights, 0)
         found = {
             name: (children, of_nodes, levels[heights[name]] if heights[name] < len(levels) else "")
             for name, (children, of_nodes, level) in found.items()
@@ -200,35 +219,49 @@ def _of_hyper_nodes(documents: Iterable[Any]) -> Switches:
     return found
 
 
-def _level(name: str, switches: Switches, depth: int) -> str:
+def _domains(switches: Switches) -> dict[str, dict[str, Any]]:
+    """Node → level → the switch above it there. What stands below two is placed by the one that is named last."""
+    leaf = {node: name for name, (children, of_nodes, _) in switches.items() if of_nodes for node in children}
+    above = {
+        child: name
+        for name, (children, of_nodes, _) in switches.items()
+        if not of_nodes
+        for child in children
+        if child in switches
+    }
+    heights: dict[str, int] = {}
+    for name in switches:
+        _height(name, switches, heights, 0)
+    chains = {name: _chain(name, above) for name in dict.fromkeys(leaf.values())}
+    below: Counter[str] = Counter()
+    for name, many in Counter(leaf.values()).items():
+        below.update(dict.fromkeys(chains[name], many))
+    levels = {name: _level(name, switches, heights[name], everything=below[name] == len(leaf)) for name in switches}
+    placed = {name: {levels[one]: one for one in chain if levels[one]} for name, chain in chains.items()}
+    return {node: placed[name] for node, name in leaf.items() if placed[name]}
+
+
+def _chain(name: str, above: Mapping[str, str]) -> list[str]:
+    """A switch and those above it, the nearest first."""
+    chain = [name]
+    while (name := above.get(name, "")) and len(chain) <= _MOST_HEIGHT:
+        chain.append(name)
+    return chain
+
+
+def _level(name: str, switches: Switches, height: int, *, everything: bool) -> str:
     level = switches[name][2]
     if level != "?":
         return level if level in LEVELS else ""
-    height = _height(name, switches, depth)
-    everything = len(_nodes_below(name, switches, 0)) == len(_every_node(switches)) and height > 0
-    return "" if everything or height >= len(_USUAL) else _USUAL[height]
+    return "" if (everything and height > 0) or height >= len(_USUAL) else _USUAL[height]
 
 
-def _every_node(switches: Switches) -> set[str]:
-    return {node for children, of_nodes, _ in switches.values() if of_nodes for node in children}
-
-
-def _height(name: str, switches: Switches, depth: int) -> int:
+def _height(name: str, switches: Switches, known: dict[str, int], depth: int) -> int:
     """Switches below, at most: 0 for one with nodes. Raises `InputError` where switches go in a circle."""
-    if depth > 64:
+    if depth > _MOST_HEIGHT:
         raise InputError(f"switches go in a circle at {shorten(name, most=40)}; let each stand above its children only")
-    children, of_nodes, _ = switches[name]
-    return (
-        0
-        if of_nodes
-        else 1 + max((_height(one, switches, depth + 1) for one in children if one in switches), default=0)
-    )
-
-
-def _nodes_below(name: str, switches: Switches, depth: int) -> set[str]:
-    if depth > 64:
-        raise InputError(f"switches go in a circle at {shorten(name, most=40)}; let each stand above its children only")
-    children, of_nodes, _ = switches[name]
-    if of_nodes:
-        return set(children)
-    return {node for one in children if one in switches for node in _nodes_below(one, switches, depth + 1)}
+    if name not in known:
+        children, of_nodes, _ = switches[name]
+        under = [] if of_nodes else [_height(one, switches, known, depth + 1) for one in children if one in switches]
+        known[name] = 0 if of_nodes else 1 + max(under, default=0)
+    return known[name]
