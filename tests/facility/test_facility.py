@@ -187,6 +187,9 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         (["h100-sxm:64", "--region", "atlantis"], "give one of world"),
         (["h100-sxm:64", "--pue", "0.9"], "from 1 to 5"),
         (["h100-sxm:64", "--utilisation", "2"], "out of range"),
+        (["h100-sxm:64", "--plan", "9" * 5000], "is not a whole number"),
+        (["h100-sxm:64", "--cooling", "9" * 5000], "choose from"),
+        (["h100-sxm:64", "--tokens-per-s", "1e-320"], "out of range"),
         (["b200x:64"], "b200"),
         (["none.json"], "none.json"),
     ],
@@ -196,3 +199,13 @@ def test_what_cannot_be_is_one_line(words: list[str], why: str, capsys: pytest.C
     told = capsys.readouterr().err
     assert why in told
     assert told.count("\n") == 1
+    assert len(told) < 500
+
+
+@pytest.mark.parametrize("interest", [1e-3, 1e-9, 1e-15, 1e-17, 5e-324])
+def test_little_interest_costs_little_more_than_none(interest: float) -> None:
+    years = {
+        one: Purchase(usd_per_gpu=30_000, years=4, interest=one, upkeep=0, resale=0.1).usd_per_year
+        for one in (0, interest)
+    }
+    assert years[interest] == pytest.approx(years[0], rel=3 * interest + 1e-12)

@@ -136,3 +136,14 @@ def test_a_damaged_configuration_is_answered_or_refused(index: int, seed: int, j
         found = count(answer)
         assert found.total == sum(t.elements for t in answer.tensors if t.part != "mtp" and t.role != "table")
         assert 0 <= found.active <= found.total
+
+
+def test_a_format_for_each_of_many_modules_is_read_soon() -> None:
+    """MLX lists modules by name beside the general bits: as many as a hostile file likes."""
+    modules = {f"model.layers.{at}.mlp.up_proj": {"bits": 8, "group_size": 64} for at in range(10_000)}
+    before = time.process_time()
+    model = model_from_config({**LLAMA, "quantization": {"bits": 4, "group_size": 64, **modules}}, name="many")
+    assert time.process_time() - before < 5
+    formats = {one.format.name for one in model.tensors if "up_proj" in one.name}
+    assert len(formats) == 1
+    assert formats != {one.format.name for one in model.tensors if "down_proj" in one.name}

@@ -34,10 +34,13 @@ def _server(reply: Reply) -> Iterator[str]:
             while True:
                 threading.Thread(target=answer, args=(listening.accept()[0],), daemon=True).start()
 
-    threading.Thread(target=listen, daemon=True).start()
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
     try:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listener.join(5)
         listening.close()
 
 

@@ -200,18 +200,20 @@ def read_mlx(config: QuantizationFields) -> Quantization:
     """MLX (mlx_lm.convert): groups of ``group_size`` with a 16-bit scale and bias, or a microscaling ``mode``; every linear layer
     and the embedding, but those set to false; modules listed by name have bits of their own."""
     stored = _mlx_format(config)
-    ignored, listed = [], []
+    general = {name: config[name] for name in ("mode", "bits", "group_size") if name in config}
+    ignored: list[str] = []
+    listed: dict[Format, list[str]] = {}
     for module, change in config.items():
         if change is False:
             ignored.append(module)
         elif isinstance(change, Mapping):
-            listed.append((_mlx_format({**config, **change}), (module,)))
+            listed.setdefault(_mlx_format({**general, **change}), []).append(module)
     ends = (stored, ("lm_head", "embed_tokens"))
     return Quantization(
         method="mlx",
         weight_format=stored,
         ignored=read_patterns(ignored, field="quantization"),
-        layer_formats=(*((own, read_patterns(names, field="quantization")) for own, names in listed), ends),
+        layer_formats=(*((own, read_patterns(names, field="quantization")) for own, names in listed.items()), ends),
     )
 
 
