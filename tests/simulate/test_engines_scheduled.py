@@ -34,6 +34,8 @@ def test_lmdeploy_takes_all_in_as_they_come_and_finds_no_prefixes() -> None:
 def test_what_schedules_by_rules_that_are_not_known_is_refused() -> None:
     from trilemma.simulation.serving.schedulers import scheduler_of
 
+    with pytest.raises(InputError, match=r"how ollama 0\.32\.15 keeps caches in the host's memory is not known here"):
+        asked("ollama@0.32.15", kv_offload=8)
     with pytest.raises(InputError, match="with --backend pytorch is not known here"):
         scheduler_of("lmdeploy", "0.16.0", extra={"backend": "pytorch"})
     with pytest.raises(InputError, match=r"how mlx-lm 0\.32\.0 schedules is not known here; use one of vllm"):

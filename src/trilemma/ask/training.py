@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +127,10 @@ def run_terms(options: SimpleNamespace) -> dict[str, Any]:
             if getattr(options, name) is not None:
                 raise InputError(f"`{name}` needs the length of the run; give `tokens`, such as 2B")
         return {}
+    if options.mtbf is not None and not 0 <= options.mtbf < math.inf:
+        raise InputError(f"`mtbf` {options.mtbf:g} is out of range; give GPU-hours above 0, or 0 for no interruptions")
+    if options.restart is not None and not 0 < options.restart < math.inf:
+        raise InputError(f"`restart` {options.restart:g} is out of range; give seconds above 0")
     storage = None if options.storage is None else _rate(options.storage)
     checkpoints = Checkpoints(storage_bytes_per_s=storage, asynchronous=not options.sync_checkpoints)
     if options.mtbf == 0:

@@ -30,10 +30,16 @@ class Limits:
     days: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("usd_per_hour", "usd", "watts", "days"):
+        for name, option in {
+            "usd_per_hour": "budget_per_hour",
+            "usd": "budget",
+            "watts": "max_kw",
+            "days": "days",
+        }.items():
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise InputError(f"a limit of {value:g} {name.replace('_', ' ')} leaves nothing; give a number above 0")
+                stated = value / 1e3 if name == "watts" else value
+                raise InputError(f"`{option}` {stated:g} is a limit that leaves nothing; give a number above 0")
         if not 1 <= self.gpus <= MOST_GPUS:
             raise InputError(f"`max_gpus` {self.gpus} is out of range; give 1 to {MOST_GPUS}")
 

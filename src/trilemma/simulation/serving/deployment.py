@@ -147,7 +147,7 @@ def _one_pool(
         each_s=float(np.asarray(coefficients.queued_request_s)),
         lag_steps=max(float(np.asarray(coefficients.steps_waited)) - _HALF, 0.0) if ahead else 0.0,
         ahead=ahead,
-        host=host_share_of(extras, start, timed, block_size=size),
+        host=host_share_of(extras, start, timed, engine=engine.name, block_size=size),
         adapters=adapters_of(extras, start, timed, pool.options),
         warnings=(*timed.warnings, *start.warnings, *source_warnings(timed.machine)),
     )

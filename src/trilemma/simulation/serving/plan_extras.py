@@ -104,11 +104,13 @@ def adapters_of(asked: ExtrasAsked, start: StartUp, timed: TimedPlan, options: S
     )
 
 
-def host_share_of(asked: ExtrasAsked, start: StartUp, timed: TimedPlan, *, block_size: int) -> HostShare | None:
+def host_share_of(
+    asked: ExtrasAsked, start: StartUp, timed: TimedPlan, *, engine: str, block_size: int
+) -> HostShare | None:
     """The host's memory for the caches of one engine; None where it has none. Raises `InputError` where that cannot be."""
     if not asked.host_cache_bytes:
         return None
-    rules = host_cache_of(timed.machine.engine, start.version)
+    rules = host_cache_of(engine, start.version)
     if timed.machine.accelerator.unified_memory:
         raise InputError(
             "card and host share one memory: a cache that leaves the one is in the other; leave out `kv_offload`"
