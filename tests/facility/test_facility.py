@@ -209,3 +209,24 @@ def test_little_interest_costs_little_more_than_none(interest: float) -> None:
         for one in (0, interest)
     }
     assert years[interest] == pytest.approx(years[0], rel=3 * interest + 1e-12)
+
+
+@pytest.mark.parametrize("hostile", ["null", "[]", '"x"', "NaN", "-Infinity", "-1", "1e308", "9" * 400, "true"])
+@pytest.mark.parametrize("name", ["watts", "watts_low", "value", "low", "high"])
+def test_figures_of_a_document_that_are_none_are_not_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, hostile: str
+) -> None:
+    told: dict[str, Any] = {
+        "schema": "trilemma/estimate@1",
+        "inputs": {"cluster": {"accelerator": {"id": "h100-sxm"}, "gpus": 8}}, "power": {"watts": 4000, "watts_low": 3000},
+        "speed": {"output_tokens_per_s": {"value": 900, "low": 800, "high": 1000}},
+    }  # fmt: skip
+    for part in (told["power"], told["speed"]["output_tokens_per_s"]):
+        part |= {name: "@@"} if name in part else {}
+    (tmp_path / "plan.json").write_text(json.dumps(told).replace('"@@"', hostile))
+    assert main(["facility", str(tmp_path / "plan.json"), "--json"]) in (
+        (2,) if hostile in ("NaN", "-Infinity") else (0, 1)
+    )
+    out = capsys.readouterr().out
+    assert "NaN" not in out
+    assert "Infinity" not in out

@@ -127,6 +127,6 @@ def test_engines_whose_rules_are_not_known_are_refused() -> None:
         tl.simulate(*PLAN, arrivals="poisson:1", isl=100, osl=10, max_loras=4)
     with pytest.raises(InputError, match="`lora_read` -5 is out of range"):
         tl.simulate(*PLAN, arrivals="poisson:1", isl=100, osl=10, adapters="4", lora_read=-5)
-    for words in ("0", "4:-1", "many", "4:x"):
+    for words in ("0", "4:-1", "many", "4:x", "9" * 5000, "²"):
         with pytest.raises(InputError, match="`adapters`"):
             AdapterMix.parse(words)

@@ -11,7 +11,7 @@ from trilemma.ask.answers import Shown
 from trilemma.ask.facility_options import FACILITY, FACILITY_OPTIONS
 from trilemma.ask.options import settled
 from trilemma.ask.plan_documents import chosen, object_in, read_document
-from trilemma.ask.reading import number
+from trilemma.ask.reading import number, possible
 from trilemma.errors import InputError, shorten
 from trilemma.facilities.answer import Facility
 from trilemma.facilities.facts import facility_data
@@ -103,14 +103,14 @@ def _cards_of(what: Any, number_of_plan: int) -> tuple[Accelerator, int, Mapping
     return find(name), cluster["gpus"], plan
 
 
-def _spread_of(told: Any, name: str) -> Interval | None:
-    """The figure ``name`` of a document with its ends."""
-    if not isinstance(told, Mapping) or not isinstance(told.get(name), int | float):
+def _spread_of(told: Any, value: str, low: str, high: str) -> Interval | None:
+    """The figure ``value`` of a document with the ends ``low`` and ``high``, where it tells them."""
+    figures = [possible(told.get(name)) for name in (value, low, high)] if isinstance(told, Mapping) else [None]
+    middle, *ends = figures
+    if middle is None:
         return None
-    value = float(told[name])
-    ends = (told.get(f"{name}_low", value), told.get(f"{name}_high", value))
-    low, high = (float(one) if isinstance(one, int | float) else value for one in ends)
-    return Interval(value=value, low=min(low, value), high=max(high, value))
+    known = [middle, *(one for one in ends if one is not None)]
+    return Interval(value=middle, low=min(known), high=max(known))
 
 
 def _card_kw(asked: SimpleNamespace, told: Mapping[str, Any], gpus: int, limit_kw: float, idle_kw: float) -> Interval:
@@ -120,7 +120,7 @@ def _card_kw(asked: SimpleNamespace, told: Mapping[str, Any], gpus: int, limit_k
             stated / 1e3 if isinstance(stated, int | float) else _with_unit(stated), name="watts", of="gpu"
         )
         return Interval.exact(power.kw)
-    drawn = _spread_of(told.get("power"), "watts")
+    drawn = _spread_of(told.get("power"), "watts", "watts_low", "watts_high")
     if drawn is not None:
         return drawn.scaled(1 / gpus / 1e3)
     return Interval(value=limit_kw, low=idle_kw, high=limit_kw)
@@ -140,11 +140,9 @@ def _tokens(asked: SimpleNamespace, told: Mapping[str, Any], gpus: int) -> Inter
     if not isinstance(speed, Mapping):
         return None
     for name, times in (("output_tokens_per_s", 1), ("tokens_per_s_per_gpu", gpus)):
-        figure = speed.get(name)
-        if isinstance(figure, Mapping) and isinstance(figure.get("value"), int | float) and figure["value"] > 0:
-            value = float(figure["value"])
-            low, high = float(figure.get("low", value)), float(figure.get("high", value))
-            return Interval(value=value, low=min(low, value), high=max(high, value)).scaled(times)
+        rate = _spread_of(speed.get(name), "value", "low", "high")
+        if rate is not None:
+            return rate.scaled(times)
     return None
 
 

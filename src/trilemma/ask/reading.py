@@ -44,6 +44,12 @@ def number(given: Any) -> float:
     return value
 
 
+def possible(told: Any) -> float | None:
+    """A number of a document that a quantity above 0 can have; None where it is none."""
+    is_one = isinstance(told, int | float) and not isinstance(told, bool) and _SMALLEST <= told < _LARGEST
+    return float(told) if is_one else None
+
+
 def milliseconds(given: Any) -> float:
     """A time in milliseconds: a number, or one with its unit, ``40ms`` and ``2s``."""
     text = given.strip().lower() if isinstance(given, str) else ""

@@ -218,7 +218,7 @@ async def _response(reader: asyncio.StreamReader, stall_s: float) -> tuple[int, 
     first = (await asyncio.wait_for(reader.readline(), stall_s)).split()
     if not first:
         raise ConnectionResetError
-    if len(first) < 2 or not first[0].startswith(b"HTTP/") or not first[1].isdigit():
+    if len(first) < 2 or not first[0].startswith(b"HTTP/") or not first[1].isdigit() or len(first[1]) > 3:
         raise ValueError("no HTTP")
     headers: dict[str, str] = {}
     for _ in range(_MOST_HEADERS):
@@ -258,7 +258,7 @@ async def _pieces(reader: asyncio.StreamReader, headers: Mapping[str, str], stal
             yield await asyncio.wait_for(reader.readexactly(size), stall_s)
             await asyncio.wait_for(reader.readline(), stall_s)
     length = headers.get("content-length", "")
-    left = int(length) if length.isdigit() else None
+    left = int(length) if length.isdigit() and len(length) < 16 else None
     while left is None or left > 0:
         piece = await asyncio.wait_for(reader.read(min(left or 2**16, 2**16)), stall_s)
         if not piece:

@@ -94,7 +94,7 @@ def read_reservations(path: Path, node_gpus: int) -> list[QueueQuota]:
     found = []
     for block in re.split(r"(?m)^(?=.*ReservationName=)", read_text(path, most_bytes=_MOST_BYTES)):
         pairs = dict(re.findall(r"(\w+)=(\S*)", block))
-        if "ReservationName" in pairs and pairs.get("NodeCnt", "").isdigit():
+        if "ReservationName" in pairs and re.fullmatch(r"[0-9]{1,9}", pairs.get("NodeCnt", "")):
             found.append(
                 QueueQuota(
                     name=pairs["ReservationName"], nominal=int(pairs["NodeCnt"]) * node_gpus * WHOLE, lending=0,

@@ -31,7 +31,7 @@ class AdapterMix:
             skew = float(skewed) if skewed else 0.0
         except ValueError:
             skew = math.nan
-        if not count.isdigit() or not 1 <= int(count) <= _MOST_ADAPTERS or not 0 <= skew <= 10:
+        if not count.isdecimal() or len(count) > 9 or not 1 <= int(count) <= _MOST_ADAPTERS or not 0 <= skew <= 10:
             raise InputError(
                 f"`adapters` {shorten(words)!r} is not N or N:SKEW; give a number from 1 and how unevenly they are asked for"
                 " (0 to 10), such as 100:1"

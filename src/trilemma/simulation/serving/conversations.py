@@ -20,7 +20,7 @@ _MOST_USERS = 1_000_000
 def users_of(words: str) -> int:
     """``users:N``: N users at once. Raises `InputError`."""
     many = words.partition(":")[2]
-    if not many.isdigit() or not 1 <= int(many) <= _MOST_USERS:
+    if not many.isdecimal() or len(many) > 9 or not 1 <= int(many) <= _MOST_USERS:
         raise InputError(f"`arrivals` {shorten(words)!r} is not users:N; give whole users from 1, such as users:64")
     return int(many)
 
