@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import trilemma as tl
 from trilemma import engines
 from trilemma.engines.base import StartUp
 from trilemma.engines.extract import extract
@@ -70,3 +71,10 @@ def test_models_of_mlx_are_sent_to_mlx() -> None:
         start("mlx-community/Qwen3-8B-4bit", "m4-max-64gb")
     with pytest.raises(InputError, match="cards in turn"):
         start(layout=Layout(tp=2))
+
+
+def test_a_mix_is_written_as_it_is_asked_for() -> None:
+    """lmstudio.ai/docs/cli/get: a variant is NAME@MIX."""
+    found = tl.check("lms load qwen/qwen3-8b --gpu max", gpu="rtx-4090").to_dict()["command"]
+    assert found == "lms load qwen/qwen3-8b@q4_k_m --gpu max"
+    assert tl.check(found, gpu="rtx-4090").to_dict()["command"] == found

@@ -196,3 +196,5 @@ def test_files_that_no_reader_of_it_takes_are_refused(engine: str) -> None:
     assert ": refused, " in repr(found)
     assert "does not load checkpoints quantised by gguf; take " in str(found)
     assert tl.fit("qwen3-8b", "rtx-4090", engine=engine, precision="awq").fits
+    with pytest.raises(InputError, match="does not load checkpoints quantised by gguf"):
+        tl.plan("qwen3-8b", "rtx-4090", engine=engine, precision="q4_k_m", isl=512, osl=128)

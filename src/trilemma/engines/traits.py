@@ -117,6 +117,10 @@ class EngineTraits:
         """Whether cards hold layers in turn, with one copy of the model in a process."""
         return self.splits != "all"
 
+    def loads_none(self, method: str) -> str:
+        """Why checkpoints quantised by ``method`` are none of its, and what is."""
+        return f"{self.label} does not load checkpoints quantised by {method}; take {self.unloaded_instead}"
+
     def routes_tokens(self, extra: Mapping[str, Any]) -> bool:
         """Whether options ``extra`` of an engine send tokens to the ranks of their experts alone."""
         return any(extra.get(flag) not in (None, *values) for flag, values in self.gathers_tokens.items())

@@ -25,7 +25,7 @@ def _unloaded(question: ServingQuestion) -> tuple[str, ...]:
     supposed = any(note.startswith("weights taken as") for note in question.model.assumptions)
     if own is None or own.method not in ((() if supposed else traits.unloaded_methods) + traits.never_loaded):
         return ()
-    return (f"{traits.label} does not load checkpoints quantised by {own.method}; take {traits.unloaded_instead}",)
+    return (traits.loads_none(own.method),)
 
 
 def _refused_dtype(question: ServingQuestion) -> tuple[str, ...]:

@@ -111,9 +111,14 @@ def choices_of(
     slots = slots_tried(
         name, gpus=question.cluster.gpus, concurrency=question.workload.concurrency, fixed=question.fixed
     )
+    tried = precisions(model, accelerator, precision, engine=name)
+    for one in tried:
+        stored = one.model.quantization
+        if stored is not None and stored.method in traits_of(name).never_loaded:
+            raise InputError(traits_of(name).loads_none(stored.method))
     return [
         FormatChoice(precision=one, kv_dtype=kv, slots=each)
-        for one in precisions(model, accelerator, precision, engine=name)
+        for one in tried
         for kv in kv_dtypes(one.model, accelerator, kv_dtype, engine=name)
         for each in slots
     ]

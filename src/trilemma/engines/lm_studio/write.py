@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from trilemma.engines.launch import check_model_word
@@ -20,4 +21,9 @@ def write(*, model: str, plan: Plan) -> list[str]:
         raise InputError("lms load has no flag for the cache's type; set it in the application's load settings")
     pairs: dict[str, Any] = {"context-length": options.context, "parallel": stated(options.max_seqs, "max_seqs")}
     settings = settings_of({**pairs, **options.extra}, table(), plan.engine.version)
-    return ["lms", "load", check_model_word(model), *words(settings)]
+    return ["lms", "load", _key(check_model_word(model)), *words(settings)]
+
+
+def _key(model: str) -> str:
+    """The key of a model's variant as LM Studio spells it, ``NAME@MIX``; files as they are."""
+    return model if model.startswith((".", "/", "~")) else re.sub(r":([\w.]+)$", r"@\1", model)
