@@ -137,3 +137,10 @@ def test_tokens_that_are_none(
     said = _send(capsys, ledger, "http://127.0.0.1:1")
     assert "MLFLOW_TRACKING_TOKEN" in said
     assert token not in said
+
+
+@pytest.mark.parametrize("which", ["²", "9" * 5000])
+def test_digits_that_are_no_number_name_no_run(capsys: pytest.CaptureFixture[str], ledger: Path, which: str) -> None:
+    capsys.readouterr()
+    assert main(["runs", "show", which, "--ledger", str(ledger)]) == 2
+    assert "no run" in capsys.readouterr().err

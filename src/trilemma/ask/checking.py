@@ -177,7 +177,7 @@ def on_cards(gpu: Any, command: EngineCommand) -> EngineCommand:
     if "+" in gpu:
         return on_every_card(command, parse_gpus(gpu)[1])
     number = gpu.rpartition(":")[2] if ":" in gpu else ""
-    return on_every_card(command, int(number)) if number.isdigit() and len(number) < 7 else command
+    return on_every_card(command, int(number)) if number.isdecimal() and len(number) < 7 else command
 
 
 def cluster_of_command(gpu: Any, command: EngineCommand) -> tuple[Cluster, int, tuple[PlanWarning, ...]]:
@@ -207,7 +207,7 @@ def cards_of(gpu: Any) -> tuple[Accelerator, int, tuple[Accelerator, ...], bool]
         return gpu, 1, (), False
     text = str(gpu)
     accelerator, named, cards = parse_gpus(text)
-    return accelerator, named, cards, "+" in text or (counts(text) and text.rpartition(":")[2].isdigit())
+    return accelerator, named, cards, "+" in text or (counts(text) and text.rpartition(":")[2].isdecimal())
 
 
 def idle_warnings(needed: int, named: int, *, counted: bool) -> tuple[PlanWarning, ...]:

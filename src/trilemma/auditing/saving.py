@@ -35,7 +35,7 @@ def saving_of(words: Sequence[str]) -> Saving:
     pairs = [word.partition("=") for word in words]
     for at, (flag, sign, value) in enumerate(pairs):
         following = value if sign else words[at + 1] if at + 1 < len(words) else ""
-        if flag in table["interval_flags"] and following.isdigit() and len(following) < 10:
+        if flag in table["interval_flags"] and following.isdecimal() and len(following) < 10:
             steps = int(following)
             waits = False if waits is None else waits
         elif flag in table["async_flags"]:

@@ -51,7 +51,7 @@ def _cards(unknown: Sequence[str], name: str, known: Sequence[str], words: Seque
     count = count or next(iter(unknown[at + 1 :]), "")
     given = [after for word, after in pairwise(words) if word == "--gpu"]
     card = given[-1].partition(":")[0] if given else "h200-sxm"
-    if count.isdigit():
+    if count.isdecimal():
         return f"did you mean --gpu {shorten(card)}:{count}?"
     return f"did you mean --gpu {shorten(count or card, most=40)}?"
 
@@ -70,7 +70,7 @@ def _lengths(unknown: Sequence[str], name: str, known: Sequence[str]) -> str | N
     if "--serve" not in known or name not in ("--isl", "--osl"):
         return None
     spelled = [part for word in unknown for part in word.split("=", 1)]
-    given = {word: after for word, after in pairwise(spelled) if word in ("--isl", "--osl") and after.isdigit()}
+    given = {word: after for word, after in pairwise(spelled) if word in ("--isl", "--osl") and after.isdecimal()}
     lengths = f"{given.get('--isl', '1024')[:9]}/{given.get('--osl', '256')[:9]}"
     return f"lengths of prompt and output are one option here, --serve {lengths}"
 

@@ -115,7 +115,7 @@ class RunLedger:
     def run(self, which: str | int) -> LedgerRun:
         """The run of an id, or the latest of a name. Raises `InputError` where there is none."""
         asked = f"SELECT id, {', '.join(_COLUMNS)} FROM runs WHERE "
-        by_id = isinstance(which, int) or which.isdigit()
+        by_id = isinstance(which, int) or which.isdecimal()
         with self._told("read"):
             if by_id:
                 row = self._database.execute(f"{asked} id = ?", (int(str(which)[:18]),)).fetchone()

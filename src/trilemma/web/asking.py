@@ -151,7 +151,7 @@ def _plain(name: str, value: str, option: Option) -> Any:
     """A word that is no path; whole numbers where the option has such choices."""
     if "/" in value and name != "serve":
         raise InputError(f"`{name}` {shorten(value)!r} holds a slash; files of this server are not read")
-    if option.choices is not None and isinstance(option.choices[0], int) and value.strip().isdigit():
+    if option.choices is not None and isinstance(option.choices[0], int) and value.strip().isdecimal():
         return int(value)
     return value
 
@@ -190,7 +190,7 @@ def _card(text: str) -> str:
             f"`gpu` {shorten(text)!r} is not of the catalogue; name a card and how many, such as h200-sxm:8"
         )
     count = text.rpartition(":")[2]
-    if count.isdigit() and int(count) > _MOST_GPUS:
+    if count.isdecimal() and int(count) > _MOST_GPUS:
         raise InputError(f"`gpu` {shorten(text)!r}: at most {_MOST_GPUS} GPUs are laid out here")
     return "+".join(map(_spelt_out, text.split("+")))
 

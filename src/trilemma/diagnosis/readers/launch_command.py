@@ -100,7 +100,7 @@ def _of_dump(dumped: dict[str, str]) -> list[str]:
 
     facts = framework_facts("megatron_flags")
     switches, values = frozenset(facts["switches"]), frozenset(facts["values"])
-    world = int(dumped["world_size"]) if dumped.get("world_size", "").isdigit() else 0
+    world = int(dumped["world_size"]) if dumped.get("world_size", "").isdecimal() else 0
     start = ["torchrun"]
     if world:
         node = 8 if world % 8 == 0 else world

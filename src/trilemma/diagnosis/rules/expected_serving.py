@@ -167,7 +167,7 @@ def _lines(file: str, lines: tuple[LogComparison, ...], said: str) -> Iterator[F
             claim=f"expected {one.predicted / GIB:.2f} ({one.low / GIB:.2f} – {one.high / GIB:.2f}) GiB of {name} ({said}), "
             "observed "
             f"{one.measured / GIB:.2f}",
-            evidence=(Evidence(file=where or file, line=int(number) if number.isdigit() else None,
+            evidence=(Evidence(file=where or file, line=int(number) if number.isdecimal() else None,
                                value=f"{name} {one.measured / GIB:.2f} GiB"),),
             expected=f"{one.predicted / GIB:.2f} ({one.low / GIB:.2f} – {one.high / GIB:.2f}) GiB",
             observed=f"{one.measured / GIB:.2f} GiB", confidence="supported",
@@ -197,7 +197,7 @@ def _of_start(file: str, lines: tuple[LogComparison, ...], said: str) -> Finding
         severity="warning" if odd and gap < 0 else "context",
         claim=f"expected a cache of {cache.predicted / GIB:.2f} ({cache.low / GIB:.2f} – {cache.high / GIB:.2f}) GiB ({said}), "
         f"observed {cache.measured / GIB:.2f}: the gap is {gap / GIB:+.2f} GiB, by cause: " + (", ".join(told) or "none"),
-        evidence=(Evidence(file=where or file, line=int(line) if line.isdigit() else None,
+        evidence=(Evidence(file=where or file, line=int(line) if line.isdecimal() else None,
                            value=f"cache {cache.measured / GIB:.2f} GiB"),),
         expected=f"{cache.predicted / GIB:.2f} ({cache.low / GIB:.2f} – {cache.high / GIB:.2f}) GiB",
         observed=f"{cache.measured / GIB:.2f} GiB",

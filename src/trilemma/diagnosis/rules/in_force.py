@@ -41,7 +41,7 @@ def _judge(case: Case) -> Iterator[Finding]:
 
 def _number(value: Any) -> int | None:
     text = str(value) if value is not None and not isinstance(value, bool) else ""
-    return int(text) if text.isdigit() and len(text) < 13 else None
+    return int(text) if text.isdecimal() and len(text) < 13 else None
 
 
 RULE = Rule(needs=(KIND,), judge=_judge)

@@ -132,7 +132,7 @@ def _preference(run: TrainerRun, values: Mapping[str, Any]) -> None:
 def _scalar(text: Any) -> Any:
     if str(text).lower() in ("true", "false"):
         return str(text).lower() == "true"
-    return int(text) if str(text).isdigit() else text
+    return int(text) if str(text).isdecimal() else text
 
 
 def _count(values: Mapping[str, Any], key: str) -> int | None:

@@ -156,7 +156,7 @@ def _sparse(options: Options, layers: int) -> list[bool]:
     text = options.text("moe-layer-freq")
     if text is None:
         return [True] * layers
-    if text.strip().isdigit():
+    if text.strip().isdecimal():
         step = max(int(text), 1)
         return [index % step == 0 for index in range(layers)]
     pattern: list[bool] = []

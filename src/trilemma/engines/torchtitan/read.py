@@ -233,7 +233,7 @@ def _recompute(settings: TorchtitanSettings, warnings: list[PlanWarning]) -> Rec
         message = "activation checkpointing by memory budget is counted as selective"
         warnings.append(PlanWarning(code="not-counted", message=message))
     option = settings.text("activation_checkpoint.selective_ac_option", default="op")
-    if mode == "selective" and option.isdigit() and int(option) > 0:
+    if mode == "selective" and option.isdecimal() and int(option) > 0:
         # Every n-th layer is checkpointed whole; the noun counts layers of a stage, so only n = 1 is exact.
         if int(option) > 1:
             text = f"selective checkpointing of every {option}th layer is counted as op-level"

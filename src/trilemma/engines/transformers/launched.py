@@ -56,7 +56,7 @@ def _scalar(value: Any) -> Any:
     text = str(value)
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    return int(text) if text.isdigit() else value
+    return int(text) if text.isdecimal() else value
 
 
 def own_fsdp(given: Sequence[str], config_value: Any) -> Sharding | None:
