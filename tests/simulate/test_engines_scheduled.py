@@ -24,6 +24,17 @@ def test_ollama_answers_as_many_at_once_as_it_has_slots(slots: int | None, at_on
     assert found["mean_running"] == pytest.approx(at_once, rel=0.1)
 
 
+@pytest.mark.parametrize("engine", ["llama.cpp", "lm-studio", "ollama"])
+@pytest.mark.parametrize("slots", [None, 4])
+def test_the_longest_request_is_that_of_fit(engine: str, slots: int | None) -> None:
+    """llama.cpp tools/server, n_ctx_slot: a cache that is cut holds --parallel times the context, one for all all of it."""
+    most = tl.fit("llama-3.1-8b", "h100-sxm", engine=engine, context=4096, max_seqs=slots)
+    assert most.to_dict()["kv_cache"]["max_context"] == 4096
+    within = asked(engine, context=4096, max_seqs=slots, isl=4000, osl=90, requests=4)
+    beyond = asked(engine, context=4096, max_seqs=slots, isl=4000, osl=128, requests=4)
+    assert (within["completed"], beyond["rejected"]) == (4, 4)
+
+
 def test_lmdeploy_takes_all_in_as_they_come_and_finds_no_prefixes() -> None:
     found = asked("lmdeploy", arrivals="users:4", turns=3, think=1)
     assert found["completed"] == 8

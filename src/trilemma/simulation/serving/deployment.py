@@ -117,12 +117,11 @@ def _one_pool(
         raise InputError(f"the plan does not start ({stage}); see trilemma fit with the same options for what would")
     timed = timed_plan(start, question)
     rules = scheduler_of(engine.name, start.version, policy, pool.options.extra)
-    slots = engines.traits_of(engine.name).cache_in_slots
     running = int(np.asarray(start.max_seqs))
     tokens = rules.tokens or int(np.asarray(start.max_batched_tokens)) or _TOKENS_A_STEP
     size = max(int(np.asarray(start.pool.block_size)), 1)
     held = cache_tokens or _cache_tokens(start, typical_tokens)
-    context = min(start.context // running if slots else start.context, held)
+    context = min(start.context, held)
     tokens = max(tokens, context) if rules.longest_in_one_step else tokens
     blocks = max(held // size, 1)
     coefficients = timed.machine.coefficients
