@@ -67,5 +67,5 @@ def test_an_embedding_model_is_known_by_its_name() -> None:
 def test_plans_are_not_ranked_by_tokens_that_are_not_generated() -> None:
     for ask in (lambda: tl.plan("Qwen/Qwen3-Embedding-8B", "h100-sxm:2", isl=512, osl=1),
                 lambda: tl.compare("Qwen/Qwen3-Embedding-8B", ["h100-sxm", "l4"], isl=512, osl=1)):  # fmt: skip
-        with pytest.raises(tl.InputError, match="generates nothing"):
+        with pytest.raises(tl.InputError, match="generates no tokens to go by"):
             ask()

@@ -9,9 +9,9 @@ import pytest
 from trilemma.cli.main import main
 from trilemma.formats import catalogue
 from trilemma.hardware.catalogue import find
-from trilemma.models.quantized import find_scheme
+from trilemma.models.quantized import requantize
 from trilemma.models.resolve import load_model
-from trilemma.timing.operators import MultiplyingUnits
+from trilemma.timing.operators import computed_formats
 
 
 def test_every_scaled_format_is_a_scheme() -> None:
@@ -39,4 +39,5 @@ def test_mxfp6_weights_take_six_and_a_quarter_bits(capsys: pytest.CaptureFixture
     [("mi355x", "mxfp6"), ("b200-sxm", "mxfp6"), ("trainium3", "fp8"), ("h100-sxm", "bf16"), ("mi300x", "bf16")],
 )
 def test_mxfp6_runs_in_its_own_units_the_next_wider_of_its_kind_or_sixteen_bits(card: str, computed_in: str) -> None:
-    assert MultiplyingUnits(find(card), find_scheme("mxfp6").activation_bits).of(catalogue.get("mxfp6")) == computed_in
+    stored = requantize(load_model("llama-3.1-8b"), "mxfp6")
+    assert dict(computed_formats(stored, find(card)))[catalogue.get("mxfp6")] == computed_in
