@@ -9,7 +9,7 @@ import pytest
 from trilemma.cli.main import main
 from trilemma.formats import catalogue
 from trilemma.hardware.catalogue import find
-from trilemma.models.quantized import requantize
+from trilemma.models.quantized import find_scheme, requantize
 from trilemma.models.resolve import load_model
 from trilemma.timing.operators import computed_formats
 
