@@ -15,9 +15,9 @@ from trilemma.cli.main import main
 from trilemma.engines import traits_of
 from trilemma.engines.base import StartUp
 from trilemma.engines.extract import extract
-from trilemma.engines.ollama.library import tag_of, weights_of
 from trilemma.engines.ollama.modelfile import parse
 from trilemma.engines.ollama.placement import Sizes, batch_that_fits, graph_bytes, layers_by_estimate
+from trilemma.engines.ollama.tags import tag_of, weights_of
 from trilemma.errors import InputError
 from trilemma.hardware.catalogue import find
 from trilemma.models.resolve import load_model

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trilemma.engines.base import StartUp
 from trilemma.engines.llama_cpp import budget as llama
 from trilemma.engines.lm_studio.facts import LmStudioFacts, for_version
 from trilemma.engines.start_up import Asked, Rules, SettledStart, SizedPool
@@ -79,11 +78,6 @@ def pool(settled: LmStudioSettled, tightest: llama.LlamaCppCard, found: Sequence
     return replace(sized, warnings=warnings, inputs={**sized.inputs, "version": settled.facts.version})
 
 
-def by_rows(asked: Asked, start: Callable[[Asked], StartUp]) -> StartUp | None:
-    """llama.cpp's table of plans."""
-    return llama.by_rows(asked, start)
-
-
 RULES = Rules(
     fraction_of="nothing",
     formulas=llama.RULES.formulas,
@@ -91,5 +85,5 @@ RULES = Rules(
     stages=lambda settled: llama.cards(settled.inside),
     room=lambda settled, found: llama.room(settled.inside, found),
     pool=pool,
-    table=by_rows,
+    table=llama.by_rows,
 )

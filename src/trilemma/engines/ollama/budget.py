@@ -5,13 +5,12 @@ Sources: server/sched.go, server/routes.go, llm/llama_server.go, llm/server.go a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from trilemma.engines.base import StartUp
 from trilemma.engines.layer_cache import layer_caches
 from trilemma.engines.llama_cpp import budget as llama
 from trilemma.engines.llama_cpp.cards import cache_format, card_bytes
@@ -197,11 +196,6 @@ def pool(settled: OllamaSettled, tightest: llama.LlamaCppCard, found: Sequence[l
     )
 
 
-def by_rows(asked: Asked, start: Callable[[Asked], StartUp]) -> StartUp | None:
-    """llama.cpp's table of plans; cards that share matrices are none of Ollama's."""
-    return llama.by_rows(asked, start)
-
-
 RULES = Rules(
     fraction_of="nothing",
     formulas=llama.RULES.formulas,
@@ -209,5 +203,5 @@ RULES = Rules(
     stages=lambda settled: llama.cards(settled.inside),
     room=lambda settled, found: llama.room(settled.inside, found),
     pool=pool,
-    table=by_rows,
+    table=llama.by_rows,
 )

@@ -14,8 +14,8 @@ from trilemma.engines.in_force import put_in_force
 from trilemma.engines.launch import EVERY_CARD, named_model, take_apart
 from trilemma.engines.llama_cpp.cards import cache_format
 from trilemma.engines.ollama.flags import table
-from trilemma.engines.ollama.library import weights_of
 from trilemma.engines.ollama.modelfile import Modelfile, parse
+from trilemma.engines.ollama.tags import weights_of
 from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
 

@@ -10,7 +10,7 @@ from trilemma.data.files import read_data
 from trilemma.engines.launch import check_model_word
 from trilemma.engines.llama_cpp.cards import cache_format
 from trilemma.engines.ollama.flags import table
-from trilemma.engines.ollama.library import tag_of
+from trilemma.engines.ollama.tags import tag_of
 from trilemma.engines.writing import degrees, no_flag, served_pool, stated
 from trilemma.errors import InputError
 from trilemma.plans import Plan, ServeOptions
