@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import trilemma as tl
 from trilemma.cli.main import main
 
 
@@ -80,3 +81,20 @@ def test_a_file_that_is_here_is_read(tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "Qwen3-8B-Q4_K_M.gguf").write_bytes(b"not a model")
     assert main(["check", "--gpu", "rtx-3090", "--", "llama-server", "-m", str(tmp_path / "Qwen3-8B-Q4_K_M.gguf")]) == 2
     assert "GGUF" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "gib"),
+    [
+        (("-m", "gpt-oss-20b.gguf"), 10.67),
+        (("-m", "gpt-oss-20b-mxfp4.gguf"), 10.67),
+        (("-hf", "ggml-org/gpt-oss-20b-GGUF"), 10.67),
+        (("-m", "gpt-oss-20b-F16.gguf"), 11.74),
+    ],
+)
+def test_a_gguf_file_holds_a_checkpoint_as_it_is_published_so(words: tuple[str, ...], gib: float) -> None:
+    """ggml-org/gpt-oss-20b-GGUF: 12.1 GB, experts in MXFP4 and the rest in Q8_0; unsloth's F16 keeps the rest: 13.8 GB. The
+    embedding (0.57 and 1.08 GiB) stays with the host."""
+    found = tl.check(["llama-server", *words, "-c", "8192"], gpu="h100-sxm").to_dict()
+    weights = next(line["bytes"] for line in found["memory"]["items"] if line["name"] == "weights")
+    assert weights / 2**30 == pytest.approx(gib, abs=0.01)

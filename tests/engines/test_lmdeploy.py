@@ -198,3 +198,25 @@ def test_files_that_no_reader_of_it_takes_are_refused(engine: str) -> None:
     assert tl.fit("qwen3-8b", "rtx-4090", engine=engine, precision="awq").fits
     with pytest.raises(InputError, match="does not load checkpoints quantised by gguf"):
         tl.plan("qwen3-8b", "rtx-4090", engine=engine, precision="q4_k_m", isl=512, osl=128)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--rope-scaling-factor", "nan"), "'nan' is not a number"),
+        (("--max-concurrent-requests", "nan"), "'nan' is not a whole number"),
+        (("--cudagraph-capture-batch-sizes", "1", "nan"), "'nan' is not a whole number"),
+    ],
+)
+def test_options_that_are_numbers_take_no_words(words: tuple[str, ...], told: str) -> None:
+    """lmdeploy/cli/utils.py: type=float, type=int, and nargs='+' of integers."""
+    with pytest.raises(InputError, match=told):
+        tl.check(["lmdeploy", "serve", "api_server", "Qwen/Qwen3-8B", *words], gpu="h100-sxm")
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--model-format", "nan"), ("--role", "hybrid"), ("--backend", "vllm")])
+def test_values_outside_a_closed_list_are_refused_as_the_engine_refuses_them(flag: str, value: str) -> None:
+    """lmdeploy/cli/utils.py, choices: 'Hybrid' is one of --role, 'hybrid' is not."""
+    found = tl.check(["lmdeploy", "serve", "api_server", "Qwen/Qwen3-8B", flag, value], gpu="h100-sxm")
+    assert not found.fits
+    assert f"takes no {flag} {value}" in str(found)

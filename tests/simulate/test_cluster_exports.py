@@ -130,6 +130,25 @@ def test_objects_have_the_fields_of_their_definitions() -> None:
     assert set(labels) <= set(there)
 
 
+@pytest.mark.parametrize(
+    ("node", "told"),
+    [
+        (ClusterNode(name="GPU_Node_01", gpus=8), "'GPU_Node_01' is no name .* call it gpu-node-01"),
+        (ClusterNode(name="n" * 254, gpus=8), "is no name that Kubernetes takes"),
+        (ClusterNode(name="n1", gpus=8, rack="row 3/b"), "'row 3/b' is no value that the label .*topology-rack"),
+    ],
+)
+def test_names_that_kubernetes_takes_nowhere_are_told(node: ClusterNode, told: str) -> None:
+    """RFC 1123 subdomains of at most 253 characters; values of labels have no spaces and slashes."""
+    with pytest.raises(InputError, match=told):
+        written(node_objects([node]))
+
+
+def test_queues_named_as_slurm_names_partitions_are_told() -> None:
+    with pytest.raises(InputError, match="ClusterQueue 'Team_A' is no name"):
+        written(kueue_objects(NODES, [QueueQuota(name="Team_A", nominal=8_000)]))
+
+
 def test_a_tree_that_slurm_wrote_is_read_by_its_heights(tmp_path: Path) -> None:
     """As administrators write it, without saying what a switch stands for: leaves, racks; what is above all joins nothing."""
     text = (

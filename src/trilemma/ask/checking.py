@@ -139,13 +139,16 @@ def upgraded(words: Sequence[str], gpu: Any, options: SimpleNamespace) -> Versio
 def model_of_command(command: EngineCommand, models: str | None) -> tuple[Model, tuple[PlanWarning, ...]]:
     """The model that a command names, its configuration as the command overrides it.
 
-    A folder of the machine where it will run is known here by its name alone.
+    A folder of the machine where it will run is known here by its name alone, and a GGUF file or repository holds the model as
+    it is published so.
     """
     from trilemma.engines.launch import config_overrides
+    from trilemma.engines.loading import as_named_gguf
     from trilemma.models.elsewhere import load_from_anywhere
 
     overrides = config_overrides(command.plan.pool.options.extra)
     model, by_name = load_from_anywhere(command.model, models_dir=models, overrides=overrides)
+    model = as_named_gguf(model, command.model, command.plan.engine.name)
     if not by_name:
         return model, ()
     message = f"{shorten(command.model)} is not on this machine; taken by its name as {model.name}"

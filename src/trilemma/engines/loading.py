@@ -10,9 +10,12 @@ from trilemma.errors import InputError, PlanWarning
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.models.architecture import Model, Tensor
+from trilemma.models.naming import spell
 from trilemma.models.quantized import requantize
 from trilemma.models.quantized.gguf_mixes import published_mix
 from trilemma.plans import ServeOptions
+
+_IN_16_BITS = frozenset({"f16", "fp16", "bf16"})
 
 
 def as_stored(
@@ -53,6 +56,14 @@ def as_published_for(model: Model, engine: str) -> Model:
     own = model.quantization
     mix = published_mix(own.method) if own is not None and traits_of(engine).weights == "gguf" else None
     return model if mix is None else requantize(model, mix)
+
+
+def as_named_gguf(model: Model, name: str, engine: str) -> Model:
+    """``model`` as a GGUF file or repository called ``name`` holds it, unless the name says that the rest is in 16 bits."""
+    words = spell(name.removesuffix(".gguf")).words
+    if "gguf" not in name.lower() or _IN_16_BITS.intersection(words):
+        return model
+    return as_published_for(model, engine)
 
 
 def lies_in_gguf(method: str | None) -> bool:

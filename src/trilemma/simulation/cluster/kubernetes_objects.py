@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,12 +24,38 @@ _KUEUE, _KAI, _VOLCANO = "kueue.x-k8s.io/v1beta1", "scheduling.run.ai/v2", "sche
 _HYPER_NODE = "topology.volcano.sh/v1alpha1"
 _RECLAIM = {"never": "Never", "lower-priority": "LowerPriority", "any": "Any"}
 
+#: DNS subdomains (RFC 1123) name objects; values of labels are shorter and may hold capitals (kubernetes.io, "Object Names
+#: and IDs", "Labels and Selectors").
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?", re.ASCII)
+_LONGEST_NAME, _LONGEST_LABEL = 253, 63
+
 Object = dict[str, Any]
 
 
 def written(objects: Iterator[Object]) -> str:
-    """Objects as one YAML stream."""
-    return yaml.safe_dump_all(list(objects), sort_keys=False)
+    """Objects as one YAML stream. Raises `InputError` for names and values of labels that Kubernetes takes nowhere."""
+    listed = list(objects)
+    for one in listed:
+        _check_names(one)
+    return yaml.safe_dump_all(listed, sort_keys=False)
+
+
+def _check_names(one: Object) -> None:
+    metadata = one["metadata"]
+    name = str(metadata["name"])
+    if len(name) > _LONGEST_NAME or _NAME.fullmatch(name) is None:
+        near = re.sub(r"[^a-z0-9.]+", "-", name.lower()[:_LONGEST_NAME]).strip("-.") or "none"
+        raise InputError(
+            f"{one['kind']} {shorten(name, most=40)!r} is no name that Kubernetes takes (lower-case letters, digits, '-' and"
+            f" '.'); call it {shorten(near, most=40)}"
+        )
+    for label, value in metadata.get("labels", {}).items():
+        if len(value) > _LONGEST_LABEL or _LABEL.fullmatch(value) is None:
+            raise InputError(
+                f"{one['kind']} {name}: {shorten(value, most=40)!r} is no value that the label {label} takes (at most"
+                f" {_LONGEST_LABEL} letters, digits, '-', '_' and '.'); rename the domain"
+            )
 
 
 def node_objects(nodes: Sequence[ClusterNode]) -> Iterator[Object]:
