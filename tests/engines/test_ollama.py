@@ -251,8 +251,9 @@ def test_read_is_the_inverse_of_write() -> None:
     words = OLLAMA.write(model="llama3.1:8b", plan=plan)
     assert words[-3:] == ["ollama", "run", "llama3.1:8b"]
     assert OLLAMA.read(words).plan == plan
-    with pytest.raises(InputError, match="Modelfile"):
-        OLLAMA.write(model="m", plan=replace(plan, pools=(Pool(options=ServeOptions(extra={"n-gpu-layers": "9"})),)))
+    layers = replace(plan, pools=(Pool(options=ServeOptions(extra={"n-gpu-layers": "9"})),))
+    again = OLLAMA.read(OLLAMA.write(model="m", plan=layers)).plan.pool.options.extra
+    assert again == {"n-gpu-layers": "9", "file": "Modelfile", "create": "m", "said": "num_gpu=9"}
     with pytest.raises(InputError, match="cards in turn"):
         OLLAMA.write(model="m", plan=replace(plan, pools=(Pool(layout=Layout(tp=2)),)))
 

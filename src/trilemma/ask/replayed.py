@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -117,7 +116,7 @@ def _candidate(found: Found, pools: Any) -> PlanCandidate:
     question = replace(estimate.question, plan=plan)
     speed = estimate.speed
     engine = engines.get(plan.engine.name)
-    command = shlex.join(engine.write(model=question.named, plan=plan)) if len(pools) == 1 else ""
+    command = engine.line(model=question.named, plan=plan) if len(pools) == 1 else ""
     return PlanCandidate(
         question=question, precision=found.precision.name,
         kv_format=found.kv_format, command=command,

@@ -54,7 +54,8 @@ def files(estimate: Mapping[str, Any], *, to: str, path: str) -> dict[str, str]:
     if weights.checkpoint is not None:
         notes.append(
             f"the plan needs {shorten(weights.checkpoint, most=100)} of {shorten(weights.published)}: make or fetch it and put it"
-            f" at {weights.word} for the scripts, at {weights.in_containers} of every node for containers"
+            f" at {weights.word} for the scripts"
+            + ("" if fleet.unmanaged else f", at {weights.in_containers} of every node for containers")
         )
     for note in notes:
         print(f"trilemma: {note}", file=sys.stderr)
@@ -184,10 +185,11 @@ def _prediction(estimate: Mapping[str, Any], fleet: Fleet, target: str) -> dict[
     from trilemma.engines.deployment import benchmark
     from trilemma.measured.serving.deployment.prediction import FILE, bench_for, prediction_document
 
-    document = prediction_document(estimate, served_as=fleet.model)
+    asked_as = fleet.asked_as or fleet.model
+    document = prediction_document(estimate, served_as=fleet.model, asked_as=asked_as)
     if document is None:
         return {}
-    bench = bench_for(document["plan"]["engine"]["name"], model=fleet.model, **document["workload"])
+    bench = bench_for(document["plan"]["engine"]["name"], model=asked_as, **document["workload"])
     contents = {FILE: json.dumps(document, indent=1, allow_nan=False) + "\n"}
     if target == "kubernetes":
         return contents | benchmark.on_kubernetes(fleet, bench.words, results=bench.results)

@@ -1,14 +1,18 @@
-"""Files that a command names, found where the script or manifest around it puts them: beside it, or in its ConfigMap."""
+"""Files that a command names, found where the script or manifest around it puts them: beside it, in its ConfigMap, or written
+by the command before."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trilemma.commands.bounded_yaml import read_text
-
 _SUFFIXES = (".yaml", ".yml", ".json")
+#: Files that are found beside a script by their whole name.
+_NAMES = ("Modelfile",)
+#: How a line of ours writes a file that its command needs: lines as they are, no escape in them read.
+_PRINTS = ("printf", "%s\\n")
 
 
 class HeldFile(str):
@@ -22,8 +26,32 @@ class HeldFile(str):
         return self
 
 
+def held(name: str, text: str) -> HeldFile:
+    """The file ``name`` that says ``text``."""
+    found = HeldFile(name)
+    found.text = text
+    return found
+
+
+def printed(words: Sequence[str]) -> str | None:
+    """What a command of ``printf '%s\\n' LINE …`` prints; None for any other."""
+    return "".join(f"{line}\n" for line in words[2:]) if tuple(words[:2]) == _PRINTS else None
+
+
+def line_of(commands: Sequence[Sequence[str]]) -> str:
+    """Commands as one line of a shell, each after the last has ended well; files whose text they hold are written first."""
+    parts = []
+    for words in commands:
+        files = [word for word in words if isinstance(word, HeldFile)]
+        parts += [f"{shlex.join([*_PRINTS, *file.text.splitlines()])} > {shlex.quote(file)}" for file in files]
+        parts.append(shlex.join(words))
+    return " && ".join(parts)
+
+
 def text_of(path: str) -> str:
     """What the file says. Raises `InputError`."""
+    from trilemma.commands.bounded_yaml import read_text  # the parser of YAML is slow to import
+
     return path.text if isinstance(path, HeldFile) else read_text(Path(path))
 
 
@@ -48,13 +76,12 @@ def _held(word: str, texts: Mapping[str, str]) -> HeldFile | None:
     text = texts.get(PurePosixPath(word).name) if word.startswith("/") and word.endswith(_SUFFIXES) else None
     if text is None:
         return None
-    held = HeldFile(word)
-    held.text = text
-    return held
+    return held(word, text)
 
 
 def _found(word: str, folder: Path) -> str:
-    if not word.endswith(_SUFFIXES) or len(word) > 4096 or word.startswith("-"):
+    named = word.endswith(_SUFFIXES) or PurePosixPath(word).name in _NAMES
+    if isinstance(word, HeldFile) or not named or len(word) > 4096 or word.startswith("-"):
         return word
     try:
         near = folder / PurePosixPath(word).name

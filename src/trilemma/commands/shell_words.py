@@ -17,6 +17,11 @@ def split_commands(text: str) -> list[list[str]]:
     ``a && b | c`` gives three commands. Unfinished quotes are closed by the end of the text. Raises `InputError` when
     the text exceeds the bounds above.
     """
+    return [words for words, _ in split_writing(text)]
+
+
+def split_writing(text: str) -> list[tuple[list[str], str | None]]:
+    """`split_commands`, each with the file that its output goes to (``> FILE``; None: nowhere that is told)."""
     if len(text) > MOST_CHARACTERS:
         raise InputError(f"a command of {len(text):,} characters is too long; give the engine's command alone")
     return _Scanner(text).commands()
@@ -30,11 +35,13 @@ class _Scanner:
         self.at = 0
         self.word: list[str] | None = None
         self.words: list[str] = []
-        self.found: list[list[str]] = []
+        self.found: list[tuple[list[str], str | None]] = []
         self.total = 0
         self.skip_word = False
+        self.written = False
+        self.target: str | None = None
 
-    def commands(self) -> list[list[str]]:
+    def commands(self) -> list[tuple[list[str], str | None]]:
         while self.at < len(self.text):
             self._step(self.text[self.at])
         self._end_command()
@@ -96,9 +103,11 @@ class _Scanner:
 
     def _redirect(self) -> None:
         """Drops ``2>&1``, ``> file``, ``&> file``, ``<<EOF``: the descriptor before, the operator, the target after."""
-        if self.word is not None and "".join(self.word) in ("0", "1", "2"):
+        numbered = self.word is not None and "".join(self.word) in ("0", "1", "2")
+        if numbered:
             self.word = None
         self._end_word()
+        self.written = not numbered and self.text[self.at] == ">"
         while self.at < len(self.text) and self.text[self.at] in "<>&":
             self.at += 1
         while self.at < len(self.text) and self.text[self.at] in " \t":
@@ -116,6 +125,8 @@ class _Scanner:
         word, self.word = "".join(self.word), None
         if self.skip_word:
             self.skip_word = False
+            if self.written:
+                self.target = word
             return
         self.total += 1
         if self.total > MOST_WORDS:
@@ -128,5 +139,6 @@ class _Scanner:
         self._end_word()
         self.skip_word = False
         if self.words:
-            self.found.append(self.words)
+            self.found.append((self.words, self.target))
             self.words = []
+        self.target = None

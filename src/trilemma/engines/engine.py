@@ -76,6 +76,16 @@ class Engine:
         """The words of the command that runs ``plan``. Raises `InputError` for a plan that the engine cannot run."""
         return cast("list[str]", self._part("write").write(model=model, plan=plan))
 
+    def line(self, *, model: str, plan: Plan, more: Sequence[str] = (), variables: Sequence[str] = ()) -> str:
+        """`write` as a line for a shell, ``more`` words after it and ``variables`` (NAME=value) before: with what has to be
+        done before and after it, and the files that it names."""
+        from trilemma.commands.named_files import line_of
+
+        words = [*variables, *self.write(model=model, plan=plan), *more]
+        around = getattr(self._part("write"), "around", None)
+        before, after = around(model, words) if around is not None else ((), ())
+        return line_of([*before, words, *after])
+
     def flags(self) -> FlagTable:
         """The flags of the engine's command line."""
         return cast("FlagTable", self._part("flags").table())

@@ -13,11 +13,11 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trilemma.commands import containers, launchers
+from trilemma.commands import containers, launchers, named_files
 from trilemma.commands.shell_arrays import expand_arrays
-from trilemma.commands.shell_words import MOST_CHARACTERS, MOST_WORDS, split_commands
+from trilemma.commands.shell_words import MOST_CHARACTERS, MOST_WORDS, split_writing
 from trilemma.engines import readable
-from trilemma.engines.programs import image_engine, programs
+from trilemma.engines.programs import image_engine, names_none, programs
 from trilemma.engines.training import owner_of, trainable
 from trilemma.errors import InputError, shorten
 
@@ -167,14 +167,20 @@ def _shell(words: list[str], environment: tuple[str, ...], depth: int) -> tuple[
 
 def _script(text: str, environment: tuple[str, ...], depth: int) -> tuple[str, list[str]] | None:
     """The first engine command of a script; assignments and exports before it count as its environment."""
-    for command in split_commands(expand_arrays(text)):
+    files: dict[str, str] = {}
+    without_model = None
+    for command, target in split_writing(expand_arrays(text)):
+        if target is not None and (lines := named_files.printed(command)) is not None:
+            files[target] = lines
+            continue
         found = _find(command, environment, depth + 1)
-        if found is not None:
-            return found
+        if found is not None and not names_none(found[1]):
+            return found[0], [named_files.held(word, files[word]) if word in files else word for word in found[1]]
+        without_model = without_model or found
         rest, taken = _take_environment(command, environment)
         if not rest:
             environment = taken
-    return None
+    return without_model
 
 
 def _container(words: list[str], environment: tuple[str, ...], depth: int) -> tuple[str, list[str]] | None:
@@ -231,8 +237,7 @@ def _of_pool(words: list[str], pool: str) -> tuple[str, list[str]] | None:
 def _of_file(
     path: str, environment: tuple[str, ...], depth: int, *, pool: str | None = None
 ) -> tuple[str, list[str]] | None:
-    from trilemma.commands import named_files  # the parser of YAML is slow to import
-    from trilemma.commands.bounded_yaml import load_all, read_text
+    from trilemma.commands.bounded_yaml import load_all, read_text  # the parser of YAML is slow to import
 
     text, folder = read_text(Path(path)), Path(path).parent
     if path.endswith(".sh"):

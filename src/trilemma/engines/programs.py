@@ -48,6 +48,14 @@ def programs() -> tuple[Program, ...]:
     return (*serving, *training)
 
 
+def names_none(words: Sequence[str]) -> bool:
+    """Whether ``words``, assignments before them passed over, start a server that is told its models by other commands."""
+    at = next((at for at, word in enumerate(words) if "=" not in word), len(words))
+    return any(
+        tuple(words[at : at + len(one)]) == one for row in every().values() for one in row.programs_without_model
+    )
+
+
 def image_engine(image: str) -> str | None:
     """The engine whose server an image starts, told by its repository name; None when it tells nothing."""
     repository = re.sub(r"@sha256:.*$", "", image)

@@ -49,6 +49,8 @@ class EngineTraits:
     listed: int
     aliases: tuple[str, ...] = ()
     programs: tuple[tuple[str, ...], ...] = ()
+    #: Those of ``programs`` that start a server which other commands tell its models.
+    programs_without_model: tuple[tuple[str, ...], ...] = ()
     images: tuple[str, ...] = ()
     deploys: bool = False
     disaggregates: bool = False
@@ -137,7 +139,8 @@ def every() -> Mapping[str, EngineTraits]:
 
 def _traits(stem: str, table: Mapping[str, Any]) -> EngineTraits:
     fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
-    fields["programs"] = tuple(tuple(words) for words in table.get("programs", ()))
+    for name in ("programs", "programs_without_model"):
+        fields[name] = tuple(tuple(words) for words in table.get(name, ()))
     if "benchmark" in table:
         fields["benchmark"] = Benchmark(**table["benchmark"])
     return EngineTraits(package=stem, **fields)

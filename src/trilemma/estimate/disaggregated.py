@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -79,7 +78,7 @@ def estimate_pools(question: ServingQuestion) -> Estimate:
         PoolCommand(
             pool=one.pool.role,
             replicas=one.pool.replicas,
-            command=shlex.join(engine.write(model=question.named, plan=replace(plan, pools=(one.pool,)))),
+            command=engine.line(model=question.named, plan=replace(plan, pools=(one.pool,))),
         )
         for one in started
     )

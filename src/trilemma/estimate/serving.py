@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 
 from trilemma import engines
@@ -67,12 +66,12 @@ def from_start_up(start: StartUp, question: ServingQuestion) -> Estimate:
 def _command(question: ServingQuestion) -> str:
     """The command of one engine; told its cards where it would take those of the copies beside it too."""
     plan = asked_to_pool(question.plan, question.model)
-    words = engines.get(plan.engine.name).write(model=question.named, plan=plan)
-    words += document_behind(plan, question.model)
+    variables = []
     if plan.pool.replicas > 1 and engines.traits_of(plan.engine.name).takes_every_card:
         cards = ",".join(str(card) for card in range(plan.pool.gpus // plan.pool.replicas))
-        words = [f"{of_maker(question.cluster.accelerator.vendor.lower())['visible']}={cards}", *words]
-    return shlex.join(words)
+        variables = [f"{of_maker(question.cluster.accelerator.vendor.lower())['visible']}={cards}"]
+    more = document_behind(plan, question.model)
+    return engines.get(plan.engine.name).line(model=question.named, plan=plan, more=more, variables=variables)
 
 
 def _check_gpus(pool: Pool, cluster: Cluster) -> None:

@@ -38,7 +38,7 @@ def on_other_engines(
     bare = replace(plan, pools=tuple(replace(pool, options=_bare(pool.options)) for pool in plan.pools))
     for name in that_run_on(accelerator):
         traits = traits_of(name)
-        if traits is traits_of(plan.engine.name) or not traits.deploys:
+        if traits is traits_of(plan.engine.name) or not traits.deploys or traits.built_on is not None:
             continue
         try:
             other = for_engine(bare, name, mixture=mixture, requests=readers)

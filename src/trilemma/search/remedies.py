@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -296,5 +295,5 @@ def _remedy(change: RemedyCandidate, answer: Estimate, failing: Estimate) -> Rem
         change.model is asked.model and change.plan.engine.name == asked.plan.engine.name
     )  # the same files, by their own name
     served = change.served_as or (asked.named if own else served_id(change.model.name))
-    command = shlex.join(engines.get(change.plan.engine.name).write(model=served, plan=change.plan))
+    command = engines.get(change.plan.engine.name).line(model=served, plan=change.plan)
     return Remedy(change=change.words, flags=command, effect=effect, quality=quality, cost_rank=change.cost)

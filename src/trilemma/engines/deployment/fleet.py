@@ -46,7 +46,10 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineGroup:
-    """``replicas`` engines of one layout. ``program`` and ``arguments`` are the command; ``files`` are those it names."""
+    """``replicas`` engines of one layout. ``program`` and ``arguments`` are the command; ``files`` are those it names.
+
+    ``before`` and ``after`` are lines of a shell around it, for programs that are told their model by a client.
+    """
 
     role: str
     replicas: int
@@ -59,6 +62,8 @@ class EngineGroup:
     nodes: int = 1
     span: NodeSpan | None = None
     side: Side | None = None
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         values = (value for pair in self.environment for value in pair)
@@ -105,7 +110,8 @@ class Router:
 class Fleet:
     """All engines of one plan. ``label`` is engine and release, ``beside`` files that say the same in the engine's own form.
 
-    ``model`` is the name by which clients ask, ``weights`` what the commands load (a hub id or a path).
+    ``model`` is the name by which clients ask (``asked_as`` where that is another), ``weights`` what the commands load (a hub id
+    or a path).
     """
 
     engine: str
@@ -125,6 +131,7 @@ class Fleet:
     unmanaged: str | None = None
     #: Words that let a router read an engine's load from it; None where llm-d's cannot.
     metrics: tuple[str, ...] | None = None
+    asked_as: str | None = None
 
     def __post_init__(self) -> None:
         written((self.label, self.model, self.weights, self.image or "", *self.notes), what="the name")

@@ -113,11 +113,17 @@ def _one(fleet: Fleet, group: EngineGroup) -> str:
     environment = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in group.environment)
     if group.span is None:
         label = f": {fleet.unmanaged}" if group.nodes > 1 and fleet.unmanaged else ""
-        command = f'exec {_command(group)} \\\n  "$@"\n'
-        return _head(fleet, label, files=bool(group.files)) + environment + command
+        return _head(fleet, label, files=bool(group.files)) + environment + _alone(group)
     shape = f"{group.nodes} nodes of {group.gpus_per_node} GPUs"
     label = f" on {shape}: start it on each with NODE1 (address of the first) and NODE_RANK"
     return _head(fleet, label, files=bool(group.files)) + environment + _over_nodes(group, group.span, node=1, port=())
+
+
+def _alone(group: EngineGroup) -> str:
+    """The command of one process, in the script's own place where nothing comes after it."""
+    around = [f"{line}\n" for line in (*group.before, "", *group.after) if line]
+    own = f'{"" if group.after else "exec "}{_command(group)} \\\n  "$@"\n'
+    return "".join([*around[: len(group.before)], own, *around[len(group.before) :]])
 
 
 def _numbered(fleet: Fleet, place: Place, *, several: bool) -> str:

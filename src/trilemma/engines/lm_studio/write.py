@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 from trilemma.engines.launch import check_model_word
@@ -24,6 +26,20 @@ def write(*, model: str, plan: Plan) -> list[str]:
     return ["lms", "load", _key(check_model_word(model)), *words(settings)]
 
 
+def around(model: str, words: Sequence[str]) -> tuple[list[list[str]], list[list[str]]]:  # noqa: ARG001 - one signature
+    """Commands before and after ``words`` of `write` on one line: a file is taken into its library first."""
+    if not _is_file(model):
+        return [], []
+    return [
+        ["lms", "import", model, "--yes", "--symbolic-link", "--user-repo", f"local/{PurePosixPath(model).stem}"]
+    ], []
+
+
 def _key(model: str) -> str:
-    """The key of a model's variant as LM Studio spells it, ``NAME@MIX``; files as they are."""
-    return model if model.startswith((".", "/", "~")) else re.sub(r":([\w.]+)$", r"@\1", model)
+    """The key of a model's variant as LM Studio spells it, ``NAME@MIX``; a file by its name, as its library finds it (lms
+    src/subcommands/load.ts: any part of a path)."""
+    return PurePosixPath(model).name if _is_file(model) else re.sub(r":([\w.]+)$", r"@\1", model)
+
+
+def _is_file(model: str) -> bool:
+    return model.lower().endswith(".gguf") and model.startswith((".", "/", "~"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
@@ -13,21 +14,25 @@ _QUOTES = '"""'
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Modelfile:
-    """``model`` of the last FROM, ``parameters`` by name (the last of each), how many adapters are laid over it."""
+    """``model`` of the last FROM, ``parameters`` by name (the last of each), how many adapters are laid over it.
+
+    ``says_more``: it holds instructions beside these, which are not kept.
+    """
 
     model: str
     parameters: dict[str, str] = field(default_factory=dict)
     adapters: int = 0
+    says_more: bool = False
 
 
-def parse(text: str, *, name: str) -> Modelfile:
-    """The instructions of ``text``; ``name`` is the file for messages. Raises `InputError` where none names a model.
+def parse(instructions: str, *, name: str) -> Modelfile:
+    """What ``instructions`` say; ``name`` is the file for messages. Raises `InputError` where none names a model.
 
     Instructions are not case sensitive, texts between three quotes may run over lines (docs/modelfile.mdx).
     """
-    model, parameters, adapters = "", {}, 0
+    model, parameters, adapters, more = "", {}, 0, False
     quoted = False
-    for number, line in enumerate(text.splitlines()):
+    for number, line in enumerate(instructions.splitlines()):
         if number >= _MOST_LINES:
             raise InputError(f"{shorten(name)} has more than {_MOST_LINES:,} lines; give the Modelfile itself")
         opens = line.count(_QUOTES) % 2 == 1
@@ -41,17 +46,31 @@ def parse(text: str, *, name: str) -> Modelfile:
             case "FROM":
                 model = rest
             case "ADAPTER":
-                adapters += 1
+                adapters, more = adapters + 1, True
             case "PARAMETER":
                 key, _, value = rest.partition(" ")
                 parameters[key.lower()] = value.strip().strip("\"'")
+            case instruction:
+                more = more or (bool(instruction) and not instruction.startswith("#"))
     if not model or len(model) > _MOST_WORD:
         raise InputError(f"{shorten(name)} names no model; write a line such as FROM llama3.1:8b")
-    return Modelfile(model=_beside(model, name), parameters=parameters, adapters=adapters)
+    return Modelfile(model=_beside(model, name), parameters=parameters, adapters=adapters, says_more=more)
+
+
+def text(*, model: str, parameters: Mapping[str, object]) -> str:
+    """A Modelfile that makes ``model`` with ``parameters``, in the order given (docs/modelfile.mdx)."""
+    if _QUOTES in model or model != model.strip():
+        raise InputError(f"{shorten(model)!r} cannot stand in a Modelfile; give a name without three quotes in a row")
+    return "".join([f"FROM {model}\n", *(f"PARAMETER {name} {value}\n" for name, value in parameters.items())])
+
+
+def said(parameters: Mapping[str, object]) -> str:
+    """The parameters in one word, by which two files are compared."""
+    return ",".join(f"{name}={parameters[name]}" for name in sorted(parameters))
 
 
 def _beside(model: str, name: str) -> str:
     """A file that the Modelfile names lies beside it."""
     if not model.startswith(("./", "../")):
         return model
-    return str(PurePath(name).parent / model)
+    return str(PurePath("".join(name)).parent / model)

@@ -14,8 +14,8 @@ from trilemma.engines.in_force import put_in_force
 from trilemma.engines.launch import EVERY_CARD, named_model, take_apart
 from trilemma.engines.llama_cpp.cards import cache_format
 from trilemma.engines.ollama.flags import table
-from trilemma.engines.ollama.modelfile import Modelfile, parse
-from trilemma.engines.ollama.tags import weights_of
+from trilemma.engines.ollama.modelfile import Modelfile, parse, said
+from trilemma.engines.ollama.tags import is_file, weights_of
 from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
 
@@ -43,7 +43,12 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
     remedy = "give ollama run MODEL, with the server's OLLAMA_… variables before it"
     word = made.model if made else named_model(settings, warnings, engine="ollama", remedy=remedy)
     chosen = _settings(launch.environment, made)
-    told = {} if made is None else {"file": str(named), "create": next(iter(settings.words), made.model)}
+    told = {} if made is None else _told(made, str(named), next(iter(settings.words), made.model))
+    if made is None and is_file(word):
+        message = (
+            f"ollama run takes names and no files: write FROM {shorten(word)} into a Modelfile, then ollama create"
+        )
+        warnings.append(PlanWarning(code="refused-value", message=message))
     model = weights_of(word)
     if settings.value("quantize"):
         model = f"{word}:{settings.value('quantize')}" if ":" not in word else f"{word}-{settings.value('quantize')}"
@@ -62,6 +67,13 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
         warnings=tuple(warnings),
         facts=facts,
     )
+
+
+def _told(made: Modelfile, file: str, name: str) -> dict[str, str]:
+    """The Modelfile and what is made of it; ``said`` is what it states, where options keep all of it."""
+    kept = read_data("engines/ollama.toml")["settings"]["parameters"]
+    whole = not made.says_more and made.parameters.keys() <= kept.keys()
+    return {"file": file, "create": name} | ({"said": said(made.parameters)} if whole else {})
 
 
 def _version_of(image: str | None) -> str | None:

@@ -17,7 +17,7 @@ def weights_of(name: str) -> str:
     without one has the usual one too (docs: hf.co/… takes Q4_K_M).
     """
     bare = _without_root(name)
-    if bare.startswith((".", "/", "~")) or bare.lower().endswith((".gguf", ".safetensors")):
+    if is_file(bare):
         return bare
     library, row = read_data("engines/ollama.toml")["library"], _row(bare)
     if ":" not in bare or bare.endswith(":latest"):
@@ -28,6 +28,11 @@ def weights_of(name: str) -> str:
     if not mix or spelling.scheme is not None or "fp16" in bare.lower() or "bf16" in bare.lower():
         return bare
     return f"{bare}-{mix}" if ":" in bare else f"{bare}:{mix}"
+
+
+def is_file(name: str) -> bool:
+    """Whether ``name`` is a file or folder of weights and no name of a library."""
+    return name.startswith((".", "/", "~")) or name.lower().endswith((".gguf", ".safetensors"))
 
 
 def tag_of(weights: str) -> str:

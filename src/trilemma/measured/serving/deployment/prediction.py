@@ -95,8 +95,11 @@ def bench_for(
     return LoadBenchmark(words=tuple(words), results=bench.results)
 
 
-def prediction_document(estimate: Mapping[str, Any], *, served_as: str) -> dict[str, Any] | None:
-    """The prediction of an estimate (``trilemma/estimate@1``); None where it states no speed or no load.
+def prediction_document(
+    estimate: Mapping[str, Any], *, served_as: str, asked_as: str | None = None
+) -> dict[str, Any] | None:
+    """The prediction of an estimate (``trilemma/estimate@1``); None where it states no speed or no load. ``asked_as`` is the name
+    by which clients ask, where it is not that which the commands load.
 
     The estimate may come from anywhere: only what a prediction needs is taken over. Raises `InputError` for figures that
     cannot be (no numbers, negative, not finite, bounds the wrong way round).
@@ -128,7 +131,7 @@ def prediction_document(estimate: Mapping[str, Any], *, served_as: str) -> dict[
         "plan": plan_to_document(plan),
         "workload": numbers,
         "predicted": {name: _statistics(speed[name], name) for name in _FIGURES if name in speed},
-        "benchmark": shlex.join(bench_for(plan.engine.name, model=served_as, **numbers).words),
+        "benchmark": shlex.join(bench_for(plan.engine.name, model=asked_as or served_as, **numbers).words),
     }
 
 
