@@ -76,6 +76,10 @@ class Interval:
         low, high = sorted((self.low * factor, self.high * factor))
         return Interval(value=self.value * factor, low=low, high=high)
 
+    def plus(self, other: Interval) -> Interval:
+        """The sum where both are off alike: bounds add."""
+        return Interval(value=self.value + other.value, low=self.low + other.low, high=self.high + other.high)
+
     def at_chance(self, chance: float) -> float:
         """The limit below which a positive figure is with the probability ``chance``: the inverse of `chance_below`."""
         if not 0 < self.low < self.high:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import jsonschema
 import pytest
 
 import trilemma as tl
@@ -13,6 +14,7 @@ from trilemma.capacity.offers import offers
 from trilemma.cli.main import main
 from trilemma.errors import InputError
 from trilemma.hardware.catalogue import find
+from trilemma.report.schemas import schema_of
 from trilemma.search.precisions import precisions
 from trilemma.workloads import Serving, TrainingWorkload
 
@@ -100,14 +102,48 @@ def test_limits_leave_cards_out() -> None:
     narrow = tl.recommend("llama-3.1-8b", **_LOAD, include=_FEW, top=9, max_gpus=1)
     assert {one.gpus for one in narrow.choices} == {1}
     weak = tl.recommend("llama-3.1-8b", **_LOAD, include=_FEW, top=9, max_kw=0.5)
-    assert all(one.watts is not None and one.watts <= 500 for one in weak.choices)
+    assert all(one.watts is not None and one.watts.high <= 500 for one in weak.choices)
+    assert any("may draw more than 0.5 kW" in why for why in weak.left_out)
 
 
 def test_what_is_spared_first_orders() -> None:
     by_power = tl.recommend("llama-3.1-8b", **_LOAD, include=_FEW, by="power", top=9).choices
-    assert [one.watts for one in by_power] == sorted(one.watts for one in by_power if one.watts is not None)
+    drawn = [one.watts.value for one in by_power if one.watts is not None]
+    assert drawn == sorted(drawn)
+    assert len(drawn) == len(by_power)
     by_count = tl.recommend("llama-3.1-8b", **_LOAD, include=_FEW, by="gpus", top=9).choices
     assert [one.gpus for one in by_count] == sorted(one.gpus for one in by_count)
+
+
+def test_power_is_what_cards_draw_and_costs_what_a_kilowatt_hour_does() -> None:
+    """A choice draws what `fit` says that its plan draws, at most the limit of its boards, and pays for that alone."""
+    free = tl.recommend("llama-3.1-8b", **_LOAD, include="h100-sxm").choices[0]
+    paid = tl.recommend("llama-3.1-8b", **_LOAD, include="h100-sxm", usd_per_kwh=0.5).choices[0]
+    assert free.watts is not None
+    assert free.watts == free.estimate.watts
+    assert free.limit_watts == pytest.approx(700 * free.gpus)
+    assert free.watts.value < free.limit_watts
+    assert free.usd_per_hour is not None
+    assert paid.usd_per_hour is not None
+    assert paid.usd_per_hour.value - free.usd_per_hour.value == pytest.approx(0.5 * free.watts.value / 1e3)
+    assert paid.cost == pytest.approx(paid.usd_per_hour.value)
+    kept = offers(spared="power")
+    assert all(kept.least_cost(card, 1) <= card.tdp_w.value for card in kept.cards if card.tdp_w is not None)
+
+
+def test_electricity_can_change_the_first() -> None:
+    """Cards that are given away are ranked by what they draw."""
+    given = dict.fromkeys(("h100-sxm", "l40s"), 1e-06)
+    dear = tl.recommend("llama-3.1-8b", **_LOAD, include="h100-sxm,l40s", price=given, usd_per_kwh=10, top=2).choices
+    assert [one.watts.value for one in dear if one.watts] == sorted(one.watts.value for one in dear if one.watts)
+
+
+def test_the_document_is_what_its_schema_says() -> None:
+    found = tl.recommend("llama-3.1-8b", **_LOAD, include=_FEW, usd_per_kwh=0.1).to_dict()
+    jsonschema.validate(found, schema_of("recommendation"))
+    trained = tl.recommend("llama-3.1-8b", train=2048, global_batch=64, tokens="2B", include=_FEW).to_dict()
+    jsonschema.validate(trained, schema_of("recommendation"))
+    assert found["choices"][0]["watts"] <= found["choices"][0]["board_watts"]
 
 
 def test_a_maker_or_architecture_names_its_cards() -> None:

@@ -6,9 +6,11 @@ import json
 import shlex
 from typing import Any
 
+import jsonschema
 import pytest
 
 from trilemma.cli.main import main
+from trilemma.report.schemas import schema_of
 
 
 def _run(capsys: pytest.CaptureFixture[str], line: str) -> tuple[int, str, str]:
@@ -20,6 +22,7 @@ def _run(capsys: pytest.CaptureFixture[str], line: str) -> tuple[int, str, str]:
 def _document(capsys: pytest.CaptureFixture[str], line: str) -> dict[str, Any]:
     _, out, _ = _run(capsys, f"--json {line}")
     document: dict[str, Any] = json.loads(out)
+    jsonschema.validate(document, schema_of("upgrade"))
     assert document["schema"] == "trilemma/upgrade@1"
     return document
 

@@ -80,15 +80,42 @@ _ONE = (FIT, PLAN)
 _LOADED = (*_SERVING, CHECK)
 #: The shape of the cluster, the same for every question.
 GPUS: tuple[Option, ...] = (
-    Option(name="nodes", of=_CLUSTERED, read=whole_number, metavar="N", group="GPUs",
-           help="machines (default: as few as hold the GPUs)"),
-    Option(name="gpus_per_node", of=_CLUSTERED, read=whole_number, metavar="N", group="GPUs",
-           help="GPUs in one machine (default: the card's usual)"),
-    Option(name="network", of=(*_CLUSTERED, CHECK), read=text, metavar="RATE", group="GPUs", once=True,
-           help="network between nodes, of one node: 10GbE, 8x400Gb/s, 50GB/s (default: the card's usual)"),
-    Option(name="oversubscription", of=(*_CLUSTERED, CHECK), read=number, metavar="R", group="GPUs",
-           help="how many times the network's edge is wider than its core (default 1)"),
-)  # fmt: skip
+    Option(
+        name="nodes",
+        of=_CLUSTERED,
+        read=whole_number,
+        metavar="N",
+        group="GPUs",
+        help="machines (default: as few as hold the GPUs)",
+    ),
+    Option(
+        name="gpus_per_node",
+        of=_CLUSTERED,
+        read=whole_number,
+        metavar="N",
+        group="GPUs",
+        help="GPUs in one machine (default: the card's usual)",
+    ),
+    Option(
+        name="network",
+        of=(*_CLUSTERED, CHECK),
+        read=text,
+        metavar="RATE",
+        group="GPUs",
+        once=True,
+        help="network between nodes, of one node: 10GbE, 8x400Gb/s, 50GB/s (default: the card's usual)",
+    ),
+    Option(
+        name="oversubscription",
+        of=(*_CLUSTERED, CHECK),
+        read=number,
+        metavar="R",
+        group="GPUs",
+        help="how many times the network's edge is wider than its core (default 1)",
+    ),
+)
+POWER_CAP = Option(name="power_cap", of=_CLUSTERED, read=number, metavar="W", group="GPUs",
+                   help="watts that each GPU may draw, as nvidia-smi -pl sets them (default: its limit)")  # fmt: skip
 #: In the order of the help, group by group.
 OPTIONS: tuple[Option, ...] = (
     Option(name="models", of=(*_SERVING, CHECK, UPGRADE), read=text, metavar="DIR",
@@ -96,8 +123,7 @@ OPTIONS: tuple[Option, ...] = (
     *GPUS,
     Option(name="host", of=(FIT, CHECK), metavar="HOST", group="GPUs", once=True,
            help="memory of the host, for weights that lie there: DDR5-5600x2, epyc-9004, or GB/s such as 89.6"),
-    Option(name="power_cap", of=_CLUSTERED, read=number, metavar="W", group="GPUs",
-           help="watts that each GPU may draw, as nvidia-smi -pl sets them (default: its limit)"),
+    POWER_CAP,
     Option(name="pools", of=(PLAN,), read=text, group="layout", default="both",
            choices=("aggregated", "disaggregated", "both"),
            help="prefill and decode in the same engines, in pools of their own, or whichever is better (default)"),

@@ -83,6 +83,7 @@ def _offers(options: SimpleNamespace) -> Offers:
         include=_names(options.include, "include"),
         exclude=_names(options.exclude, "exclude"),
         prices=prices_of(options.price),
+        usd_per_kwh=options.usd_per_kwh,
     )
 
 

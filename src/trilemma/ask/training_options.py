@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilemma.ask.options import FIT, GPUS, PLAN, RECOMMEND, Option
+from trilemma.ask.options import FIT, GPUS, PLAN, POWER_CAP, RECOMMEND, Option
 from trilemma.ask.reading import as_given, free_gib, number, text, truth, whole_number, whole_or_none, word
 
 #: The question of one training plan, that of the best ones, and that of cards for the job.
@@ -16,6 +16,7 @@ def _settled(name: str, help_: str, **more: object) -> Option:
 TRAINING: tuple[Option, ...] = (
     Option(name="models", of=_ALL, read=text, metavar="DIR", help="look hub ids up as DIR/<org>--<name>/config.json first"),
     *GPUS,
+    POWER_CAP,
     Option(name="seq", of=_ALL, read=whole_number, metavar="SEQ", group="training", aliases=("train",),
            help="tokens of a sequence"),
     Option(name="global_batch", of=_ALL, read=whole_number, metavar="B", group="training",

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
-from trilemma.capacity.offers import SparedFirst
 from trilemma.estimate.estimate import Estimate
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.intervals import Interval
 from trilemma.models.architecture import Model
 from trilemma.workloads import Serving, TrainingWorkload
+
+#: What is spared first: dollars of an hour, cards, or the watts that they draw.
+SparedFirst = Literal["price", "gpus", "power"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,7 +21,8 @@ class CardChoice:
     """``gpus`` of one kind of card that carry the need, with the best plan on them.
 
     ``cost`` is what it takes of that which is spared first; ``run_usd`` and ``days`` are those of a training run of stated
-    length. ``stored`` says how the weights are stored or trained. ``why`` sets it against the first.
+    length, ``electricity`` dollars an hour of what the cards draw where a price of it is stated. ``stored`` says how the weights
+    are stored or trained. ``why`` sets it against the first.
     """
 
     card: Accelerator
@@ -29,15 +33,25 @@ class CardChoice:
     why: str = ""
     days: Interval | None = None
     run_usd: Interval | None = None
+    electricity: Interval | None = None
 
     @property
     def usd_per_hour(self) -> Interval | None:
+        """Of all cards, with their electricity where it is counted."""
         price = self.card.usd_per_hour
-        return None if price is None else price.scaled(self.gpus)
+        if price is None:
+            return None
+        cards = price.scaled(self.gpus)
+        return cards if self.electricity is None else cards.plus(self.electricity)
 
     @property
-    def watts(self) -> float | None:
-        """Board power of all cards, in watts: the limit, not the draw."""
+    def watts(self) -> Interval | None:
+        """What all cards draw under the need, in watts."""
+        return self.estimate.watts
+
+    @property
+    def limit_watts(self) -> float | None:
+        """Of all boards at their limit, in watts."""
         return None if self.card.tdp_w is None else self.card.tdp_w.value * self.gpus
 
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from trilemma.capacity.choice import CardChoice
-from trilemma.capacity.offers import Limits, Offers, SparedFirst
+from trilemma.capacity.choice import CardChoice, SparedFirst
+from trilemma.capacity.offers import Limits, Offers
 from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.quantities import counted
@@ -38,7 +38,7 @@ def ranked(offers: Offers, least: Callable[[Accelerator], int], laid: Laid, *, t
         if gpus > limits.gpus:
             left_out[f"more than {counted(limits.gpus, 'GPU')}"] += 1
             continue
-        heapq.heappush(waiting, (offers.cost(card, gpus), card.id, card))
+        heapq.heappush(waiting, (offers.least_cost(card, gpus), card.id, card))
     found: list[CardChoice] = []
     searched = 0
     while waiting:
@@ -72,8 +72,8 @@ def _beyond(choice: CardChoice, limits: Limits) -> str | None:
         return f"dearer than ${limits.usd_per_hour:,.2f} an hour"
     if limits.usd is not None and (choice.run_usd is None or choice.run_usd.value > limits.usd):
         return f"a run dearer than ${limits.usd:,.0f}"
-    if limits.watts is not None and (choice.watts is None or choice.watts > limits.watts):
-        return f"more than {limits.watts / 1e3:,.1f} kW of board power"
+    if limits.watts is not None and (choice.watts is None or choice.watts.high > limits.watts):
+        return f"may draw more than {limits.watts / 1e3:,.1f} kW"
     return None
 
 
@@ -86,9 +86,9 @@ def _why(choice: CardChoice, first: CardChoice, spared: SparedFirst) -> str:
     bottleneck = choice.estimate.bottleneck
     bound = f"bound by {bottleneck.resource.replace('_', ' ')}" if bottleneck is not None else ""
     if choice is first:
-        least = {"price": "the cheapest", "gpus": "the fewest GPUs", "power": "the least board power"}[spared]
+        least = {"price": "the cheapest", "gpus": "the fewest GPUs", "power": "the least power"}[spared]
         return ", ".join(one for one in (least, bound) if one)
     more = choice.cost / first.cost
-    unit = {"price": "the price", "gpus": "the GPUs", "power": "the board power"}[spared]
+    unit = {"price": "the price", "gpus": "the GPUs", "power": "the power"}[spared]
     told = f"the same {unit.partition(' ')[2]} as the first" if more < 1.005 else f"{more:.2f} x {unit} of the first"
     return ", ".join(one for one in (told, bound) if one)

@@ -73,13 +73,7 @@ def recommend_serving(
         first = found.plans[0]
         if not found.meets_targets:
             return "no layout of them carries the load within the targets"
-        return CardChoice(
-            card=card,
-            gpus=first.gpus,
-            cost=offers.cost(card, first.gpus),
-            estimate=first.estimate,
-            stored=first.precision.name,
-        )
+        return offers.chosen(card, first.gpus, first.estimate, first.precision.name)
 
     best = ranked(offers, least, laid, top=top, limits=limits)
     return Recommendation(

@@ -11,7 +11,6 @@ from trilemma.capacity.bounds import least_for_training
 from trilemma.capacity.choice import CardChoice, Recommendation
 from trilemma.capacity.offers import Limits, Offers
 from trilemma.capacity.ranking import ranked
-from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.training import estimate_training
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
@@ -52,7 +51,7 @@ def recommend_training(
         gpus, late = 1 << (least(card) - 1).bit_length(), False
         while gpus <= limits.gpus:
             choice = _on(model, workload, offers, card, gpus, settled, terms or {})
-            if choice is not None and not (late := _is_late(choice, limits.days)):
+            if isinstance(choice, str) or (choice is not None and not (late := _is_late(choice, limits.days))):
                 return choice
             gpus *= 2
         return f"not done within {limits.days:g} days" if late else "no number of them holds the job"
@@ -75,7 +74,7 @@ def recommend_training(
 def _on(
     model: Model, workload: TrainingWorkload, offers: Offers, card: Accelerator, gpus: int, settled: TrainingConstraints,
     terms: Mapping[str, Any],
-) -> CardChoice | None:  # fmt: skip
+) -> CardChoice | str | None:  # fmt: skip
     """The best plan on so many cards; None where none fits."""
     cluster = Cluster(accelerator=card, gpus=gpus, gpus_per_node=min(gpus, card.gpus_per_node))
     found = search_training(model, cluster, workload, settled=settled, top=1)
@@ -85,30 +84,22 @@ def _on(
     estimate = estimate_training(Question(model=model, cluster=cluster, workload=workload, plan=plan), **terms)
     if not estimate.fits:
         return None
-    days, usd = _run_of(estimate)
-    return CardChoice(
-        card=card,
-        gpus=gpus,
-        cost=offers.cost(card, gpus),
-        estimate=estimate,
-        stored=plan.recipe.name,
-        days=days,
-        run_usd=usd,
-    )
+    choice = offers.chosen(card, gpus, estimate, plan.recipe.name)
+    return choice if isinstance(choice, str) else _with_run(choice)
 
 
-def _run_of(estimate: Estimate) -> tuple[Interval | None, Interval | None]:
-    """Days of the run and dollars for them; the range of the dollars spans that of the prices too."""
-    told, hour = estimate.training_run.get("days"), estimate.usd_per_hour
+def _with_run(choice: CardChoice) -> CardChoice:
+    """``choice`` with the days of a run of stated length and the dollars for them, whose range spans that of the prices too."""
+    told, hour = choice.estimate.training_run.get("days"), choice.usd_per_hour
     if told is None:
-        return None, None
+        return choice
     days = Interval(value=told["value"], low=told["low"], high=told["high"])
     if hour is None:
-        return days, None
+        return replace(choice, days=days)
     usd = Interval(
         value=days.value * _HOURS * hour.value, low=days.low * _HOURS * hour.low, high=days.high * _HOURS * hour.high
     )
-    return days, usd
+    return replace(choice, days=days, run_usd=usd)
 
 
 def _is_late(choice: CardChoice, days: float | None) -> bool:

@@ -34,6 +34,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     add_cluster_arguments(parser, several=True)
     add_training_arguments(parser)
     add_plan_arguments(parser, settled=True)
+    add_named(parser, PLAN, "power_cap")
     add_output_arguments(parser, page=True)
 
 

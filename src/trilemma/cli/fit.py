@@ -34,6 +34,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     add_cluster_arguments(parser)
     add_training_arguments(parser)
     add_plan_arguments(parser, settled=False)
+    add_named(parser, FIT, "power_cap")
     add_chart_argument(parser, "time of a step and memory")
     add_output_arguments(parser, page=True)
 

@@ -40,7 +40,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     add_training_arguments(parser)
     add_plan_arguments(parser, settled=True)
     add_option(parser, options_of(PLAN, TRAINING)["scale"])
-    add_named(parser, PLAN, "top")
+    add_named(parser, PLAN, "power_cap", "top")
     add_chart_argument(parser, "the way to the best plan, its time and memory")
     add_output_arguments(parser, page=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -38,6 +38,7 @@ from trilemma.question import ServingQuestion
 from trilemma.timing import Machine, model_work
 from trilemma.timing.intervals import pools_spread
 from trilemma.timing.pools import Pools, PoolsSpeed
+from trilemma.timing.pools_capped import pools_under_cap
 from trilemma.timing.power import pass_activity, serving_activity
 from trilemma.timing.serving_step import MOST_REQUESTS
 from trilemma.workloads import Serving
@@ -111,8 +112,6 @@ def _roles(plan: Plan) -> tuple[Pool, Pool]:
 
 
 def _check(plan: Plan, cluster: Cluster, workload: Serving) -> None:
-    if cluster.power_cap_w is not None:
-        raise InputError("`power_cap` is of engines that prefill and decode; leave it out of pools apart")
     if not engines.traits_of(plan.engine.name).disaggregates:
         raise InputError(
             f"{plan.engine.name} has no prefill and decode pools; use one pool, or {', '.join(those('disaggregates'))}"
@@ -189,6 +188,7 @@ def _speed(start: StartUp, question: ServingQuestion) -> tuple[Speed, tuple[Plan
         speculation=speculation,
     )
     concurrency = load.concurrency or ASSUMED_CONCURRENCY if load.rate is None else None
+    pools, *clocks = pools_under_cap(pools, concurrency=concurrency, rate=load.rate)
     found = pools.speed(concurrency=concurrency, rate=load.rate)
     serving = found.serving
     lines = operators(serving, pools.at_datasheet().at_batch(serving.running), machine)
@@ -212,18 +212,19 @@ def _speed(start: StartUp, question: ServingQuestion) -> tuple[Speed, tuple[Plan
         bottleneck=_bottleneck(found, float(pools.slots)),
         output_tokens_per_s=float(serving.output_tokens_per_s),
         warnings=(*overload, *assumed, *unstated, *source_warnings(machine)),
-        doing=_doing(pools, found, prefilling),
+        doing=_doing(pools, found, machine, clocks),
     ), _handover(pools, found)
 
 
-def _doing(pools: Pools, found: PoolsSpeed, prefilling: Machine) -> tuple[Doing, ...]:
-    """Prefill works in the part of the time in which it has prompts; decode is an engine without prompts of others."""
+def _doing(pools: Pools, found: PoolsSpeed, machine: Machine, clocks: Sequence[float]) -> tuple[Doing, ...]:
+    """Prefill works in the part of the time in which it has prompts; decode is an engine without prompts of others. ``clocks``
+    are those of both."""
     serving = found.serving
-    prompts = pass_activity(serving.prefill, prefilling, pools.work).at_rate(float(found.flow.prefill_busy))
-    tokens = serving_activity(serving, pools.machine, pools.work, pools.decode, replicas=pools.decode_workers)
+    prompts = pass_activity(serving.prefill, machine, pools.work).at_rate(float(found.flow.prefill_busy))
+    tokens = serving_activity(serving, machine, pools.work, pools.decode, replicas=pools.decode_workers)
     return (
-        Doing(gpus=int(pools.prefill.gpus * pools.prefill_workers), activity=prompts),
-        Doing(gpus=int(pools.decode.gpus * pools.decode_workers), activity=tokens),
+        Doing(gpus=int(pools.prefill.gpus * pools.prefill_workers), activity=prompts, clock=clocks[0]),
+        Doing(gpus=int(pools.decode.gpus * pools.decode_workers), activity=tokens, clock=clocks[1]),
     )
 
 

@@ -82,8 +82,16 @@ def drawn(cluster: Cluster, doing: Sequence[Doing], tokens_per_s: Interval | Non
 _TRAINING_MEMORY = 0.3
 
 
-def training_power(cluster: Cluster, computing: float, tokens_per_s_per_gpu: Interval | None) -> Drawn | None:
-    """Watts and joules of training whose products take the part ``computing`` of the time at their peak.
+def training_activity(computing: float) -> Activity:
+    """What cards do in a step of training whose products take the part ``computing`` of the time at their peak."""
+    return Activity(compute=computing, memory=_TRAINING_MEMORY)
+
+
+def training_power(
+    cluster: Cluster, computing: float, tokens_per_s_per_gpu: Interval | None, *, clock: float = 1.0
+) -> Drawn | None:
+    """Watts and joules of training whose products take the part ``computing`` of the time at their peak, at ``clock`` of the
+    highest.
 
     No run of training with watts was fitted: the terms are those of serving, the range reaches down to boards whose memory is
     still and up to their limit.
@@ -93,8 +101,8 @@ def training_power(cluster: Cluster, computing: float, tokens_per_s_per_gpu: Int
         return None
     terms = power_terms(cluster.accelerator)
     value, still = (
-        limit * _share(Doing(gpus=1, activity=Activity(compute=computing, memory=memory)), cluster.accelerator, 1.0)
-        for memory in (_TRAINING_MEMORY, 0.0)
+        min(_watts(cluster, (Doing(gpus=cluster.gpus, activity=one, clock=clock),), 1.0), limit)
+        for one in (training_activity(computing), Activity(compute=computing, memory=0.0))
     )
     watts = Interval(value=value, low=min(still, value) * float(np.exp(-terms.half)), high=limit)
     rate = tokens_per_s_per_gpu.scaled(cluster.gpus)

@@ -10,7 +10,7 @@ from trilemma.estimate.doubt import doubted, of_model, of_trained_class
 from trilemma.estimate.estimate import Bottleneck, Estimate, Latency, MemoryEstimate, Resource, SpeedEstimate
 from trilemma.estimate.example_lengths import of_capped_lengths, with_documents
 from trilemma.estimate.paging import paged_out
-from trilemma.estimate.power import training_power
+from trilemma.estimate.power import training_activity, training_power
 from trilemma.estimate.training_length import costed, run_of
 from trilemma.estimate.training_verdict import host_need, training_verdict
 from trilemma.hardware.cluster import Cluster
@@ -22,6 +22,7 @@ from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans.frameworks import check_vendor
 from trilemma.plans.training import TrainingPlan
 from trilemma.question import TrainingQuestion
+from trilemma.timing.training_capped import step_under_cap
 from trilemma.timing.training_coefficients import (
     FrameworkTiming,
     TrainingSetting,
@@ -30,7 +31,7 @@ from trilemma.timing.training_coefficients import (
     unknown_terms,
 )
 from trilemma.timing.training_collectives import Fabric
-from trilemma.timing.training_intervals import step_spread, with_host, with_slow_wire
+from trilemma.timing.training_intervals import step_spread, with_cap, with_host, with_slow_wire
 from trilemma.timing.training_run import Checkpoints, Failures
 from trilemma.timing.training_step import StepTime, training_step
 from trilemma.workloads import TrainingWorkload
@@ -54,8 +55,6 @@ def estimate_training(
     """
     model, cluster, workload, plan = question.model, question.cluster, question.workload, question.plan
     check_vendor(plan.implementation, cluster.accelerator)
-    if cluster.power_cap_w is not None:
-        raise InputError("`power_cap` is of serving: no training under a cap was measured; leave it out")
     check_training_layout(model, cluster, plan, workload)
     memory, paged = paged_out(model, cluster, plan, workload, training_memory(model, cluster, plan, workload))
 
@@ -65,24 +64,27 @@ def estimate_training(
             moved_bytes=memory.moved_bytes or None, loading_s=loading_s,
         )  # fmt: skip
 
-    step = timed(workload)
+    mixture = any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers)
+    chosen = framework or framework_of(plan)
+    setting = TrainingSetting.of(plan, cluster, mixture=mixture, framework=chosen, era=era)
+    most = most_of_bf16(setting)
+    free = timed(workload)
+    step, clock = step_under_cap(free, cluster, training_activity(float(free.hfu) / most))
     capacity = cluster.accelerator.runtime_total()
     host = host_need(memory, cluster)
     lacks = training_lacks(plan.recipe.matmul, cluster.accelerator)
     verdict = training_verdict(memory, capacity, host, pages=plan.optimizer.paged)
-    mixture = any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers)
-    chosen = framework or framework_of(plan)
     low, high = step_spread(chosen, cluster.accelerator, mixture=mixture)
     low, high = with_host(step, low, high)
     low, high = with_slow_wire(step, Fabric.of(cluster), low, high)
     low, high, packed = with_documents(question, lambda load: float(timed(load).step_s), low, high)
-    setting = TrainingSetting.of(plan, cluster, mixture=mixture, framework=chosen, era=era)
     if not packed:  # no step is faster than its products at their peak
-        low = max(low, min(float(step.hfu) / most_of_bf16(setting), 1.0))
+        low = max(low, min(float(step.hfu) / most, 1.0))
+    low, high = with_cap(clock, low, high)
     speed = _speed(step, low, high)
     hour = cluster.accelerator.usd_per_hour.scaled(cluster.gpus) if cluster.accelerator.usd_per_hour else None
     per_s = float(step.tokens_per_s_per_gpu) * cluster.gpus
-    power = training_power(cluster, float(step.hfu) / most_of_bf16(setting), speed.tokens_per_s_per_gpu)
+    power = training_power(cluster, float(step.hfu) / most, speed.tokens_per_s_per_gpu, clock=clock)
     told = (
         *memory.warnings,
         *cluster.warnings,

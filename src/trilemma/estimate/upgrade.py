@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from typing import Any
 
 from trilemma import engines
+from trilemma.columns import column
 from trilemma.commands.flags import FlagTable
 from trilemma.engines.base import EngineCommand, StartUp
 from trilemma.engines.engine import Engine
@@ -44,9 +45,9 @@ class VersionChange:
     """One thing that differs: ``name``, what it was and is, and where that is known from."""
 
     name: str
-    before: Any
-    after: Any
-    source: str = ""
+    before: Any = field(metadata=column(exact=True, keep="none"))
+    after: Any = field(metadata=column(exact=True, keep="none"))
+    source: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

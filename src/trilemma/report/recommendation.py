@@ -3,66 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
 
-from trilemma.capacity.choice import CardChoice, Recommendation
+from trilemma.capacity.choice import CardChoice, Recommendation, SparedFirst
+from trilemma.columns import column, document_of
+from trilemma.estimate.estimate import Estimate
 from trilemma.hardware.price import price_words
 from trilemma.intervals import Interval
 from trilemma.quantities import counted
-from trilemma.report.document import estimate_document
+from trilemma.report.document import Rejected
 from trilemma.report.plan_words import load_words, money
 from trilemma.report.tables import render_table
 from trilemma.report.wrapping import wrapped
 from trilemma.workloads import Serving
 
-RECOMMENDATION_SCHEMA = "trilemma/recommendation@1"
 _MOST_WHY = 5
-#: Columns of words.
 #: Columns that give way where the window is narrow, the first first.
 _YIELDS = ("why", "kW", "$/M tok", "weights", "recipe", "sure", "plan")
+#: Columns of words.
 _WORDS = ("GPUs", "plan", "weights", "recipe", "why")
-_SPARED = {"price": "dollars an hour", "gpus": "GPUs", "power": "board power"}
+_SPARED = {"price": "dollars an hour", "gpus": "GPUs", "power": "watts drawn"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChosenCards:
+    """``count`` cards of one kind: ``watts`` that they draw under the need, ``board_watts`` their limit; dollars of an hour with
+    ``electricity_usd_per_hour`` where a price of it was stated; ``days`` and ``run_usd`` of a training run of stated length."""
+
+    gpu: str
+    name: str
+    count: int
+    layout: str
+    weights: str
+    why: str
+    usd_per_hour: Interval | None = field(metadata=column("usd_per_hour{}", spread=True))
+    electricity_usd_per_hour: Interval | None = field(metadata=column("electricity_usd_per_hour{}", spread=True))
+    watts: Interval | None = field(metadata=column("watts{}", spread=True))
+    board_watts: float | None
+    days: Interval | None
+    run_usd: Interval | None
+    estimate: Estimate
+
+    @classmethod
+    def of(cls, choice: CardChoice) -> Self:
+        """A choice with its estimate in full."""
+        return cls(
+            gpu=choice.card.id,
+            name=choice.card.name,
+            count=choice.gpus,
+            layout=choice.estimate.summary,
+            weights=choice.stored,
+            why=choice.why,
+            usd_per_hour=choice.usd_per_hour,
+            electricity_usd_per_hour=choice.electricity,
+            watts=choice.watts,
+            board_watts=choice.limit_watts,
+            days=choice.days,
+            run_usd=choice.run_usd,
+            estimate=choice.estimate,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecommendationDocument:
+    """``trilemma/recommendation@1``: choices best first; of ``asked`` cards ``searched`` were laid out, ``left_out`` counts those
+    that are no choice by why."""
+
+    schema: Literal["trilemma/recommendation@1"] = "trilemma/recommendation@1"
+    model: str
+    by: SparedFirst
+    asked: int
+    searched: int
+    seconds: float = field(metadata=column(exact=True))
+    assumed: tuple[str, ...] = field(metadata=column(keep="empty"))
+    left_out: tuple[Rejected, ...] = field(metadata=column(keep="empty"))
+    choices: tuple[ChosenCards, ...] = field(metadata=column(keep="empty"))
 
 
 def recommendation_document(answer: Recommendation, *, explain: bool = False) -> dict[str, Any]:
-    """``{"schema", "model", "by", "choices": [{"gpu", "count", "layout", "usd_per_hour", "why", "estimate"}]}``."""
-    return {
-        "schema": RECOMMENDATION_SCHEMA,
-        "model": answer.model.name,
-        "by": answer.spared,
-        "asked": answer.asked,
-        "searched": answer.searched,
-        "seconds": answer.seconds,
-        "assumed": list(answer.assumed),
-        "left_out": [{"why": why, "count": count} for why, count in answer.left_out.items()],
-        "choices": [_choice(one, explain) for one in answer.choices],
-    }
-
-
-def _choice(choice: CardChoice, explain: bool) -> dict[str, Any]:
-    hour = choice.usd_per_hour
-    document: dict[str, Any] = {
-        "gpu": choice.card.id,
-        "name": choice.card.name,
-        "count": choice.gpus,
-        "layout": choice.estimate.summary,
-        "weights": choice.stored,
-        "why": choice.why,
-        "estimate": estimate_document(choice.estimate, explain=explain),
-    }
-    optional = {
-        "usd_per_hour": None if hour is None else hour.value,
-        "usd_per_hour_low": None if hour is None else hour.low,
-        "usd_per_hour_high": None if hour is None else hour.high,
-        "board_watts": choice.watts,
-        "days": _ends(choice.days),
-        "run_usd": _ends(choice.run_usd),
-    }
-    return document | {name: value for name, value in optional.items() if value is not None}
-
-
-def _ends(interval: Interval | None) -> dict[str, float] | None:
-    return None if interval is None else {"value": interval.value, "low": interval.low, "high": interval.high}
+    """The recommendation as plain data."""
+    document = RecommendationDocument(
+        model=answer.model.name,
+        by=answer.spared,
+        asked=answer.asked,
+        searched=answer.searched,
+        seconds=answer.seconds,
+        assumed=answer.assumed,
+        left_out=tuple(Rejected(why=why, count=count) for why, count in answer.left_out.items()),
+        choices=tuple(ChosenCards.of(one) for one in answer.choices),
+    )
+    return document_of(document, explain=explain)
 
 
 def render_recommendation(answer: Recommendation, *, width: int = 120) -> str:
@@ -103,7 +134,7 @@ def _table(answer: Recommendation, width: int) -> str:
 
 def _columns(choice: CardChoice, *, serving: bool) -> dict[str, str]:
     """Header → cell."""
-    watts = "–" if choice.watts is None else f"{choice.watts / 1e3:,.1f}"
+    watts = "–" if choice.watts is None else f"{choice.watts.value / 1e3:,.2f}"
     return {
         "GPUs": f"{choice.gpus} x {choice.card.name}",
         "plan": choice.estimate.summary,
@@ -165,6 +196,19 @@ def _notes(answer: Recommendation, width: int) -> Iterator[str]:
     shown = list(answer.left_out.items())[:_MOST_WHY]
     notes += [f"left out: {counted(count, 'card')}, {why}" for why, count in shown]
     notes += [price_words(choice.card) for choice in answer.choices[:3] if choice.card.price_source != "given"]
-    notes.append("kW counts every GPU at its board power limit, hosts and cooling apart")
-    for note in notes:
+    notes.append(_power_note(answer.choices))
+    for note in filter(None, notes):
         yield from wrapped(note, width, initial_indent="note: ", subsequent_indent="      ")
+
+
+def _power_note(choices: tuple[CardChoice, ...]) -> str:
+    """What the first draws, and what stands beside the watts of cards."""
+    drawn, limit = (choices[0].watts, choices[0].limit_watts) if choices else (None, None)
+    if drawn is None or limit is None:
+        return ""
+    dollars = choices[0].electricity
+    paid = "" if dollars is None else f", ${dollars.value:,.2f} of the hour ({dollars.low:,.2f} – {dollars.high:,.2f})"
+    return (
+        f"kW are those that cards draw under this load, hosts and cooling apart: the first {drawn.value:,.0f} W"
+        f" ({drawn.low:,.0f} – {drawn.high:,.0f}) of at most {limit:,.0f} W{paid}"
+    )

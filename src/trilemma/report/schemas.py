@@ -24,7 +24,9 @@ from trilemma.precision.lab.experiment import LabResult
 from trilemma.precision.watch.findings import Watched
 from trilemma.report.measured_card import MeasurementDocument
 from trilemma.report.pilot import PilotDocument
+from trilemma.report.recommendation import RecommendationDocument
 from trilemma.report.training_plans import TrainingPlansDocument
+from trilemma.report.upgrade import UpgradeDocument
 from trilemma.report.validation import ValidationDocument
 from trilemma.schemas import schema_of_type
 from trilemma.simulation.cluster.outcome import ClusterSimulation
@@ -52,6 +54,8 @@ DOCUMENTS: dict[str, Any] = {
     "measurement": MeasurementDocument,
     "pilot": PilotDocument,
     "load": ServedLoad,
+    "recommendation": RecommendationDocument,
+    "upgrade": UpgradeDocument,
 }
 SCHEMAS = DATA / "schemas"
 

@@ -10,6 +10,7 @@ from trilemma.quantities import counted, show_count, show_usd
 from trilemma.report.tables import render_table
 from trilemma.report.wrapping import within, wrapped
 from trilemma.simulation.serving.outcome import (
+    EnergyOfRun,
     LoadCurve,
     LoadPoint,
     OtherRun,
@@ -138,13 +139,20 @@ def _machine(found: ServingSimulation) -> str:
         )
     if found.cost is not None:
         request = found.cost
-        joules = f", at most {request.joules_per_request:,.0f} J" if request.joules_per_request is not None else ""
         lines.append(
             f"cost       ${show_usd(request.usd_per_million_tokens)} per million output tokens; a request"
-            f" ${show_usd(request.usd_per_request)}{joules}"
+            f" ${show_usd(request.usd_per_request)}"
         )
+    if found.energy is not None:
+        lines.append(f"energy     {_energy(found.energy)}")
     lines.append(f"simulated  {show_count(found.events)} events in {found.wall_s:.2f} s")
     return "\n".join(lines)
+
+
+def _energy(drawn: EnergyOfRun) -> str:
+    watts, kwh, token = drawn.watts, drawn.kwh, drawn.joules_per_token
+    each = "" if token is None else f"; {token.value:.3g} J per output token ({token.low:.3g} – {token.high:.3g})"
+    return f"{watts.value:,.0f} W in the mean ({watts.low:,.0f} – {watts.high:,.0f}), {kwh.value:.3g} kWh in all{each}"
 
 
 def _beside(found: ServingSimulation, other: OtherRun) -> str:
@@ -162,6 +170,9 @@ def _beside(found: ServingSimulation, other: OtherRun) -> str:
     if found.cost is not None and other.cost is not None:
         rates.append(("$ per million tokens", found.cost.usd_per_million_tokens, other.cost.usd_per_million_tokens))
         rates.append(("$ per 1,000 requests", 1e3 * found.cost.usd_per_request, 1e3 * other.cost.usd_per_request))
+    tokens = [one.energy.joules_per_token if one.energy is not None else None for one in (found, other)]
+    if tokens[0] is not None and tokens[1] is not None:
+        rates.append(("J per output token", tokens[0].value, tokens[1].value))
     rows += [[label, f"{a:,.4g}", f"{b:,.4g}", f"{b / a - 1:+.0%}" if a else ""] for label, a, b in rates]
     table = render_table(["the same requests", "first", "other", "change"], rows, align="lrrr")
     paired = (

@@ -3,44 +3,76 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from trilemma.data.digest import made_by
+from trilemma.columns import column, document_of
+from trilemma.data.digest import Made, made_by
+from trilemma.errors import PlanWarning
 from trilemma.estimate.estimate import Estimate
 from trilemma.estimate.upgrade import Upgrade, VersionChange
 from trilemma.quantities import GIB, show_count
-from trilemma.report.document import estimate_document
 from trilemma.report.tables import render_table
 
-UPGRADE_SCHEMA = "trilemma/upgrade@1"
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FlagRenamed:
+    """A flag whose name changes."""
+
+    old: Any = field(metadata=column("from"))
+    new: Any = field(metadata=column("to"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LineChanged:
+    """A line of the memory ledger on both sides; 0 where a side has none."""
+
+    name: str
+    before_bytes: float = field(metadata=column(exact=True))
+    after_bytes: float = field(metadata=column(exact=True))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpgradeDocument:
+    """``trilemma/upgrade@1``: what another version makes of a command; ``harmless`` where nothing is refused and it starts."""
+
+    schema: Literal["trilemma/upgrade@1"] = "trilemma/upgrade@1"
+    made_by: Made = field(metadata=column(exact=True))
+    engine: str
+    old: str = field(metadata=column("from"))
+    new: str = field(metadata=column("to"))
+    harmless: bool
+    command: str
+    refused: tuple[PlanWarning, ...] = field(metadata=column(keep="empty"))
+    renamed: tuple[FlagRenamed, ...] = field(metadata=column(keep="empty"))
+    rules: tuple[VersionChange, ...] = field(metadata=column(keep="empty"))
+    options: tuple[VersionChange, ...] = field(metadata=column(keep="empty"))
+    memory: tuple[LineChanged, ...] = field(metadata=column(keep="empty"))
+    before: Estimate
+    after: Estimate
 
 
 def upgrade_document(found: Upgrade) -> dict[str, Any]:
     """The upgrade as plain data; ``before`` and ``after`` are estimates."""
-    return {
-        "schema": UPGRADE_SCHEMA,
-        "made_by": made_by(),
-        "engine": found.engine,
-        "from": found.old,
-        "to": found.new,
-        "harmless": found.harmless,
-        "command": found.command,
-        "refused": [{"code": warning.code, "message": warning.message} for warning in found.refused],
-        "renamed": [{"from": change.before, "to": change.after} for change in found.renamed],
-        "rules": [_change(change) for change in found.rules],
-        "options": [_change(change) for change in found.options],
-        "memory": [
-            {"name": name, "before_bytes": before, "after_bytes": after}
+    document = UpgradeDocument(
+        made_by=made_by(),
+        engine=found.engine,
+        old=found.old,
+        new=found.new,
+        harmless=found.harmless,
+        command=found.command,
+        refused=found.refused,
+        renamed=tuple(FlagRenamed(old=change.before, new=change.after) for change in found.renamed),
+        rules=found.rules,
+        options=found.options,
+        memory=tuple(
+            LineChanged(name=name, before_bytes=before, after_bytes=after)
             for name, before, after in _lines(found.before, found.after)
-        ],
-        "before": estimate_document(found.before),
-        "after": estimate_document(found.after),
-    }
-
-
-def _change(change: VersionChange) -> dict[str, Any]:
-    told = {"name": change.name, "before": change.before, "after": change.after}
-    return told | ({"source": change.source} if change.source else {})
+        ),
+        before=found.before,
+        after=found.after,
+    )
+    return document_of(document)
 
 
 def _lines(before: Estimate, after: Estimate) -> list[tuple[str, float, float]]:
@@ -61,7 +93,9 @@ def render_upgrade(found: Upgrade, *, width: int) -> str:
         rows = [[one.name, _shown(one.before), _shown(one.after)] for one in found.options]
         parts.append(render_table(["option in force", found.old, found.new], rows, width=width))
     if found.rules:
-        rows = [[one.name.replace("_", " "), _shown(one.before), _shown(one.after), one.source] for one in found.rules]
+        rows = [
+            [one.name.replace("_", " "), _shown(one.before), _shown(one.after), one.source or ""] for one in found.rules
+        ]
         parts.append(
             render_table(["rule of the engine", found.old, found.new, "source"], rows, align="llll", width=width)
         )

@@ -29,11 +29,16 @@ def under_cap(turned: Callable[..., Any], work: ModelWork, machine: Machine, lay
     turn = turned(work, machine, layout, **asked)
     if machine.power_cap is None:
         return turn
-    clock, slower = _at_cap(turn.passes, machine, work, machine.power_cap, seconds=turn.cycle.tpot_s)
+    clock, slower = at_cap(turn.passes, machine, work, machine.power_cap, seconds=turn.cycle.tpot_s)
     return replace(turned(work, slower, layout, **asked), clock=clock)
 
 
-def _at_cap(passes: Passes, machine: Machine, work: ModelWork, cap: float, *, seconds: Any) -> tuple[Any, Machine]:
+def at_cap(passes: Passes, machine: Machine, work: ModelWork, cap: float, *, seconds: Any) -> tuple[Any, Machine]:
+    """The clock at which cards draw no more than the share ``cap`` of their limit while they run ``passes`` in ``seconds``, and
+    the machine at it.
+
+    Seconds and shares, in the shape of the passes. Source: `trilemma.timing.clocks`.
+    """
     law, terms = clock_law(machine.accelerator), power_terms(machine.accelerator)
     parts: dict[str, Any] = {}
     for one, times in passes:

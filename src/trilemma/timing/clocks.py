@@ -52,6 +52,14 @@ def clock_law(accelerator: Accelerator) -> ClockLaw:
     return ClockLaw(**(shared | own if own is not None else shared | {"half": data["shared"]["others"]}))
 
 
+def untold_half() -> float:
+    """The logarithm by which nine of ten kept speeds lie around the law where no card of that kind, or no such work, was
+    measured.
+
+    A number without a unit. Source: clocks.toml."""
+    return float(_laws()["shared"]["others"])
+
+
 def voltage(clock: Numbers, law: ClockLaw) -> Any:
     """Voltage at ``clock`` over that at the highest, from a floor up to the knee and with the square of what is above it.
 

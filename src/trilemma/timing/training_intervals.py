@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from trilemma.hardware.accelerator import Accelerator
+from trilemma.timing.clocks import untold_half
 from trilemma.timing.slow_wires import slow_wire
 from trilemma.timing.training_coefficients import FrameworkTiming, document, host_update
 from trilemma.timing.training_collectives import Fabric
@@ -35,6 +38,15 @@ def with_slow_wire(step: StepTime, fabric: Fabric, low: float, high: float) -> t
         low * (1 - share + share * row["share"] / row["high"]),
         high * (1 - share + share * row["share"] / row["low"]),
     )
+
+
+def with_cap(clock: float, low: float, high: float) -> tuple[float, float]:
+    """Factors ``low`` and ``high`` (numbers) of a whole step with what is known of a card that a cap holds at ``clock``: no
+    training under a cap was fitted, so the law of clocks is off as on chips that were not measured (clocks.toml)."""
+    if clock >= 1:
+        return low, high
+    off = math.exp(untold_half())
+    return low / off, high * off
 
 
 def step_spread(framework: FrameworkTiming, accelerator: Accelerator, *, mixture: bool) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -86,6 +86,24 @@ class StepTime:
     @property
     def bubble_fraction(self) -> Any:
         return self.lines["bubble"] / self.step_s
+
+    def slowed(self, factors: Mapping[str, float]) -> StepTime:
+        """The same step where lines take ``factors`` times as long: by the name of a line, else by that of its resource.
+        Collectives that ran beside what is slower now run beside it still."""
+        times = {name: factors.get(name, factors.get(_RESOURCE[name], 1.0)) for name in self.lines}
+        lines = {name: seconds * times[name] for name, seconds in self.lines.items()}
+        step_s = sum(lines.values())
+        kept = self.step_s / step_s
+        return replace(
+            self,
+            step_s=step_s,
+            lines=lines,
+            resources=by_resource(lines),
+            passes={name: seconds * factors.get("compute", 1.0) for name, seconds in self.passes.items()},
+            tokens_per_s_per_gpu=self.tokens_per_s_per_gpu * kept,
+            mfu=self.mfu * kept,
+            hfu=self.hfu * kept,
+        )
 
     def bottleneck(self) -> Any:
         """The resource that most of the step is spent on (name, or array of names)."""
@@ -228,14 +246,11 @@ def _summary(
         work, workload.attended, convention, trains_adapters=workload.trains_adapters, tied=tied
     )
     peak = peak_flops(cluster.accelerator, "bf16")
-    resources: dict[str, Any] = dict.fromkeys(("compute", "memory_bandwidth", "interconnect", "host"), 0.0 * step)
-    for name, seconds in lines.items():
-        resources[_RESOURCE[name]] = resources[_RESOURCE[name]] + seconds
     return StepTime(
         step_s=step,
         lines=lines,
         hidden=hidden,
-        resources=resources,
+        resources=by_resource(lines),
         passes=passes,
         tokens_per_s_per_gpu=per_gpu,
         flops_per_token=flops,
@@ -244,6 +259,16 @@ def _summary(
         convention=convention,
         peak_format="bf16",
     )
+
+
+def by_resource(lines: Mapping[str, Any]) -> dict[str, Any]:
+    """Seconds of ``lines`` by the resource that each spends, numbers or arrays (plans,). Source: by definition."""
+    found: dict[str, Any] = dict.fromkeys(
+        ("compute", "memory_bandwidth", "interconnect", "host"), 0.0 * sum(lines.values())
+    )
+    for name, seconds in lines.items():
+        found[_RESOURCE[name]] = found[_RESOURCE[name]] + seconds
+    return found
 
 
 def recomputed_flops_per_token(loads: Loads) -> Any:

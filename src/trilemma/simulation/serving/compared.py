@@ -14,11 +14,11 @@ from trilemma.errors import InputError
 from trilemma.plans.words import plan_words
 from trilemma.question import ServingQuestion
 from trilemma.simulation.serving.deployment import SimulatedPlan, simulated_plan
-from trilemma.simulation.serving.outcome import Goodput, MeteredCost, OtherRun, UserMetrics
+from trilemma.simulation.serving.metering import cost_of, energy_of
+from trilemma.simulation.serving.outcome import EnergyOfRun, Goodput, MeteredCost, OtherRun, UserMetrics
 from trilemma.simulation.serving.simulation import (
     SimulatedRun,
     SimulationRules,
-    cost_of,
     goodput_of,
     metrics_of,
     run_once,
@@ -61,11 +61,13 @@ def other_run(
     times = RequestTimes()
     done = run_once(plan, traffic.again(), rules, times)
     book, seconds = done.book, max(done.book.ended_s, 1e-9)
+    energy = energy_of(plan, done)
     return OtherRun(
         inputs=inputs, requests=book.arrived, completed=book.completed, rejected=book.rejected,
         abandoned=book.abandoned, metrics=metrics_of(done), output_tokens_per_s=book.output_tokens / seconds,
         requests_per_s=book.completed / seconds, preemptions=sum(one.preemptions for one in done.engines),
-        goodput=goodput_of(done) if goals else None, cost=cost_of(plan, done), quicker_share=first.quicker_in(times),
+        goodput=goodput_of(done) if goals else None, cost=cost_of(plan, done, energy), energy=energy,
+        quicker_share=first.quicker_in(times),
     )  # fmt: skip
 
 
@@ -88,6 +90,7 @@ class ReplayedPlan:
     preemptions: int
     usd_per_hour: float | None
     cost: MeteredCost | None
+    energy: EnergyOfRun | None
     expected_ttft_ms: float | None
     expected_tpot_ms: float | None
     command: str = ""
@@ -149,12 +152,13 @@ def _replayed(
     held = done.book.completed == done.book.arrived and all(
         figures is None or figures.p99 <= goal_s * 1e3 for figures, goal_s in tails
     )
+    energy = energy_of(plan, done)
     return ReplayedPlan(
         rank=0, layout=words, precision=one.precision, kv_format=one.kv_format, gpus=int(one.question.plan.gpus), holds=held,
         completed=done.book.completed, rejected=done.book.rejected, metrics=metrics, goodput=goodput_of(done),
         output_tokens_per_s=done.book.output_tokens / max(done.book.ended_s, 1e-9),
         preemptions=sum(engine.preemptions for engine in done.engines),
-        usd_per_hour=None if price is None else price.value, cost=cost_of(plan, done),
+        usd_per_hour=None if price is None else price.value, cost=cost_of(plan, done, energy), energy=energy,
         expected_ttft_ms=one.expected_ttft_ms, expected_tpot_ms=one.expected_tpot_ms, command=one.command,
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from trilemma.columns import column
 from trilemma.errors import PlanWarning
+from trilemma.intervals import Interval
 from trilemma.simulation.serving.allocation import AllocationWaste
 
 
@@ -109,14 +110,25 @@ class TenantShare:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeteredCost:
-    """Dollars of all cards over the time simulated, the joules that they draw at most in it (boards at their limit), and what
-    each request that was answered takes in the mean."""
+    """Dollars of all cards over the time simulated, and what each request that was answered takes in the mean, with the joules
+    of `EnergyOfRun`."""
 
     usd: float
     usd_per_million_tokens: float
     usd_per_request: float
     joules_per_token: float | None = None
     joules_per_request: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnergyOfRun:
+    """What all cards draw in the time simulated, idle between requests too: watts in the mean, kilowatt-hours, and joules of an
+    output token and of a request that was answered; ranges are what watts are off by at a rate that is known."""
+
+    watts: Interval = field(metadata=column("watts{}", spread=True))
+    kwh: Interval = field(metadata=column("kwh{}", spread=True))
+    joules_per_token: Interval | None = field(metadata=column("joules_per_token{}", spread=True))
+    joules_per_request: Interval | None = field(metadata=column("joules_per_request{}", spread=True))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,6 +167,7 @@ class OtherRun:
     preemptions: int
     goodput: Goodput | None
     cost: MeteredCost | None
+    energy: EnergyOfRun | None
     quicker_share: float | None
 
 
@@ -201,6 +214,7 @@ class ServingSimulation:
     adapters: AdapterUse | None = None
     allocation: tuple[AllocationWaste, ...]
     cost: MeteredCost | None
+    energy: EnergyOfRun | None
     pools: tuple[PoolUse, ...] = ()
     compared: OtherRun | None = None
     tenants: tuple[TenantShare, ...] = ()

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from trilemma.simulation.serving.adapter_bank import AdapterBank, LongerSteps
+from trilemma.simulation.serving.busy_time import BusyTime
 from trilemma.simulation.serving.gauges import Gauges
 from trilemma.simulation.serving.leaps import next_loaded_s, queue_up, steps_until
 from trilemma.simulation.serving.losses import give_up
@@ -45,11 +46,9 @@ class EngineReplica:
         self.prefilling: list[ServedRequest] = []
         self.now_s = 0.0
         self.ends_s: float | None = None
-        self.tick = self.decoding = self.context_sum = 0
-        self.preemptions = self.steps = 0
-        self.running_s = 0.0
-        self.timeout_s, self.lag_steps = timeout_s, lag_steps
-        self.done, self._refused = done, refused
+        self.tick = self.decoding = self.context_sum = self.preemptions = self.steps = 0
+        self.busy = BusyTime()
+        self.timeout_s, self.lag_steps, self.done, self._refused = timeout_s, lag_steps, done, refused
         self._starts = [0] * cache.block_size  # sequences that need a block at ticks of each remainder
         self._ends: list[tuple[int, int, ServedRequest]] = []
         self.deadlines: list[tuple[float, int, ServedRequest]] = []
@@ -171,7 +170,7 @@ class EngineReplica:
     def _end_leap(self) -> None:
         assert self.ends_s is not None
         steps, taken_s = self._leap, self.ends_s - self.now_s
-        self.running_s += len(self.running) * taken_s
+        self.busy.decoded(self.decoding, self.context_sum, steps, taken_s, running=len(self.running))
         self._tick(steps, taken_s / steps)
         self.now_s = self.ends_s
         self._finish_due()
@@ -179,7 +178,8 @@ class EngineReplica:
     def _end_mixed(self) -> None:
         assert self.ends_s is not None
         taken_s = self.ends_s - self.now_s
-        self.running_s += len(self.running) * taken_s
+        decodes = self.decoding * self.policy.decodes_along
+        self.busy.mixed(decodes, self.context_sum, self._chunks, taken_s, running=len(self.running))
         if self.decoding:
             if self.policy.decodes_along:
                 self._tick(1, taken_s)

@@ -20,11 +20,11 @@ from trilemma.simulation.serving.gauges import Gauges
 from trilemma.simulation.serving.handover import Handover
 from trilemma.simulation.serving.later import Later
 from trilemma.simulation.serving.ledger import RequestBook
+from trilemma.simulation.serving.metering import cost_of, energy_of
 from trilemma.simulation.serving.outcome import (
     CacheUse,
     Goodput,
     LoadCurve,
-    MeteredCost,
     OtherRun,
     PoolUse,
     Quantiles,
@@ -162,7 +162,7 @@ def told(
     hit = sum(one.cache.hit_stretches for one in engines)
     tokens = max(sum(one.cache.asked_tokens for one in engines), 1)
     token_hits = sum(one.cache.hit_tokens for one in engines) / tokens
-    gpus = plan.question.plan.gpus
+    gpus, energy = plan.question.plan.gpus, energy_of(plan, done)
     return ServingSimulation(
         inputs=inputs,
         requests=book.arrived,
@@ -177,7 +177,7 @@ def told(
         requests_per_s=book.completed / seconds,
         tokens_per_s_per_gpu=book.output_tokens / seconds / gpus,
         preemptions=sum(one.preemptions for one in engines),
-        mean_running=sum(one.running_s for one in engines) / seconds,
+        mean_running=sum(one.busy.running_s for one in engines) / seconds,
         engines=len(engines),
         scaling=_scaled(plan, done.fleet, seconds) if done.fleet.scaling is not None else None,
         goodput=goodput_of(done) if goals else None,
@@ -192,7 +192,8 @@ def told(
         host_cache=host_cache_of_run(plan, done),
         adapters=adapters_of_run(plan, done),
         allocation=waste_of(first, context=plan.context),
-        cost=cost_of(plan, done),
+        cost=cost_of(plan, done, energy),
+        energy=energy,
         pools=_pools(done),
         compared=compared,
         tenants=tuple(
@@ -251,22 +252,6 @@ def goodput_of(done: SimulatedRun) -> Goodput:
     return Goodput(share=book.good / max(book.completed, 1), requests_per_s=book.good / max(book.ended_s, 1e-9))
 
 
-def cost_of(plan: SimulatedPlan, done: SimulatedRun) -> MeteredCost | None:
-    """What all cards of the plan cost until the last request has ended."""
-    cluster, book, seconds = plan.question.cluster, done.book, max(done.book.ended_s, 1e-9)
-    price, watts = cluster.usd_per_hour, cluster.watts
-    if price is None or not book.output_tokens:
-        return None
-    usd, joules = price.value * seconds / 3600, watts * seconds if watts else None
-    return MeteredCost(
-        usd=usd,
-        usd_per_million_tokens=usd / book.output_tokens * 1e6,
-        usd_per_request=usd / book.completed,
-        joules_per_token=None if joules is None else joules / book.output_tokens,
-        joules_per_request=None if joules is None else joules / book.completed,
-    )
-
-
 def _pools(done: SimulatedRun) -> tuple[PoolUse, ...]:
     """Both pools where there are two."""
     seconds = max(done.book.ended_s, 1e-9)
@@ -274,7 +259,7 @@ def _pools(done: SimulatedRun) -> tuple[PoolUse, ...]:
         PoolUse(
             pool=name,
             engines=len(engines),
-            mean_running=sum(one.running_s for one in engines) / seconds,
+            mean_running=sum(one.busy.running_s for one in engines) / seconds,
             peak_share=max(one.pool.most_held / one.pool.total for one in engines),
             preemptions=sum(one.preemptions for one in engines),
         )
