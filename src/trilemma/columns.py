@@ -29,14 +29,14 @@ def column(
     then: str = "",
     exact: bool = False,
     finite: bool = False,
-    keep: Literal["", "empty", "none"] = "",
+    keep: Literal["", "empty", "none", "all"] = "",
 ) -> dict[str, Any]:
     """Metadata of a field: its ``key`` in documents, the ``scale`` of its unit there; ``hidden`` from documents, ``inline``
     with the fields of what it holds, or a ``whole`` number. An interval that is ``spread`` is three columns, whose words for
     low and high take the place of ``{}`` in ``key``. ``explained`` fields, told as they are, are of explanations alone.
     ``then`` names a property that follows it, a whole number likewise. What is ``exact`` is told as it is, numbers unrounded
     and mappings as objects; of what is ``finite`` numbers that are not are null. ``keep`` says what stands in the document though
-    it is "empty" or "none"."""
+    it is "empty" or "none", or in "all" cases."""
     return {
         _COLUMN: {
             "key": key, "scale": scale, "hidden": hidden, "inline": inline, "whole": whole, "spread": spread,
@@ -94,8 +94,8 @@ def document_of(value: Any, *, scale: float = 1.0, explain: bool = False, exact:
 
 def _is_absent(value: Any, keep: str) -> bool:
     if value is None:
-        return keep != "none"
-    return isinstance(value, tuple | Mapping) and not value and keep != "empty"
+        return keep not in ("none", "all")
+    return isinstance(value, tuple | Mapping) and not value and keep not in ("empty", "all")
 
 
 def rounded(value: float, digits: int = 6) -> float:

@@ -45,8 +45,8 @@ class VersionChange:
     """One thing that differs: ``name``, what it was and is, and where that is known from."""
 
     name: str
-    before: Any = field(metadata=column(exact=True, keep="none"))
-    after: Any = field(metadata=column(exact=True, keep="none"))
+    before: Any = field(metadata=column(exact=True, keep="all"))
+    after: Any = field(metadata=column(exact=True, keep="all"))
     source: str | None = None
 
 
