@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import trilemma as tl
 from trilemma.engines.rank_memory import Widths, buffer_bytes, fabric_of, graph_bytes, rungs
 from trilemma.engines.vllm.facts import for_version
 from trilemma.engines.vllm.overheads import activation_peak, captured
@@ -33,6 +34,39 @@ def test_graphs_of_one_campaign() -> None:
         assert _graphs("0.19.0", tp=tp, layers=layers) / GIB == pytest.approx(gib, abs=0.04)
     assert _graphs("0.19.0", eager=True) == 0
     assert _graphs("0.19.0", seqs=1) < 0.2 * _graphs("0.19.0")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kv", "gib"),
+    [
+        ("rtx-5090", "fp8", 0.45),
+        ("rtx-5090", "fp8_per_token_head", 0.06),
+        ("rtx-5090", "bfloat16", 0.06),
+        ("h200-sxm", "fp8", 0.06),
+        ("b200-sxm", "bfloat16", 0.45),
+    ],
+)
+def test_passes_that_check_drafts_keep_the_workspace_of_flashinfer(gpu: str, kv: str, gib: float) -> None:
+    """Qwen3.8-27B with three drafts on an RTX 5090: 0.45 GiB in fp8, 0.06 through Triton (malaiwah/qwen38-27b-exl3);
+    FlashAttention reads 8-bit caches on Hopper, and FlashInfer comes first on B200 (vllm/platforms/cuda.py)."""
+    words = f"docker run vllm/vllm-openai:v0.26.0 --model Qwen/Qwen3.6-27B --max-num-seqs 1 --kv-cache-dtype {kv}"
+    drafts = """--max-model-len 8192 --speculative-config '{"method":"mtp","num_speculative_tokens":3}'"""
+    found = tl.check(f"{words} {drafts}", gpu=gpu).to_dict()
+    graphs = next(line["bytes"] for line in found["memory"]["items"] if line["name"] == "cuda_graphs")
+    assert graphs / GIB == pytest.approx(gib, abs=0.07)
+
+
+def test_the_first_engine_captured_once_for_every_stage() -> None:
+    """vllm/worker/model_runner.py of V0, capture_model: every size again for each of its virtual engines."""
+    two, one = (
+        captured(for_version(v), max_seqs=256, tokens=8192, draft_tokens=0, sizes=None, eager=False, pp=2)
+        for v in ("0.7.0", "0.8.5")
+    )
+    alone = captured(for_version("0.7.0"), max_seqs=256, tokens=8192, draft_tokens=0, sizes=None, eager=False)
+    assert two[0] == 2 * alone[0]
+    assert float(one[0]) == float(
+        captured(for_version("0.8.5"), max_seqs=256, tokens=8192, draft_tokens=0, sizes=None, eager=False)[0]
+    )
 
 
 def _peak(

@@ -105,16 +105,15 @@ def expert_bytes(widths: Widths, memory: MemoryCoefficients, *, row: Any, tp: Nu
 
 def graph_bytes(
     widths: Widths, memory: MemoryCoefficients, *, layers: Numbers, graphs: Numbers, largest: Numbers, tp: Numbers,
-    drafts: bool = False,
 ) -> Any:  # fmt: skip
     """CUDA graphs of a rank that holds ``layers``: a share fixed, one per graph and layer, one for the buffers of the
-    ``largest`` batch, cut by ``tp`` but for experts, and those of drafting layers. Nothing where nothing is captured.
+    ``largest`` batch, cut by ``tp`` but for experts. Nothing where nothing is captured.
     """
     data = memory["graphs"]
     batch = np.asarray(largest) / data["largest_batch"]
     experts = data["experts_gib"] if widths.expert_rows else 0.0
     size = (
-        (data["fixed_gib"] + (data["drafts_gib"] if drafts else 0.0)) * GIB
+        data["fixed_gib"] * GIB
         + data["per_graph_layer_mib"] * MIB * np.asarray(graphs) * np.asarray(layers)
         + batch * (data["largest_gib"] / np.asarray(tp) + experts) * GIB
     )

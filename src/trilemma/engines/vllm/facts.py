@@ -64,6 +64,8 @@ class VllmFacts(Facts):
     mla_weight_copies: bool
     latents_as_heads: Mapping[str, int]
     older_engine: str
+    captures_for_every_stage: bool
+    flashinfer: Mapping[str, float]
     profiles_whole_prompts: bool
     vocab_padding: int
     quantizes_while_loading: Mapping[str, str]

@@ -13,9 +13,10 @@ import numpy as np
 
 from trilemma.engines.rank_memory import Widths, expert_bytes, forward_bytes, rungs
 from trilemma.engines.vllm.facts import VllmFacts
+from trilemma.formats.formats import Format
 from trilemma.models.architecture import Model
 from trilemma.models.attention import Mixer
-from trilemma.quantities import GIB, Numbers, ceil_div
+from trilemma.quantities import GIB, MIB, Numbers, ceil_div
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,16 +125,39 @@ def _encoder_bytes(model: Model, facts: VllmFacts, tp: Numbers, seen: Profiled) 
 
 
 def captured(
-    facts: VllmFacts, *, max_seqs: Numbers, tokens: Numbers, draft_tokens: int, sizes: tuple[int, ...] | None, eager: bool
+    facts: VllmFacts, *, max_seqs: Numbers, tokens: Numbers, draft_tokens: int, sizes: tuple[int, ...] | None, eager: bool,
+    pp: Numbers = 1, piecewise: bool = False,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(graphs, largest batch): every size once in each mode, ``sizes`` or those of the ladder up to
-    ``min(most, sequences · (1 + draft) · per_sequence, tokens)`` (vllm/config/vllm.py, _set_cudagraph_sizes).
+    ``min(most, sequences · (1 + draft) · per_sequence, tokens)`` (vllm/config/vllm.py, _set_cudagraph_sizes); where each of
+    ``pp`` stages has a scheduler of its own, again for each of them. ``piecewise``: one mode alone.
     """
     rule = facts.graph_sizes
+    times = (1 if piecewise else rule.kinds) * np.asarray(pp if facts.captures_for_every_stage else 1)
     if eager:
         return np.zeros(()), np.zeros(())
     if sizes is not None:
-        return np.asarray(float(len(sizes))) * rule.kinds, np.asarray(float(max(sizes, default=0)))
+        return np.asarray(float(len(sizes))) * times, np.asarray(float(max(sizes, default=0)))
     wanted = np.asarray(max_seqs) * (1 + draft_tokens) * rule.per_sequence
     largest = np.minimum(np.minimum(wanted, rule.most), tokens)
-    return rungs(facts.coefficients["graphs"]["ladder"], largest) * rule.kinds, largest
+    return rungs(facts.coefficients["graphs"]["ladder"], largest) * times, largest
+
+
+def flashinfer_workspace(
+    facts: VllmFacts, *, kv: Format, compute_capability: float | None, backend: object = None
+) -> float:
+    """Bytes that FlashInfer's attention keeps beside graphs of passes that check drafts, 0 for other kernels.
+
+    ``backend`` is what the command names; without a name the rule of ``facts`` tells by the card and the format of the cache.
+    """
+    rule = facts.flashinfer
+    if not rule or compute_capability is None:
+        return 0.0
+    if backend:
+        attends = "flashinfer" in str(backend).lower()
+    else:
+        generation = int(compute_capability)
+        lacks_other = rule["least"] <= compute_capability < rule["below"]
+        narrow = kv.bits <= 8 and kv.granularity != "channel" and generation != rule["reads_8_bits"]
+        attends = generation == rule["on"] or lacks_other or narrow
+    return rule["workspace_mib"] * MIB if attends else 0.0

@@ -16,7 +16,7 @@ from trilemma.engines.table import BroadcastPlans
 from trilemma.engines.vllm.defaults import VllmInForce
 from trilemma.engines.vllm.facts import VllmFacts
 from trilemma.engines.vllm.groups import Grouping
-from trilemma.engines.vllm.overheads import activation_peak, captured
+from trilemma.engines.vllm.overheads import activation_peak, captured, flashinfer_workspace
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.memory.adapter_slots import SlotBytes
 from trilemma.memory.weights import WeightTable, rank_weights
@@ -61,13 +61,15 @@ def stage_of(
         samples=not generates_nothing(model, "vllm", options.extra),
     )  # fmt: skip
     workspace, communication = buffer_bytes(memory, ranks=plans.tp, fabric=fabric)
+    attending = flashinfer_workspace(
+        facts, kv=force.kv, compute_capability=accelerator.compute_capability,
+        backend=options.extra.get("attention-backend"),
+    ) * (force.draft_tokens > 0)  # fmt: skip
     graphs, largest = captured(
         facts, max_seqs=plans.seqs, tokens=plans.tokens, draft_tokens=force.draft_tokens, sizes=options.cuda_graph_sizes,
-        eager=options.eager,
+        eager=options.eager, pp=plans.pp, piecewise=attending > 0 and not any(mixer.is_latent for mixer in model.mixers),
     )  # fmt: skip
-    graphs = graph_bytes(
-        widths, memory, layers=span.layers, graphs=graphs, largest=largest, tp=plans.tp, drafts=force.drafts_by_layers
-    )
+    graphs = graph_bytes(widths, memory, layers=span.layers, graphs=graphs, largest=largest, tp=plans.tp)
     skipped = facts.second_runner_skips_graphs and not widths.expert_rows and not model.is_hybrid
     inside = facts.graphs_in_budget and not skipped
     resident = np.maximum(weights.text + _rope_bytes(model, force, facts) - options.cpu_offload_bytes, 0)
@@ -81,7 +83,7 @@ def stage_of(
         "logits": peak.logits,
         "workspace": workspace,
         "communication": communication,
-        "cuda_graphs": graphs * (memory["graphs"]["charged_share"] if inside else 1.0),
+        "cuda_graphs": graphs * (memory["graphs"]["charged_share"] if inside else 1.0) + attending * (largest > 0),
         "context": context_bytes(memory, ranks=plans.tp, fabric=fabric),
     }
     lines = {key: np.broadcast_to(value, plans.shape) for key, value in lines.items()}
