@@ -194,7 +194,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(manifest=st.dictionaries(st.sampled_from(["spec", "kind", "metadata"]), JSON, max_size=3))
 def test_no_object_brings_the_judge_down(manifest: dict[str, Any]) -> None:
     frame = review({})

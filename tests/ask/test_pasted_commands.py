@@ -36,7 +36,7 @@ def test_quoted_json_is_left_alone() -> None:
 _PLAIN = st.integers() | st.text(max_size=8) | st.booleans()
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.text(max_size=8), _PLAIN | st.lists(_PLAIN, max_size=3), min_size=1, max_size=3))
 def test_any_bare_object_is_the_word_that_it_was(value: dict[str, object]) -> None:
     words = shlex.split(quoted(f"engine --flag {json.dumps(value)} --other=1"))
@@ -44,7 +44,7 @@ def test_any_bare_object_is_the_word_that_it_was(value: dict[str, object]) -> No
     assert json.loads(words[2]) == value
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(max_size=300))
 def test_anything_else_keeps_its_letters(text: str) -> None:
     assert quoted(text).replace("'", "") == text.replace("'", "") or "{" in text or "[" in text

@@ -219,9 +219,7 @@ def test_exit_codes_and_document(tmp_path: Path, capsys: pytest.CaptureFixture[s
     jsonschema.validate(document(f"audit {tmp_path / 'topo'}"), schema_of("audit"))
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from([topology("NV18"), nccl_tests(300), smi(throttled=True), '{"schema": "trilemma/gate@1"}'])
                 | st.text(max_size=60), max_size=4), st.binary(max_size=60), st.integers(0, 900))  # fmt: skip
 def test_any_records_are_audited(tmp_path: Path, texts: list[str], noise: bytes, at: int) -> None:

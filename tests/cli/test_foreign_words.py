@@ -109,7 +109,7 @@ def test_names_never_run_in_scripts_of_quantisation(
     assert {path.name for path in out.iterdir()} == {"quantize.sh"}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(SIGNS, SIGNS, st.sampled_from([*RUNS, "tiny"]))
 @example("a\nb", "c", "tiny")
 def test_scripts_and_manifests_of_serving_quote_or_refuse(model: str, value: str, weights: str) -> None:
@@ -148,7 +148,7 @@ def shell_words_of(script: str, program: str) -> list[str]:
         return ran.stdout.decode().split("\0")[:-1]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(SIGNS, SIGNS)
 def test_files_of_trainings_quote_or_refuse(value: str, variable: str) -> None:
     if not (value + variable).isprintable():

@@ -57,7 +57,7 @@ def read_back(path: Path, text: str) -> Any:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(plan=plans(), per_node=st.sampled_from([None, 4, 8]))
 def test_manifests_say_the_plan_again(folder: Path, plan: Plan, per_node: int | None) -> None:
     fleet = laid(plan, per_node=per_node)
@@ -85,7 +85,7 @@ def test_manifests_say_the_plan_again(folder: Path, plan: Plan, per_node: int | 
     assert cards == plan.gpus
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(plan=plans())
 def test_scripts_say_the_plan_again_on_cards_of_their_own(folder: Path, plan: Plan) -> None:
     fleet = fleet_of(plan, per_node=64)
@@ -107,7 +107,7 @@ def test_scripts_say_the_plan_again_on_cards_of_their_own(folder: Path, plan: Pl
         assert own_options(again.plan.pool.options) == pool.options
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     model=st.text(min_size=1, max_size=60)
     | st.text(st.sampled_from("$(){}`\"'\\ :#&*!|>%@,-[]?.~/=\u2028\x85é日"), min_size=1),

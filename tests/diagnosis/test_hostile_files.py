@@ -117,7 +117,7 @@ def test_a_line_without_end_is_cut(tmp_path: Path) -> None:
     assert [finding.evidence[0].line for finding in found.findings] == [2]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(
     st.binary(max_size=300),
     st.binary(max_size=200).map(lambda noise: b"\x80\x04" + noise),
@@ -136,9 +136,7 @@ REST = st.one_of(st.text(max_size=60), st.sampled_from((
 
 
 @pytest.mark.parametrize("reader", [one for one in every_reader() if one.form == "lines"], ids=lambda one: one.kind)
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_each_reader_takes_what_stands_behind_its_marks(tmp_path: Path, reader: Any, data: st.DataObject) -> None:
     """Lines of one reader's marks with anything behind them, broken anywhere."""
@@ -187,7 +185,7 @@ documents = st.dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(documents, st.booleans())
 def test_documents_of_known_keys_and_any_values(tmp_path: Path, document: Any, pickled: bool) -> None:
     content = pickle.dumps(document, protocol=4) if pickled else json.dumps(document).encode()

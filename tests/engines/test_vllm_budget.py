@@ -192,7 +192,7 @@ _MODELS = ("llama-3.1-70b", "gemma-3-27b", "qwen3.5-27b", "deepseek-v3.1", "gpt-
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(
     model=st.sampled_from(_MODELS), rows=st.lists(_LAYOUTS, min_size=2, max_size=6), seqs=st.sampled_from((1, 64, 1024))
 )
@@ -215,7 +215,7 @@ def test_a_table_of_plans_equals_its_plans(model: str, rows: list[tuple[int, ...
         assert table.ledger.total("inside")[index] == pytest.approx(single.ledger.total("inside"), rel=1e-12)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(model=st.sampled_from(_MODELS), tokens=st.sampled_from((512, 2048, 16384)), seqs=st.sampled_from((8, 256)))
 def test_more_ranks_never_hold_more_each(model: str, tokens: int, seqs: int) -> None:
     """Communication apart, no line grows with tensor parallelism."""
@@ -226,7 +226,7 @@ def test_more_ranks_never_hold_more_each(model: str, tokens: int, seqs: int) -> 
     assert np.all(np.diff(table.pool.bytes_per_token_per_gpu) <= 1)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(model=st.sampled_from(_MODELS), fractions=st.tuples(st.floats(0.3, 1.0), st.floats(0.3, 1.0)))
 def test_a_larger_fraction_never_leaves_less(model: str, fractions: tuple[float, float]) -> None:
     low, high = (_start(model, layout=Layout(tp=8), context=4096, memory_fraction=f) for f in sorted(fractions))

@@ -266,7 +266,7 @@ def test_a_flag_that_went_and_came_back() -> None:
         ("--limit-mm-per-prompt image", "JSON object"),
         ("""--limit-mm-per-prompt '{"image": -1}'""", "count"),
         ("--enable-prefix-caching=maybe", "neither true nor false"),
-        ("--config /nowhere.yaml", "not a file"),
+        ("--config /nowhere.yaml", "cannot be read: No such file"),
         ("--config", "--config needs a value"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trilemma.engines.vllm.flags import table
@@ -91,7 +91,6 @@ drafts = st.none() | st.builds(
 )
 
 
-@settings(deadline=None)  # the first call reads the table of flags
 @given(layout=layouts(), options=options(), draft=drafts, model=names)
 def test_what_is_written_reads_back_as_the_same_plan(
     layout: Layout, options: ServeOptions, draft: Draft | None, model: str

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import trilemma as tl
@@ -27,7 +27,6 @@ def test_every_code_that_is_doubted_is_told_somewhere() -> None:
     assert {code for code in CODES if f'"{code}"' not in sources} == set()
 
 
-@settings(deadline=None)
 @given(WARNINGS, st.floats(0.5, 1), st.sampled_from(["ok", "oom_load"]))
 def test_doubt_makes_no_verdict_surer_and_turns_none(warnings: list[PlanWarning], sure: float, stage: str) -> None:
     verdict = Verdict(stage=stage, probability=sure, reason="")  # type: ignore[arg-type]

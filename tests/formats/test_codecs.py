@@ -79,7 +79,7 @@ def test_formats_without_an_encoder_say_so(name: str) -> None:
 
 
 @given(name=st.sampled_from(SCALED), shape=st.lists(st.integers(1, 150), min_size=1, max_size=3))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_split_and_join_undo_each_other(name: str, shape: list[int]) -> None:
     fmt = get(name)
     values = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
@@ -90,7 +90,7 @@ def test_split_and_join_undo_each_other(name: str, shape: list[int]) -> None:
 
 
 @given(name=st.sampled_from(SCALED), values=tensors)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_requantising_with_the_same_scales_changes_nothing(name: str, values: np.ndarray) -> None:
     first = quantise(values, name)
     left = dequantise(first)
@@ -102,14 +102,14 @@ def test_requantising_with_the_same_scales_changes_nothing(name: str, values: np
     name=st.sampled_from([*NARROW, "fp16", "bf16", "tf32", "mxfp8", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4", "int8"]),
     values=tensors,
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_formats_with_fixed_or_power_of_two_scales_are_idempotent(name: str, values: np.ndarray) -> None:
     once = round_trip(values, name)
     assert np.array_equal(round_trip(once, name), once)
 
 
 @given(name=st.sampled_from([name for name in SCALED if get(name).kind == "int"]), values=tensors)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_integer_error_is_at_most_half_a_step(name: str, values: np.ndarray) -> None:
     fmt = replace(get(name), scale_format="fp32", scale_bits=32)
     encoded = quantise(values, fmt)

@@ -48,7 +48,7 @@ def _words(name: str) -> st.SearchStrategy[list[str]]:
 
 @pytest.mark.parametrize("name", list(_HEADS))
 @given(data=st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_any_words(name: str, data: st.DataObject) -> None:
     words = data.draw(_words(name))
     words = [word for word in words if word not in ("--config", "--extra-llm-api-options", "--extra_llm_api_options")]
@@ -63,7 +63,7 @@ def test_any_words(name: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("name", list(_HEADS))
 @given(data=st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_plans_that_are_read_are_written_or_refused(name: str, data: st.DataObject) -> None:
     words = data.draw(_words(name))
     words = [word for word in words if word not in ("--config", "--extra-llm-api-options", "--extra_llm_api_options")]

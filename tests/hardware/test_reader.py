@@ -147,7 +147,7 @@ LINES = st.sampled_from(GOOD.splitlines())
 JUNK = st.text(alphabet=st.characters(codec="utf-8"), max_size=30)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.one_of(LINES, JUNK), max_size=25))
 def test_shuffled_and_broken_files_never_crash(lines: list[str]):
     with contextlib.suppress(InputError):
@@ -157,7 +157,7 @@ def test_shuffled_and_broken_files_never_crash(lines: list[str]):
 VALUES = st.one_of(st.floats(), st.integers(), st.booleans(), st.text(max_size=10), st.lists(st.integers(), max_size=3))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from(["16", "0.5e12", "100e12", '"GDDR6"', '["bf16"]', '"Test Card"']), VALUES)
 def test_any_value_in_any_place_never_crashes(place: str, value: object):
     written = {True: "true", False: "false"}.get(value) if isinstance(value, bool) else None

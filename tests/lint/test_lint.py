@@ -43,7 +43,6 @@ PIECES = st.sampled_from([line for row in (*WRONG, *RIGHT) for line in row["text
 ENDINGS = st.sampled_from(["py", "sh", "yaml", "json", "toml", "ipynb", "txt"])
 SLOW = settings(
     max_examples=150,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 

@@ -195,7 +195,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(PIECES | st.text(max_size=40), max_size=30), st.booleans())
 def test_any_mixture_of_lines_is_examined(lines: list[str], twice: bool) -> None:
     text = "\n".join(lines)
@@ -203,7 +203,7 @@ def test_any_mixture_of_lines_is_examined(lines: list[str], twice: bool) -> None
     assert len(checks.checks) >= 12
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=300), st.sampled_from([machine.text for machine in MACHINES]), st.integers(0, 4000))
 def test_damaged_outputs_are_examined(noise: bytes, text: str, at: int) -> None:
     damaged = text.encode()[:at] + noise + text.encode()[at:]

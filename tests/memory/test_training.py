@@ -64,7 +64,7 @@ def test_megatron_distributed_optimizer_is_six_plus_twelve_over_dp() -> None:
 
 @pytest.mark.parametrize("name", [LLAMA, MIXTRAL, DEEPSEEK])
 @given(power=st.integers(0, 7))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_zero_3_state_falls_as_one_over_n(name: str, power: int) -> None:
     one = memory(name, zero=3, implementation="torchtitan", recipe=recipe("fsdp"), global_batch=256)
     many = memory(name, zero=3, implementation="torchtitan", recipe=recipe("fsdp"), dp=2**power, global_batch=256)
@@ -105,7 +105,7 @@ def test_experts_shard_over_the_ranks_that_hold_the_same() -> None:
     sp=st.booleans(), zero=st.integers(0, 3), mode=st.sampled_from(("none", "selective", "op", "full")),
     seq=st.sampled_from((512, 4096, 32768)), cp=st.sampled_from((1, 2)),
 )  # fmt: skip
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_more_tensor_parallelism_never_raises_state_and_activations(
     name: str,
     implementation: str,

@@ -115,7 +115,7 @@ _JUNK = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(index=st.integers(0, len(_CONFIGS) - 1), seed=st.integers(0, 2**32), junk=_JUNK, drop=st.booleans())
 def test_a_damaged_configuration_is_answered_or_refused(index: int, seed: int, junk: Any, drop: bool) -> None:
     config = json.loads(json.dumps(_CONFIGS[index]))

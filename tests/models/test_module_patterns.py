@@ -28,7 +28,7 @@ EXPRESSIONS = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(EXPRESSIONS, st.booleans(), st.lists(st.text("abc.1_", max_size=8), min_size=1, max_size=6))
 def test_an_automaton_says_what_re_says(expression: str, ends: bool, texts: list[str]) -> None:
     expression += "$" if ends else ""

@@ -34,7 +34,7 @@ def problem(groups: int, seed: int, bits: tuple[float, ...] = BITS) -> Problem:
 
 
 @given(st.integers(0, 10_000), st.floats(2.5, 16))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_exact_is_the_best_of_every_combination(seed: int, bits: float) -> None:
     small = problem(4, seed, BITS[:5])
     budget = small.bytes_at(bits)

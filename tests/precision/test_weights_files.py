@@ -176,7 +176,7 @@ def test_paths_that_hold_no_weights(name: str, tmp_path: Path) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_change_of_bytes_breaks_the_readers(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     base = tmp_path_factory.getbasetemp()
     whole = llama2c(base / "fuzzed.bin", values_of(SMALL))
@@ -196,7 +196,7 @@ def test_no_change_of_bytes_breaks_the_readers(tmp_path_factory: pytest.TempPath
 
 
 @given(position=st.integers(0, 4000), value=st.integers(0, 255))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_byte_of_a_header_breaks_the_reader(
     tmp_path_factory: pytest.TempPathFactory, position: int, value: int
 ) -> None:

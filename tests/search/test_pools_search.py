@@ -230,7 +230,7 @@ def test_pools_that_cannot_be_are_refused_when_asked_for_alone(options, words):
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=40))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_the_front_of_two_axes_is_the_pareto_front(points):
     array = np.array(points, dtype=float).reshape(-1, 2)
     distinct = {tuple(point) for point in array[pareto_front(array)]}

@@ -42,7 +42,7 @@ def _table(path: Path, row: dict[str, str]) -> str:
     column=st.sampled_from(["submit_s", "duration_s", "gpus", "priority", "pods", "limit_s", "checkpoint_s", "restart_s", "mig"]),
     value=st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=8)),
 )  # fmt: skip
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_cells_of_any_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str], column: str, value: str) -> None:
     row = {"job": "a", "submit_s": "0", "duration_s": "10", "gpus": "8"} | {column: value}
     _ask(capsys, "--nodes", "2x8", "--jobs", _table(tmp_path / "jobs.csv", row))
@@ -52,7 +52,7 @@ def test_cells_of_any_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str], c
     value=st.sampled_from(JSON),
     where=st.sampled_from(["count", "submission", "end", "elapsed", "job_id", "tres", "state"]),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_slurm_json_of_any_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str], where: str, value: str) -> None:
     job: dict[str, Any] = {
         "job_id": 1, "state": {"current": ["COMPLETED"]}, "time": {"submission": 100, "start": 110, "end": 200, "elapsed": 90},

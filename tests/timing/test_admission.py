@@ -48,7 +48,7 @@ def test_requests_in_step_wait_more_than_those_in_phases_of_their_own() -> None:
     assert most == pytest.approx(64, abs=0.1)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.floats(1.0, 5000.0), st.floats(0.1, 1.0), st.floats(0.0, 1.0), st.integers(1, 6000), st.booleans(),
     st.one_of(st.just(math.inf), st.integers(1, 2000)),

@@ -66,7 +66,7 @@ def coefficients(card: str, kernel: str) -> KernelCoefficients:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("card", CARDS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(a=SIZES, b=SIZES, heads=st.integers(min_value=2, max_value=64), factor=st.floats(min_value=1.0, max_value=4.0))
 def test_more_bandwidth_peak_or_link_never_lengthens_a_kernel(card, kernel, a, b, heads, factor):
     c = coefficients(card, kernel)
@@ -89,7 +89,7 @@ def test_an_array_is_its_numbers(kernel):
 
 
 @pytest.mark.parametrize("card", CARDS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(m=SIZES, n=st.integers(1, 300), k=st.integers(1, 300))
 def test_more_rows_columns_or_steps_never_cost_less_than_a_wave(card, m, n, k):
     c = coefficients(card, "gemm")

@@ -22,7 +22,7 @@ def closed_form(schedule: str, *, p: int, m: int, v: int = 1, f: float = 1.0, i:
     return m * (f + i + w) + float(idle)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(p=st.integers(1, 9), m=st.integers(1, 20), f=st.floats(0.1, 3), i=st.floats(0.1, 3), w=st.floats(0.1, 3))
 def test_bubble_of_1f1b_is_exact_with_equal_stages(p: int, m: int, f: float, i: float, w: float) -> None:
     idle = float(bubble_s("1f1b", pp=p, vpp=1, micro_batches=m, forward_s=f, input_gradient_s=i, weight_gradient_s=w))

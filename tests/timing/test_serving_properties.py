@@ -62,7 +62,7 @@ def better(card: Accelerator, part: str, factor: float) -> Accelerator:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     name=st.sampled_from(DENSE + OTHERS),
     card=st.sampled_from(CARDS),
@@ -82,7 +82,7 @@ def test_better_hardware_lengthens_no_line(name, card, engine, part, factor, isl
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(name=st.sampled_from(DENSE), card=st.sampled_from(CARDS), engine=st.sampled_from(ENGINES))
 def test_fewer_bits_lengthen_no_line_that_only_moves_bytes(name, card, engine):
     accelerator, wide = find(card), stored(name)
@@ -95,7 +95,7 @@ def test_fewer_bits_lengthen_no_line_that_only_moves_bytes(name, card, engine):
         assert all(after <= before * (1 + 1e-9) for before, after in pairwise(seconds)), line
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(name=st.sampled_from(DENSE + OTHERS), card=st.sampled_from(CARDS), engine=st.sampled_from(ENGINES))
 def test_a_narrower_cache_lengthens_no_line(name, card, engine):
     wide, narrow = (speed(stored(name), find(card), engine, kv_format=kv) for kv in (BF16, FP8))
@@ -104,7 +104,7 @@ def test_a_narrower_cache_lengthens_no_line(name, card, engine):
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     name=st.sampled_from(DENSE),
     scheme=st.sampled_from(("", "fp8", "awq")),

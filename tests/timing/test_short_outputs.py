@@ -27,7 +27,7 @@ def _speed(
     return serving_speed(work, machine, Layout(tp=2), **asked), machine
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     osl=st.one_of(st.integers(min_value=1, max_value=16), st.integers(min_value=1, max_value=4096)),
     isl=st.sampled_from((128, 1024, 4096, 16384)),

@@ -227,7 +227,7 @@ def test_the_fence_holds_files_and_the_network(tmp_path: Path) -> None:
 _WORDS = ["llama-3.1-8b", "l40s:2", "8", "0", "1e9", "vllm@0.1", "fp8", "true", "../..", "\x00", "nan"]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     question=st.sampled_from(["fit", "plan", "compare", "check", "../x", ""]),
     words=st.dictionaries(

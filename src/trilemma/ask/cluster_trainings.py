@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trilemma.commands.bounded_yaml import load_all, read_text
+from trilemma.commands.bounded_yaml import load_all
 from trilemma.errors import InputError, UnknownName, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
+from trilemma.outside_files import read_text
 from trilemma.question import Question
 from trilemma.simulation.cluster.jobs import ClusterJob, ticks
 from trilemma.simulation.cluster.nodes import LEVELS, ClusterNode, levels_of

@@ -119,8 +119,9 @@ def _of_file(path: Path, gpu: Any, asked: SimpleNamespace) -> dict[str, JudgedSi
     if not path.name.endswith(_MANIFESTS):
         engine, own = extract([str(path)])
         return {"": _judged(engine, own, gpu, asked, " ".join(own))}
-    from trilemma.commands.bounded_yaml import load_all, read_text
+    from trilemma.commands.bounded_yaml import load_all
     from trilemma.commands.pod_labels import cards_named
+    from trilemma.outside_files import read_text
 
     documents = load_all(read_text(path), name=str(path))
     found: dict[str, JudgedSide] = {}

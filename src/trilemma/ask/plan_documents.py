@@ -14,7 +14,7 @@ _ESTIMATE, _PLANS = "trilemma/estimate@1", "trilemma/plans@1"
 
 
 def read_document(path: str) -> Mapping[str, Any]:
-    from trilemma.commands.bounded_yaml import read_text
+    from trilemma.outside_files import read_text
 
     def refuse(name: str) -> Any:
         raise ValueError(name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +11,13 @@ from trilemma.ask.nouns import engine_of, model_of, workload_of
 from trilemma.ask.reading import number
 from trilemma.ask.recommended import CardsRecommended
 from trilemma.errors import InputError, shorten
+from trilemma.outside_files import read_text
 
 if TYPE_CHECKING:
     from trilemma.capacity.offers import Limits, Offers
 
 #: Rows of a price file, and bytes of it.
-_MOST_PRICES, _MOST_BYTES = 10_000, 1 << 20
+_MOST_PRICES = 10_000
 _MOST_CHOICES = 50
 
 
@@ -118,16 +118,11 @@ def prices_of(given: Any) -> dict[str, float]:
 
 
 def _price_file(path: str) -> dict[str, float]:
+    text = read_text(path, what="`price`", give="give NAME=USD such as h100-sxm=2.10, or a CSV file of them")
     try:
-        with Path(path).open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            raise InputError(f"`price` {shorten(path)}: more than 1 MiB of prices; give the cards in question alone")
-        rows = [row for row in csv.reader(content.decode("utf-8-sig").splitlines()) if row]
-    except (OSError, UnicodeDecodeError, ValueError, csv.Error):
-        raise InputError(
-            f"`price` {shorten(path)!r} is neither NAME=USD nor a CSV file that can be read; give h100-sxm=2.10"
-        ) from None
+        rows = [row for row in csv.reader(text.splitlines()) if row]
+    except csv.Error as error:
+        raise InputError(f"`price` {shorten(path)} is no CSV file ({error}); give rows of name,usd_per_hour") from None
     if rows and rows[0][0].strip().lower() in ("name", "gpu", "id"):
         rows = rows[1:]
     if len(rows) > _MOST_PRICES or any(len(row) < 2 for row in rows):

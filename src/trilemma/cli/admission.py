@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 
 from trilemma.cli.arguments import number, whole_number
 from trilemma.cli.output import NO, YES
 from trilemma.errors import InputError
+from trilemma.outside_files import read_bytes
 
 _HIGHEST_PORT = 65535
 
@@ -73,14 +73,10 @@ def _once(name: str, policy: object) -> int:
     from trilemma.admission.server import reviewed
 
     assert isinstance(policy, Policy)
-    try:
-        if name == "-":
-            body = sys.stdin.buffer.read(MOST_BYTES + 1)
-        else:
-            with Path(name).open("rb") as file:
-                body = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"--review {name}: {error.strerror}") from None
+    if name == "-":
+        body = sys.stdin.buffer.read(MOST_BYTES + 1)
+    else:
+        body = read_bytes(name, most_bytes=MOST_BYTES, what="--review", give="give the JSON of an AdmissionReview")
     decision = reviewed(body, policy)
     print(json.dumps(answer_document(read_review(body).uid, decision), indent=2, ensure_ascii=False))
     return YES if decision.allowed else NO

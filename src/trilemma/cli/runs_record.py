@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 from trilemma.cli.arguments import number, whole_number
@@ -81,16 +80,11 @@ def _figure(name: str, value: str) -> float:
 
 
 def _read(path: str | None, flag: str) -> dict[str, Any]:
+    from trilemma.models.documents import parse_object
+    from trilemma.outside_files import read_bytes
     from trilemma.runs.run import MOST_BYTES
 
     if path is None:
         return {}
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-        found = json.loads(content) if len(content) <= MOST_BYTES else None
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{flag} {shorten(path)} cannot be read: {shorten(str(error))}") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{flag} {shorten(path)} is no JSON object of at most {MOST_BYTES:,} bytes")
-    return found
+    content = read_bytes(path, most_bytes=MOST_BYTES, what=flag, give="give a file with a JSON object")
+    return parse_object(content, what=f"{flag} {shorten(path)}")

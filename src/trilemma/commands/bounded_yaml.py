@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from trilemma.errors import InputError, shorten
 
-MOST_BYTES = 2**20
 MOST_NODES = 50_000
 MOST_DEPTH = 48
 
 # The C parser is ten times faster where libyaml is there; both build plain data only.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-def read_text(path: Path, *, most_bytes: int = MOST_BYTES) -> str:
-    """A text file of at most ``most_bytes``. Raises `InputError`."""
-    try:
-        if not path.is_file():
-            raise InputError(f"{shorten(str(path))} is not a file; give the path of one")
-        with path.open("rb") as stream:
-            data = stream.read(most_bytes + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not a usable path"
-        raise InputError(f"{shorten(str(path))} cannot be read: {reason}") from error
-    if len(data) > most_bytes:
-        raise InputError(f"{shorten(str(path))} is larger than {most_bytes:,} bytes; give the engine's own short file")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{shorten(str(path))} is not UTF-8 text") from error
 
 
 def load_all(text: str, *, name: str) -> list[Any]:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from trilemma.outside_files import read_text
+
 _SUFFIXES = (".yaml", ".yml", ".json")
 #: Files that are found beside a script by their whole name.
 _NAMES = ("Modelfile",)
@@ -50,8 +52,6 @@ def line_of(commands: Sequence[Sequence[str]]) -> str:
 
 def text_of(path: str) -> str:
     """What the file says. Raises `InputError`."""
-    from trilemma.commands.bounded_yaml import read_text  # the parser of YAML is slow to import
-
     return path.text if isinstance(path, HeldFile) else read_text(Path(path))
 
 

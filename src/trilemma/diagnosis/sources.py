@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import sys
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from trilemma import outside_files
 from trilemma.errors import InputError, shorten
 
 HEAD = 1 << 16
@@ -47,7 +47,7 @@ class Source:
     def _raw(self, size: int) -> bytes:
         try:
             given = self._stream.read(size)
-        except (OSError, EOFError, zlib.error) as error:
+        except outside_files.BROKEN as error:
             self.broken = shorten(str(error)) or type(error).__name__
             return b""
         self._given += len(given)
@@ -145,8 +145,8 @@ def opened(name: str) -> Iterator[Source]:
         yield Source("-", sys.stdin.buffer)
         return
     try:
-        stream = Path(name).open("rb")  # noqa: SIM115 - closed below, after the refusals of opening are told apart
+        stream = outside_files.opened(name)
     except (OSError, ValueError) as error:
-        raise Unreadable(getattr(error, "strerror", None) or "not a usable path") from None
+        raise Unreadable(outside_files.reason(error)) from None
     with stream:
         yield Source(name, stream)

@@ -20,6 +20,7 @@ from trilemma.engines import readable
 from trilemma.engines.programs import image_engine, names_none, programs
 from trilemma.engines.training import owner_of, trainable
 from trilemma.errors import InputError, shorten
+from trilemma.outside_files import read_text
 
 MOST_NESTING = 6
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}=.*", re.DOTALL)
@@ -237,7 +238,7 @@ def _of_pool(words: list[str], pool: str) -> tuple[str, list[str]] | None:
 def _of_file(
     path: str, environment: tuple[str, ...], depth: int, *, pool: str | None = None
 ) -> tuple[str, list[str]] | None:
-    from trilemma.commands.bounded_yaml import load_all, read_text  # the parser of YAML is slow to import
+    from trilemma.commands.bounded_yaml import load_all  # the parser of YAML is slow to import
 
     text, folder = read_text(Path(path)), Path(path).parent
     if path.endswith(".sh"):

@@ -13,10 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trilemma.commands.bounded_yaml import load_all, read_text
+from trilemma.commands.bounded_yaml import load_all
 from trilemma.commands.option_words import read_options, real, truth, whole
 from trilemma.engines.training import framework_facts, unknown_warning
 from trilemma.errors import InputError, PlanWarning, shorten
+from trilemma.outside_files import read_text
 
 _ENDINGS = (".yaml", ".yml", ".json")
 _NOTHING = ("", "none", "null", "~")

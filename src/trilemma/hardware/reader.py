@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from trilemma import outside_files
 from trilemma.errors import InputError, shorten
 from trilemma.hardware.accelerator import Accelerator, Figure, HostLink, Link
 from trilemma.hardware.strict_tables import FACT_RANGE, PEAK_RANGE, RANGES, StrictTable
@@ -44,17 +45,7 @@ def catalogue_file(id: str) -> Path:  # noqa: A002
 
 def read_text(path: Path) -> str:
     """The text of a data file, bounded. Raises `InputError`."""
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"cannot read accelerator file {shorten(str(path))}: {error.strerror}") from None
-    if len(raw) > MAX_FILE_BYTES:
-        raise InputError(f"accelerator file {shorten(str(path))} is larger than {MAX_FILE_BYTES // 1024} KiB")
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        raise InputError(f"accelerator file {shorten(str(path))} is not UTF-8 text") from None
+    return outside_files.read_text(path, most_bytes=MAX_FILE_BYTES, what="accelerator file", give="give a TOML file")
 
 
 def parse_toml(text: str, *, where: str) -> dict[str, Any]:

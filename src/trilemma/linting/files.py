@@ -19,6 +19,7 @@ from trilemma.errors import InputError, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.linting import api_names, commands, configs, device_recipes, model_calls, numbers, training_loops
 from trilemma.linting.script import parses, read_script
+from trilemma.outside_files import opened, reason
 
 _MOST_BYTES = 4 << 20
 _MOST_FINDINGS = 1000
@@ -85,10 +86,10 @@ def _text(name: str) -> str:
         if name == "-":
             data = sys.stdin.buffer.read(_MOST_BYTES + 1)
         else:
-            with Path(name).open("rb") as file:
+            with opened(name) as file:
                 data = file.read(_MOST_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise Unreadable(getattr(error, "strerror", None) or "not a usable path") from None
+        raise Unreadable(reason(error)) from None
     if len(data) > _MOST_BYTES:
         raise Unreadable(f"it is larger than {_MOST_BYTES >> 20} MiB")
     try:
@@ -172,7 +173,7 @@ def _documents(name: str, text: str, form: str) -> list[Any]:
     if form == "toml":
         try:
             return [tomllib.loads(text)]
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise Unreadable(f"damaged TOML: {shorten(str(error))}") from None
     from trilemma.commands.bounded_yaml import load_all
 

@@ -17,6 +17,7 @@ from trilemma.measured.dating import parse_date
 from trilemma.measured.judgement import FigureComparison, Judgement
 from trilemma.measured.metrics import Errors, errors
 from trilemma.measured.validation import Validation
+from trilemma.outside_files import read_text
 
 #: What a figure stands on, the weakest first: somebody wrote it down; a file that is cited at a revision holds it; what the
 #: program printed is cited; somebody else asked the same and measured the same.
@@ -242,14 +243,7 @@ def _beside(figures: Sequence[BoardFigure], peers: Mapping[str, Mapping[tuple[st
 
 def _peers(path: Path) -> dict[str, dict[tuple[str, str], float]]:
     """Tool → (row, metric) → what it predicted. Raises `InputError`."""
-    try:
-        if path.stat().st_size > _MOST_PEER_BYTES:
-            raise InputError(f"--peers {shorten(str(path))} is larger than {_MOST_PEER_BYTES >> 20} MiB")
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError):
-        raise InputError(
-            f"--peers {shorten(str(path))} cannot be read; give a CSV of tool,id,metric,predicted"
-        ) from None
+    text = read_text(path, most_bytes=_MOST_PEER_BYTES, what="--peers", give="give a CSV of tool,id,metric,predicted")
     found: dict[str, dict[tuple[str, str], float]] = {}
     reader = csv.DictReader(io.StringIO(text))
     if not {"tool", "id", "metric", "predicted"} <= set(reader.fieldnames or ()):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trilemma.errors import InputError, TrilemmaError, shorten
+from trilemma.outside_files import read_text
 
 MOST_BYTES = 64 * 2**20
 MOST_ROWS = 10**6
@@ -199,21 +200,10 @@ def recognise(columns: Sequence[str], path: Path) -> TableKind:
 
 
 def _bounded_text(path: Path) -> str:
-    try:
-        if not path.is_file():
-            raise InputError(f"{shorten(str(path))}: no such file; give a measured table (CSV)")
-        with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{shorten(str(path))}: cannot be read: {shorten(str(error))}") from None
-    if len(raw) > MOST_BYTES:
-        raise InputError(f"{shorten(str(path))}: larger than {MOST_BYTES >> 20} MiB; split the table")
-    if b"\0" in raw:
+    text = read_text(path, most_bytes=MOST_BYTES, give="give a measured table (CSV in UTF-8), or a part of it")
+    if "\0" in text:
         raise InputError(f"{shorten(str(path))}: holds NUL bytes; give a UTF-8 CSV file")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{shorten(str(path))}: byte {error.start} is not UTF-8; convert the table to UTF-8") from None
+    return text
 
 
 def _header(cells: Sequence[str], path: Path) -> tuple[str, ...]:

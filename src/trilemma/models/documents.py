@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trilemma.errors import InputError, shorten
+from trilemma.outside_files import read_bytes
 
 #: The largest config.json in use (quantised mixtures that list every layer) is under 3 MB.
 MAX_CONFIG_BYTES = 16 * 2**20
@@ -15,15 +16,7 @@ MAX_CONFIG_BYTES = 16 * 2**20
 
 def read_json(path: Path, *, limit: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
     """The object in ``path``. Raises `InputError` when it is missing, larger than ``limit`` bytes or not a JSON object."""
-    try:
-        if not path.is_file():
-            raise InputError(f"{shorten(str(path))} is no file; give a config.json or the folder that holds one")
-        with path.open("rb") as stream:
-            raw = stream.read(limit + 1)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{shorten(str(path))} cannot be read: {_reason(error)}") from None
-    if len(raw) > limit:
-        raise InputError(f"{shorten(str(path))} is larger than {limit:,} bytes; a file of its kind is not")
+    raw = read_bytes(path, most_bytes=limit, give="give a config.json or the folder that holds one")
     return parse_object(raw, what=shorten(str(path)))
 
 
@@ -75,7 +68,3 @@ def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
                 raise _RepeatedKeyError(key)
             seen.add(key)
     return found
-
-
-def _reason(error: Exception) -> str:
-    return shorten(getattr(error, "strerror", None) or str(error) or type(error).__name__)

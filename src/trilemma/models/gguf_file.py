@@ -22,6 +22,7 @@ from trilemma.errors import InputError, shorten
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.models.stored import StoredTensor
+from trilemma.outside_files import opened
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -94,7 +95,7 @@ def read_header(path: Path) -> GgufHeader:
     """
     what = shorten(str(path))
     try:
-        with path.open("rb") as stream:
+        with opened(path) as stream:
             size = stream.seek(0, 2)
             stream.seek(0)
             return _header(_Reader(stream, size, what))

@@ -18,6 +18,7 @@ from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
 from trilemma.models.documents import parse_object, read_json
 from trilemma.models.stored import MAX_TENSORS, StoredTensor
+from trilemma.outside_files import opened
 
 MAX_HEADER_BYTES = 100_000_000
 #: An index lists every tensor; that of DeepSeek-V3 has 9 MB.
@@ -49,7 +50,7 @@ def read_header(path: Path) -> list[StoredTensor]:
     """
     what = shorten(str(path))
     try:
-        with path.open("rb") as stream:
+        with opened(path) as stream:
             size = stream.seek(0, 2)
             stream.seek(0)
             start = stream.read(8)

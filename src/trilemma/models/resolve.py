@@ -121,7 +121,7 @@ def _looks_like_path(name: str, path: Path) -> bool:
 
 def _name_of_path(path: Path) -> str:
     stem = path.parent if path.name in ("config.json", "model.safetensors.index.json") else path
-    return stem.resolve().name.replace("--", "/", 1) or str(path)
+    return Path(os.path.realpath(stem)).name.replace("--", "/", 1) or str(path)
 
 
 def _from_catalogue(name: str, overrides: Mapping[str, Any]) -> Model | None:

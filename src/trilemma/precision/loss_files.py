@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 from trilemma.errors import InputError, shorten
+from trilemma.outside_files import read_bytes
 
 MOST_BYTES = 256 * 2**20
 MOST_LINES = 2_000_000
@@ -38,13 +38,7 @@ def read_curves(path: str) -> list[dict[int, float]]:
 
 
 def _lines(path: str) -> list[str]:
-    try:
-        file = Path(path)
-        if file.stat().st_size > MOST_BYTES:
-            raise InputError(f"{shorten(path)} is larger than {MOST_BYTES // 2**20} MiB; keep one line per step")
-        lines = file.read_bytes().splitlines()
-    except (OSError, ValueError) as error:
-        raise InputError(f"{shorten(path)} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    lines = read_bytes(path, most_bytes=MOST_BYTES, give="keep one line per step").splitlines()
     if len(lines) > MOST_LINES:
         raise InputError(f"{shorten(path)} has more than {MOST_LINES:,} lines; keep one line per step")
     return [line.decode("utf-8", errors="replace") for line in lines if line.strip()]

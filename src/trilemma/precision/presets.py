@@ -12,6 +12,7 @@ from typing import Any
 from trilemma.data.files import read_data
 from trilemma.errors import InputError, UnknownName, shorten
 from trilemma.models.architecture import Model
+from trilemma.outside_files import read_text
 from trilemma.precision.patterns import OWN, read_rules
 from trilemma.precision.plan import PrecisionPlan, plan_as_published, plan_from_rules, plan_from_scheme
 
@@ -81,15 +82,9 @@ def file_plan(model: Model, path: str | Path) -> PrecisionPlan:
 
 def _plan_document(path: Path) -> Mapping[str, Any]:
     what = shorten(str(path))
+    text = read_text(path, most_bytes=_MOST_BYTES, give="give a plan file or --preset")
     try:
-        with path.open("rb") as stream:
-            raw = stream.read(_MOST_BYTES + 1)
-        if len(raw) > _MOST_BYTES:
-            raise InputError(f"{what} is larger than {_MOST_BYTES:,} bytes; a plan is not")
-        text = raw.decode("utf-8-sig")
         document = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
-    except OSError as error:
-        raise InputError(f"{what} cannot be read: {error.strerror}; give a plan file or --preset") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{what} is neither TOML nor JSON ({shorten(str(error))}); correct it") from None
     if not isinstance(document, Mapping):

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trilemma.errors import InputError, shorten
+from trilemma.outside_files import read_bytes, read_text
 from trilemma.precision.weights_files import WeightFiles
 
 Ids = NDArray[np.int64]
@@ -55,30 +56,15 @@ def tokenizer_of(weights: WeightFiles) -> Callable[[str], Ids]:
 
 
 def _text(path: Path) -> str:
-    raw = _bytes(path, _MOST_TEXT)
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError:
-        raise InputError(
-            f"{shorten(str(path))} is not UTF-8 text; give a plain text file or token ids as *.npy"
-        ) from None
+    text = read_text(path, most_bytes=_MOST_TEXT, give="give a plain text file or token ids as *.npy")
     if not text.strip():
         raise InputError(f"{shorten(str(path))} is empty; give some text")
     return text
 
 
-def _bytes(path: Path, limit: int) -> bytes:
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(limit + 1)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{shorten(str(path))} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(raw) > limit:
-        raise InputError(f"{shorten(str(path))} is larger than {limit:,} bytes; give a part of it")
-    return raw
-
-
 def _stored_ids(path: Path) -> Ids:
+    if not path.is_file():
+        raise InputError(f"{shorten(str(path))} is no file; give an array of token ids as numpy.save writes it")
     try:
         ids = np.load(path, allow_pickle=False, mmap_mode="r")
     except (OSError, ValueError, EOFError, SyntaxError) as error:
@@ -89,7 +75,7 @@ def _stored_ids(path: Path) -> Ids:
 
 
 def _from_json(path: Path) -> Callable[[str], Ids]:
-    raw = _bytes(path, _MOST_TOKENIZER)
+    raw = read_bytes(path, most_bytes=_MOST_TOKENIZER)
     table = _byte_table(raw)
     if table is not None:
         return lambda text: table[np.frombuffer(text.encode("utf-8"), np.uint8)]
@@ -127,7 +113,7 @@ def byte_signs() -> list[str]:
 
 def _from_llama2c(path: Path, vocab: int) -> Callable[[str], Ids]:
     """karpathy/llama2.c tokenizer.py: int32 longest, then per token FP32 score, int32 length and the bytes."""
-    raw = _bytes(path, _MOST_TOKENIZER)
+    raw = read_bytes(path, most_bytes=_MOST_TOKENIZER)
     pieces: list[bytes] = []
     scores: list[float] = []
     at = 4

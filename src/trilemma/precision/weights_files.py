@@ -19,6 +19,7 @@ from trilemma.formats.encoded import Encoded
 from trilemma.formats.formats import Format
 from trilemma.models import gguf_file, headers
 from trilemma.models.documents import read_json
+from trilemma.outside_files import reason
 from trilemma.precision.decoder_shape import DecoderShape, shape_from_config, shape_from_gguf
 
 Floats = NDArray[np.float32]
@@ -99,12 +100,15 @@ def open_weights(path: str | Path) -> WeightFiles:
         return _from_safetensors(paths, file)
     if not regular:
         raise InputError(f"{shorten(str(path))} is no file or folder; give *.safetensors, its folder, *.gguf or *.bin")
-    if file.suffix == ".gguf":
-        return _from_gguf(file)
-    if file.suffix == ".bin":
-        return _from_llama2c(file)
-    if file.suffix == ".safetensors":
-        return _from_safetensors(headers.shards_of(file), file.parent)
+    try:
+        if file.suffix == ".gguf":
+            return _from_gguf(file)
+        if file.suffix == ".bin":
+            return _from_llama2c(file)
+        if file.suffix == ".safetensors":
+            return _from_safetensors(headers.shards_of(file), file.parent)
+    except OSError as error:
+        raise InputError(f"{shorten(str(path))} cannot be read: {reason(error)}; fetch it again") from None
     raise InputError(f"{shorten(str(path))} is of no kind read here; give *.safetensors, its folder, *.gguf or *.bin")
 
 

@@ -6,32 +6,30 @@ They are data: lines are bounded, and one that cannot be read is named with what
 from __future__ import annotations
 
 import csv
-import gzip
+import io
 import itertools
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 from trilemma.errors import InputError, shorten
+from trilemma.outside_files import BROKEN, reason, unpacked
 
 #: Characters of a line.
 _LONGEST_LINE = 2**20
-_GZIP = b"\x1f\x8b"
 
 
 @contextmanager
 def open_text(path: Path, what: str) -> Iterator[TextIO]:
     """``path`` as text, plain or gzip. Raises `InputError` where it cannot be read as ``what`` it should be."""
-    try:
-        with path.open("rb") as file:
-            packed = file.read(2) == _GZIP
-        opened = gzip.open(path, "rt", encoding="utf-8-sig") if packed else path.open(encoding="utf-8-sig")  # noqa: SIM115
-    except OSError as error:
-        raise InputError(f"cannot read the {what} {shorten(str(path))}: {error.strerror or error}") from None
-    with cast(TextIO, opened) as text:
-        yield text
+    with ExitStack() as held:
+        try:
+            file = held.enter_context(unpacked(path))
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot read the {what} {shorten(str(path))}: {reason(error)}") from None
+        yield held.enter_context(io.TextIOWrapper(file, encoding="utf-8-sig"))
 
 
 def read_rows(file: TextIO, path: Path, delimiter: str = ",") -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -44,12 +42,19 @@ def read_rows(file: TextIO, path: Path, delimiter: str = ",") -> Iterator[tuple[
         for line, text in itertools.chain([first], lines):
             yield line, _json(text, path, line)
         return
-    header = next(csv.reader([first[1]], delimiter=delimiter))
+    header = _cells(first[1], path, first[0], delimiter)
     for line, text in lines:
-        cells = next(csv.reader([text], delimiter=delimiter))
+        cells = _cells(text, path, line, delimiter)
         if len(cells) != len(header):
             raise InputError(f"{path.name} line {line}: {len(cells)} cells under {len(header)} columns; mend the line")
         yield line, dict(zip(header, cells, strict=True))
+
+
+def _cells(text: str, path: Path, line: int, delimiter: str) -> list[str]:
+    try:
+        return next(csv.reader([text], delimiter=delimiter))
+    except csv.Error as error:
+        raise InputError(f"{path.name} line {line}: it is no row of a table ({error}); mend the line") from None
 
 
 def _lines(file: TextIO, path: Path) -> Iterator[tuple[int, str]]:
@@ -58,9 +63,10 @@ def _lines(file: TextIO, path: Path) -> Iterator[tuple[int, str]]:
     while True:
         try:
             text = file.readline(_LONGEST_LINE + 1)
-        except (UnicodeDecodeError, EOFError, OSError) as error:
-            reason = shorten(str(error))
-            raise InputError(f"{path.name} line {number + 1}: it cannot be read as text ({reason})") from None
+        except (UnicodeDecodeError, *BROKEN) as error:
+            raise InputError(
+                f"{path.name} line {number + 1}: it cannot be read as text ({shorten(str(error))})"
+            ) from None
         if not text:
             return
         number += 1

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trilemma.commands.bounded_yaml import load_all, read_text
+from trilemma.commands.bounded_yaml import load_all
 from trilemma.commands.option_words import real, whole
 from trilemma.engines.deepspeed.config import DeepSpeedConfig, from_mapping, read_config
 from trilemma.engines.fsdp import fsdp_sharding
 from trilemma.engines.training import framework_facts, unknown_warning
 from trilemma.engines.transformers.run import Sharding
 from trilemma.errors import InputError, PlanWarning, shorten
+from trilemma.outside_files import read_text
 
 _KINDS = ("FSDP", "DEEPSPEED", "MULTI_GPU", "NO", "MULTI_XPU", "MEGATRON_LM")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trilemma.commands.bounded_yaml import load_all, read_text
+from trilemma.commands.bounded_yaml import load_all
 from trilemma.commands.launchers import split_launch
 from trilemma.commands.option_words import read_options, real, truth, whole
 from trilemma.engines.deepspeed.config import DeepSpeedConfig, from_mapping, read_config
@@ -15,6 +15,7 @@ from trilemma.engines.preference import UPDATE_ONLY, frozen, generating
 from trilemma.engines.training import TrainingCommand, framework_facts, unknown_warning
 from trilemma.engines.transformers.run import Sharding, TrainerRun, assemble
 from trilemma.errors import InputError, PlanWarning, shorten
+from trilemma.outside_files import read_text
 from trilemma.plans.training import Attention, Loss
 from trilemma.workloads import Method
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trilemma.commands.bounded_yaml import read_text
 from trilemma.commands.option_words import read_options, real, truth, whole
 from trilemma.engines.training import framework_facts
 from trilemma.errors import InputError, UnknownName, shorten
+from trilemma.outside_files import read_text
 
 _SUBCOMMAND = re.compile(r"activation[-_]checkpoint:([a-z-]{1,40})")
 
@@ -136,7 +136,7 @@ def _job_file(path: str, given: Mapping[str, Any], facts: Mapping[str, Any]) -> 
     else:
         try:
             found = dict(_leaves(tomllib.loads(read_text(Path(path)))))
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{shorten(path)} is not readable TOML: {shorten(str(error))}") from error
     values = {**found, **given}
     name = f"{values.get('model.name')}/{values.get('model.flavor')}"

@@ -29,7 +29,8 @@ def accelerate_of(launch: LauncherCommand) -> AccelerateConfig | None:
         found = read_accelerate(path)
         if len(given.words) == 1:
             return found
-        from trilemma.commands.bounded_yaml import load_all, read_text
+        from trilemma.commands.bounded_yaml import load_all
+        from trilemma.outside_files import read_text
 
         document = dict(load_all(read_text(Path(path)), name=path)[0])
     return accelerate_from_mapping(_launch_flags(given, document), name=path or "accelerate launch")

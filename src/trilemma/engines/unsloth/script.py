@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from trilemma.commands.bounded_yaml import read_text
 from trilemma.errors import InputError, shorten
+from trilemma.outside_files import read_text
 
 _MOST_BYTES = 2**20
 _MOST_NODES = 200_000

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from trilemma.data.files import read_data
 from trilemma.errors import InputError, shorten
+from trilemma.outside_files import read_text
 
 #: Character codes are padded to a multiple of this, as real vocabularies are padded for tensor parallelism.
 _VOCABULARY_MULTIPLE = 64
@@ -62,23 +63,12 @@ def generate_text() -> tuple[str, str]:
 
 def read_corpus(path: str | Path) -> Corpus:
     """A UTF-8 text file of at most 20 MB, by characters. Raises `InputError` where it cannot be used."""
-    file = Path(path)
-    try:
-        with file.open("rb") as stream:
-            raw = stream.read(_MOST_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"{shorten(str(path))} cannot be read: {error.strerror}; give a text file") from None
-    if len(raw) > _MOST_BYTES:
-        raise InputError(f"{shorten(str(path))} is larger than {_MOST_BYTES:,} bytes; give a part of it")
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError:
-        raise InputError(f"{shorten(str(path))} is not UTF-8 text; give a plain text file") from None
+    text = read_text(path, most_bytes=_MOST_BYTES)
     if len(text) < _LEAST_CHARACTERS:
         raise InputError(
             f"{shorten(str(path))} has {len(text):,} characters; the lab needs {_LEAST_CHARACTERS:,} or more"
         )
-    return _encode(text, source=file.name)
+    return _encode(text, source=Path(path).name)
 
 
 def _cumulative(count: int) -> list[float]:

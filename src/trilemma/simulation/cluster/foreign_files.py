@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import re
@@ -11,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from trilemma.commands.bounded_yaml import load_all, read_text
+from trilemma.commands.bounded_yaml import load_all
 from trilemma.errors import InputError, shorten
+from trilemma.outside_files import BROKEN, read_text, unpacked
 
 _MOST_BYTES, _MOST_YAML_BYTES = 512 * 2**20, 64 * 2**20
-_GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
+_ZIP = b"PK\x03\x04"
 _SCONTROL = re.compile(r"\s*(?:scontrol create reservation )?(NodeName|JobId|ReservationName)=\S")
 #: Lists of a KAI snapshot that hold what is read here → the kind of their objects (snapshot.go, RawKubernetesObjects).
 _SNAPSHOT = {
@@ -141,13 +141,10 @@ def _raw_objects(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def _read(path: Path, most: int) -> bytes:
     try:
-        with path.open("rb") as file:
-            packed = file.read(2) == _GZIP
-        with gzip.open(path, "rb") if packed else path.open("rb") as file:
+        with unpacked(path) as file:
             data = file.read(most + 1)
-    except (OSError, EOFError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or shorten(str(error))
-        raise InputError(f"cannot read {shorten(str(path))}: {reason}") from None
+    except (*BROKEN, ValueError) as error:
+        raise InputError(f"cannot read {shorten(str(path))}: {shorten(str(error))}") from None
     if len(data) > most == _MOST_BYTES:
         raise InputError(f"{shorten(path.name)} is larger than {_MOST_BYTES >> 20} MiB; give a part of it")
     return data

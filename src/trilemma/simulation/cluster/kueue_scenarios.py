@@ -8,8 +8,9 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Literal
 
-from trilemma.commands.bounded_yaml import load_all, read_text
+from trilemma.commands.bounded_yaml import load_all
 from trilemma.errors import InputError, shorten
+from trilemma.outside_files import read_text
 from trilemma.simulation.cluster.jobs import TICKS, ClusterJob, GangShape
 from trilemma.simulation.cluster.nodes import ClusterNode
 from trilemma.simulation.cluster.quotas import QueueQuota, Reclaim

@@ -11,8 +11,9 @@ from typing import Any
 
 import yaml
 
-from trilemma.commands.bounded_yaml import load_all, read_text
+from trilemma.commands.bounded_yaml import load_all
 from trilemma.errors import InputError, shorten
+from trilemma.outside_files import read_text
 from trilemma.simulation.cluster.foreign_files import part, parts
 from trilemma.simulation.cluster.nodes import LEVELS, WHOLE, ClusterNode, levels_of
 from trilemma.simulation.cluster.quotas import QueueQuota

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from trilemma.errors import InputError, shorten
+from trilemma.outside_files import BROKEN
 from trilemma.simulation.cluster import kubernetes_rows, slurm_rows
 from trilemma.simulation.cluster.cells import TableColumns, TableRow
 from trilemma.simulation.cluster.foreign_files import ForeignFile, open_foreign
@@ -274,7 +275,7 @@ def _table_rows(path: Path, kind: str) -> Iterator[tuple[int, Mapping[str, Any]]
         try:
             head = file.read(4096)
             file.seek(0)
-        except (UnicodeDecodeError, EOFError, OSError) as error:
+        except (UnicodeDecodeError, *BROKEN) as error:
             raise InputError(f"{path.name} cannot be read as text ({shorten(str(error))}); give a table") from None
         first = head.partition("\n")[0]
         delimiter = "|" if first.count("|") > first.count(",") else "," if "," in first or "\t" not in first else "\t"

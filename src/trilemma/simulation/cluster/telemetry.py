@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trilemma.errors import InputError, shorten
+from trilemma.outside_files import BROKEN
 from trilemma.simulation.cluster.cells import TableColumns
 from trilemma.simulation.cluster.jobs import TICKS, ClusterJob
 from trilemma.simulation.row_files import open_text, read_rows
@@ -94,7 +95,7 @@ def _every(path: Path) -> Iterator[TelemetrySample]:
         try:
             head = file.read(4096)
             file.seek(0)
-        except (UnicodeDecodeError, EOFError, OSError) as error:
+        except (UnicodeDecodeError, *BROKEN) as error:
             raise InputError(
                 f"{path.name} cannot be read as text ({shorten(str(error))}); give DCGM's telemetry"
             ) from None

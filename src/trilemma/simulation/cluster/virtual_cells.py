@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trilemma.commands.bounded_yaml import load_all, read_text
+from trilemma.commands.bounded_yaml import load_all
 from trilemma.errors import InputError, shorten
+from trilemma.outside_files import read_text
 from trilemma.simulation.cluster.nodes import ClusterNode
 from trilemma.simulation.cluster.quotas import QueueQuota
 

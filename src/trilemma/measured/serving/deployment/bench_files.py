@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trilemma.commands.bounded_yaml import read_text
 from trilemma.errors import InputError, shorten
+from trilemma.outside_files import read_text
 
 _MOST_BYTES = 64 * 2**20
 MOST_POINTS = 10_000

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trilemma.commands.bounded_yaml import read_text
 from trilemma.engines import traits_of
 from trilemma.engines.deployment.facts import of_engine
 from trilemma.engines.traits import Benchmark
 from trilemma.errors import InputError, shorten
 from trilemma.models.architecture import Model
+from trilemma.outside_files import read_text
 from trilemma.plans import Plan
 from trilemma.plans.document import plan_from_document, plan_to_document
 

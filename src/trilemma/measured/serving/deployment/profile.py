@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from trilemma.commands.bounded_yaml import read_text
 from trilemma.errors import InputError, shorten
 from trilemma.hardware.catalogue import find
 from trilemma.intervals import student_t_95
 from trilemma.measured.serving.deployment.bench_files import Point
 from trilemma.measured.serving.speed.figures import SpeedFigures, predict
 from trilemma.measured.serving.speed.fit import fit
+from trilemma.outside_files import read_text
 from trilemma.quantities import Array
 from trilemma.timing.coefficients import scaled
 from trilemma.timing.eras import Era
