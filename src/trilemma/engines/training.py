@@ -89,10 +89,9 @@ def _calls_unsloth(words: Sequence[str]) -> bool:
 
 def starts_program(words: Sequence[str], at: int, program: Sequence[str]) -> bool:
     """Whether ``program`` stands in ``words`` at ``at``, the first of its words compared by file name."""
-    here = words[at : at + len(program)]
-    if len(here) < len(program) or PurePosixPath(here[0]).name != program[0]:
+    if not words[at].rstrip("/").endswith(program[0]) or list(words[at + 1 : at + len(program)]) != list(program[1:]):
         return False
-    return list(here[1:]) == list(program[1:])
+    return PurePosixPath(words[at]).name == program[0]
 
 
 @cache

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ def load_model(
     cached = hub.cached_snapshot(name)
     if cached is not None:
         return _stated_by_name(model_from_path(cached, name=name, overrides=overrides), name)
-    found = _from_catalogue(name, overrides or {})
+    found = _from_catalogue(name, overrides) if overrides else _as_catalogued(name)
     if found is not None:
         return found
     fetched = hub.fetch(name) if "/" in name else None
@@ -122,6 +122,12 @@ def _looks_like_path(name: str, path: Path) -> bool:
 def _name_of_path(path: Path) -> str:
     stem = path.parent if path.name in ("config.json", "model.safetensors.index.json") else path
     return Path(os.path.realpath(stem)).name.replace("--", "/", 1) or str(path)
+
+
+@lru_cache(maxsize=16)
+def _as_catalogued(name: str) -> Model | None:
+    """Kept, since a table of plans or cards asks for the same few again and again."""
+    return _from_catalogue(name, {})
 
 
 def _from_catalogue(name: str, overrides: Mapping[str, Any]) -> Model | None:
