@@ -15,8 +15,8 @@ from trilemma.quantities import Numbers
 #: The fixed order in which memory lines are listed.
 MEMORY_LINES = (
     "weights", "adapter", "draft_model", "vision", "gradients", "master_weights", "optimizer", "reference_models", "critic",
-    "activations", "logits", "kv_cache", "state_cache", "cuda_graphs", "workspace", "communication", "context",
-    "offload_buffers", "generation_engine", "fragmentation",
+    "activations", "logits", "kv_cache", "state_cache", "cuda_graphs", "workspace", "communication", "libraries",
+    "context", "offload_buffers", "generation_engine", "fragmentation",
 )  # fmt: skip
 
 Budget = Literal["inside", "outside"]

@@ -28,7 +28,8 @@ def logits_bytes(
     """Bytes at the peak of the loss, scalar or array (plans,).
 
     ``full``: ``tokens · vocab · per_logit``, what logits, their FP32 copy, log-softmax and its gradient need at once
-    (12 in Transformers: 2 + 4 + 4 + 2 and 8 of them in backward). ``chunked``: all logits in ``kept_per_logit`` bytes and
+    (12 in Transformers: 2 + 4 + 4 + 2 and 8 of them in backward);
+    ``compiled`` likewise at its own price. ``chunked``: all logits in ``kept_per_logit`` bytes and
     one of ``chunks`` pieces at the full price, or at ``per_chunk_logit``.
     ``fused`` with the output matrix (Liger, Cut Cross-Entropy): pieces of about
     as many logits as there are hidden values, and where the matrix is trained its FP32 gradient.
@@ -39,7 +40,7 @@ def logits_bytes(
     padding = vocab_multiple * tp if vocab_multiple > 1 else 1
     rows = ceil_div(round_up(vocab, padding), tp) if vocab_parallel else vocab
     tokens = np.asarray(shards.tokens, dtype=float)
-    if loss == "full":
+    if loss in ("full", "compiled"):
         return tokens * rows * per_logit
     if loss == "chunked":
         price = per_logit if per_chunk_logit is None else per_chunk_logit

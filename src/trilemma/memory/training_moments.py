@@ -15,6 +15,7 @@ from trilemma.memory.pipeline_stages import Stages, could_be_fullest, in_flight,
 from trilemma.memory.row_terms import MomentTable, RowTerms
 from trilemma.memory.training_buffers import (
     context_bytes,
+    libraries_bytes,
     stepped_gradients,
     whole_in_pipelines,
 )
@@ -27,7 +28,7 @@ from trilemma.workloads import TrainingWorkload
 
 LINES = (
     "weights", "adapter", "gradients", "master_weights", "optimizer", "activations", "logits", "workspace", "communication",
-    "context", "offload_buffers", "fragmentation",
+    "libraries", "context", "offload_buffers", "fragmentation",
 )  # fmt: skip
 _ALLOCATED = tuple(name for name in LINES if name not in ("context", "fragmentation"))
 _STATE = ("master_weights", "optimizer")
@@ -74,6 +75,7 @@ def moments(
     lines, worst, perhaps = _worst_moment(
         lines, step, prepared, plan, workload, stepped_gradients(updated, plan, prepared.facts)
     )
+    lines["libraries"] = np.full_like(held, libraries_bytes(cluster, prepared.facts))
     lines["offload_buffers"] = offload.buffers
     inside = sum(lines[name] for name in _ALLOCATED)
     lines["fragmentation"] = _fragmentation(prepared, plan, lines, worst)

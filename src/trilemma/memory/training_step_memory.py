@@ -71,6 +71,8 @@ def step_terms(
     )
     ids = 8 * np.asarray(shards.tokens)
     compiled = "compiled_logit_bytes" if plan.compiled else "logit_bytes"
+    if plan.loss == "compiled" and "native_logit_bytes" in facts:
+        compiled = "native_logit_bytes"
     scale = activation_bytes / 2 if activation_bytes > 2 else 1.0
     logits = logits_bytes(
         vocab, hidden, shards, loss=plan.loss, chunks=plan.loss_chunks, per_logit=facts[compiled],

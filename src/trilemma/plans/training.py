@@ -27,8 +27,9 @@ Implementation = str
 Schedule = Literal[
     "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zbv", "v-half", "v-min", "dualpipe", "dualpipev", "sequential"
 ]
-#: ``full`` logits in one piece, ``chunked`` along the sequence, ``fused`` with the output matrix (logits never whole).
-Loss = Literal["full", "chunked", "fused"]
+#: ``full`` logits in one piece, ``chunked`` along the sequence, ``fused`` with the output matrix (logits never whole),
+#: ``compiled``: whole, by a compiled kernel that keeps more of them (Megatron-LM's native fusion).
+Loss = Literal["full", "chunked", "fused", "compiled"]
 Attention = Literal["flash", "sdpa", "eager"]
 #: How context-parallel ranks see one another's keys and values: passed around a ring, or heads traded (Ulysses).
 CpExchange = Literal["ring", "all_to_all"]

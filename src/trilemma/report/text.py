@@ -28,6 +28,7 @@ LEDGER_NAMES = {
     "context": "CUDA context",
     "workspace": "workspace, non-torch",
     "draft_model": "draft model",
+    "libraries": "cuBLAS workspaces",
     "master_weights": "master weights",
     "offload_buffers": "offload buffers",
 }

@@ -132,14 +132,25 @@ def _layout(options: Options, world: int, model: Model | None) -> Layout:
     )
 
 
+def _loss(options: Options) -> Loss:
+    """How logits become a loss: fused with the output matrix, by the compiled kernel (the native one of
+    ``--cross-entropy-loss-fusion``), or in steps (Transformer Engine's kernel works in place)."""
+    kind = options.text("cross-entropy-fusion-impl") or "native"
+    if kind == "linear":
+        return "fused"
+    return "compiled" if options.on("cross-entropy-loss-fusion") and kind == "native" else "full"
+
+
 def _plan(
     options: Options, layout: Layout, micro: int, model: Model | None, warnings: list[PlanWarning]
 ) -> TrainingPlan:
     tp, pp, vpp, ep = int(layout.tp), int(layout.pp), int(layout.vpp), int(layout.ep)
     schedule: Schedule = "interleaved" if vpp > 1 else "1f1b"
     expert_tp = options.whole("expert-tensor-parallel-size")
-    attention: Attention = "eager" if options.text("attention-backend") in ("unfused", "local") else "flash"
-    fused_loss: Loss = "fused" if options.text("cross-entropy-fusion-impl") == "linear" else "full"
+    # megatron/training/arguments.py: layers of Megatron-Core itself hold scores unless FlashAttention is asked for.
+    unfused = options.text("attention-backend") in ("unfused", "local")
+    unfused |= options.text("transformer-impl") == "local" and not options.on("use-flash-attn")
+    attention: Attention = "eager" if unfused else "flash"
     return TrainingPlan(
         layout=layout,
         micro_batch=micro,
@@ -154,7 +165,7 @@ def _plan(
         schedule=schedule,
         pipeline_layers=stage_layers(options, pp, vpp, model),
         attention=attention,
-        loss=fused_loss,
+        loss=_loss(options),
         offload=_offload(options, model),
         cp_exchange="all_to_all" if "a2a" in (options.text("cp-comm-type") or "") else "ring",
         overlap_tensor=options.on("tp-comm-overlap"),

@@ -49,8 +49,9 @@ def write(*, model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> li
     words = _dispatched(words, plan)
     words += [] if plan.hidden_dropout else ["--hidden-dropout", "0.0"]
     words += [] if plan.attention_dropout else ["--attention-dropout", "0.0"]
-    if plan.loss == "fused":
-        words += ["--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl", "linear"]
+    if plan.loss in ("fused", "compiled"):
+        kind = "linear" if plan.loss == "fused" else "native"
+        words += ["--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl", kind]
     return words
 
 
