@@ -77,7 +77,9 @@ class TrainingWorkload:
 
     ``method`` says what is trained. Adapters have ``rank`` and stand on ``targets``: tensor roles or their first words
     ("attention", "ffn", "attention.q"); empty means every linear layer of the decoder. ``base_format`` is what frozen weights
-    are stored in (None: the model's own format, NF4 with double quantisation for QLoRA). ``tokens`` is the length of the run.
+    are stored in (None: the model's own format, NF4 with double quantisation for QLoRA), ``kept_format`` what a quantiser leaves
+    as it was is turned into where weights are not sharded: embedding, head and norms (None: it stays). ``tokens`` is the
+    length of the run.
     ``filling`` is the share of a sequence that is not padding. ``examples`` says how examples fill sequences; ``document`` is the
     length of those that are packed (None: nobody stated it).
     """
@@ -88,6 +90,7 @@ class TrainingWorkload:
     rank: int = 0
     targets: tuple[str, ...] = ()
     base_format: str | None = None
+    kept_format: str | None = None
     tokens: float | None = None
     filling: float = 1.0
     examples: Examples = "full"

@@ -56,9 +56,10 @@ COMMANDS: list[tuple[str, dict[str, Any]]] = [
     (f"accelerate launch --num_processes 4 grpo.py --model_name_or_path {QWEN} --use_vllm --vllm_mode server --num_generations 4",
      {"gpus": 4, "beside": ()}),
     (f"torchrun --nproc_per_node 2 -m trl.scripts.dpo --model_name_or_path {QWEN} --beta 0.1", {"gpus": 2, "micro": 16}),
-    # LLaMA-Factory: LoRA of rank 8 on every linear layer, 2,048 tokens, recomputation on.
+    # LLaMA-Factory: LoRA of rank 8 on every linear layer, 2,048 tokens, recomputation on; what is trained is cast to FP32
+    # (src/llamafactory/model/adapter.py, cast_trainable_params_to_fp32).
     (f"llamafactory-cli train --model_name_or_path {QWEN} --stage sft --do_train --dataset alpaca --template qwen --bf16 true",
-     {"gpus": 8, "method": "lora", "rank": 8, "seq": 2048, "again": "full", "recipe": "pure-bf16"}),
+     {"gpus": 8, "method": "lora", "rank": 8, "seq": 2048, "again": "full", "recipe": "amp"}),
     (f"FORCE_TORCHRUN=1 NNODES=2 NPROC_PER_NODE=8 llamafactory-cli train --model_name_or_path {QWEN} --finetuning_type full"
      " --deepspeed examples/deepspeed/ds_z3_config.json --cutoff_len 4096 --per_device_train_batch_size 1 --bf16",
      {"gpus": 16, "method": "full", "zero": 3, "seq": 4096, "batch": 16, "recipe": "zero-bf16"}),
@@ -80,7 +81,7 @@ COMMANDS: list[tuple[str, dict[str, Any]]] = [
     (f"NPROC_PER_NODE=8 swift sft --model {QWEN} --dataset a --torch_dtype bfloat16 --max_length 2048 --deepspeed zero2",
      {"gpus": 8, "method": "lora", "rank": 8, "zero": 2, "batch": 16, "again": "full"}),
     (f"CUDA_VISIBLE_DEVICES=0 swift sft --model {QWEN} --train_type lora --lora_rank 16 --target_modules all-linear",
-     {"gpus": 1, "rank": 16, "batch": 16, "recipe": "pure-bf16"}),
+     {"gpus": 1, "rank": 16, "batch": 16, "recipe": "amp"}),
     (f"NPROC_PER_NODE=4 swift sft --model {QWEN} --tuner_type full --deepspeed zero3_offload --gradient_accumulation_steps 2",
      {"gpus": 4, "method": "full", "zero": 3, "batch": 8}),
     (f"NPROC_PER_NODE=2 swift sft --model {QWEN} --quant_bits 4 --quant_method bnb --train_type lora", {"method": "qlora"}),

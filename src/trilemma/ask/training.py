@@ -179,12 +179,16 @@ def training_workload_of(options: SimpleNamespace) -> TrainingWorkload:
     if options.global_batch is None:
         raise InputError("training needs `global_batch` B, such as `global_batch` 512 (sequences of an optimizer step)")
     rank = options.rank if options.rank is not None else 16
+    from trilemma.plans.frameworks import every
+
+    kept = every()[_implementation(options)[0]].kept_beside_quantised if options.method == "qlora" else None
     return TrainingWorkload(
         seq=options.seq,
         global_batch=options.global_batch,
         method=options.method,
         rank=rank if options.method != "full" else 0,
         targets=_parts(options.targets),
+        kept_format=kept,
         tokens=_tokens(options.tokens),
     )
 
@@ -193,13 +197,11 @@ def settled_of(options: SimpleNamespace) -> TrainingConstraints:
     """What the options settle, checked; names that are not known raise `UnknownName`."""
     from typing import get_args
 
-    from trilemma.plans.frameworks import default_for
     from trilemma.plans.recipes import optimizer, recipe
     from trilemma.plans.training import Schedule as Schedules
     from trilemma.search.training_layouts import TrainingConstraints
 
-    engine = options.engine or default_for("full" if options.method == "full" else "adapters")
-    implementation, version = implementation_of(engine)
+    implementation, version = _implementation(options)
     schedule: Schedule | None = options.schedule
     if schedule is not None and schedule not in get_args(Schedules):
         raise UnknownName("schedule", schedule, get_args(Schedules), hint=f"known: {', '.join(get_args(Schedules))}")
@@ -226,6 +228,13 @@ def settled_of(options: SimpleNamespace) -> TrainingConstraints:
         implementation=implementation,
         version=version,
     )
+
+
+def _implementation(options: SimpleNamespace) -> tuple[Implementation, str | None]:
+    """The framework that the options name, or the one that is meant where none is named, and its version."""
+    from trilemma.plans.frameworks import default_for
+
+    return implementation_of(options.engine or default_for("full" if options.method == "full" else "adapters"))
 
 
 def implementation_of(text: str) -> tuple[Implementation, str | None]:

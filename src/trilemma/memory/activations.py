@@ -98,13 +98,18 @@ def total_bytes(tensors: Iterable[SavedTensor], shards: Shards, **bits: Any) -> 
     return sum((tensor_bytes(tensor, shards, **bits) for tensor in tensors), start=np.zeros(np.shape(shards.tokens)))
 
 
-def layer_input(hidden: int) -> SavedTensor:
+def layer_input(hidden: int, bits: float | None = None) -> SavedTensor:
     """What checkpointing a whole layer keeps."""
-    return SavedTensor(name="layer_input", width=hidden, op=True)
+    return SavedTensor(name="layer_input", width=hidden, bits=bits, op=True)
 
 
 def kept_tensors(
-    tensors: Sequence[SavedTensor], facts: LayerFacts, recompute: Recompute, *, compiled: bool = False
+    tensors: Sequence[SavedTensor],
+    facts: LayerFacts,
+    recompute: Recompute,
+    *,
+    compiled: bool = False,
+    residual_bits: float | None = None,
 ) -> tuple[SavedTensor, ...]:
     """What of a layer's saved tensors outlives the forward pass under a recompute mode.
 
@@ -112,7 +117,7 @@ def kept_tensors(
     attention and of every second matrix product, among them the last, whole where ranks hold partial sums. Selective: all
     but the named parts. A compiled layer recomputes pointwise operations from their inputs without being told.
     """
-    whole = layer_input(facts.hidden)
+    whole = layer_input(facts.hidden, residual_bits)
     if recompute.mode == "full":
         return (whole,)
     if recompute.mode == "op":
@@ -149,7 +154,7 @@ def layer_activations(
     bits: dict[str, Any] = {"activation_bits": catalogue.get(plan.recipe.activations).bits}
     if narrow_inputs and plan.recipe.matmul != "same":
         bits["fp8_bits"] = catalogue.get(NARROW[plan.recipe.matmul]).effective_bits
-    kept = kept_tensors(every, facts, plan.recompute, compiled=plan.compiled)
+    kept = kept_tensors(every, facts, plan.recompute, compiled=plan.compiled, residual_bits=traits.residual_bits)
     made = kept_tensors(every, facts, Recompute(), compiled=plan.compiled)
     bare = total_bytes(made, shards, **bits)
     if plan.mlp_tiles > 1:

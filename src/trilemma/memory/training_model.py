@@ -72,6 +72,10 @@ def prepare(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> Tra
         )  # fmt: skip
     if runs_every_expert(plan.implementation, model.family):
         traits = replace(traits, every_expert=True)
+    kept = workload.kept_format if plan.zero < 3 else None
+    if kept is not None:
+        # The embedding's rows, and so the sum that layers add to, are as wide as it; norms multiply by weights as wide.
+        traits = replace(traits, wide_norm=True, residual_bits=_bits(kept))
     tensors: tuple[Tensor, ...] = model.tensors
     frozen: str | None = None
     trained: frozenset[str] | None = None
@@ -84,7 +88,10 @@ def prepare(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> Tra
         trained = frozenset() if casts else frozenset(tensor.role for tensor in targets(model, workload))
         tensors = (*tensors, *adapter_tensors(model, workload))
         saved = tuple(adapter_saved(by_kind[kind], workload, casts=casts) for kind in range(len(found)))
-    costs = TensorCosts(plan=plan, frozen_format=frozen, frozen_method=model.quantized_by)
+    costs = TensorCosts(
+        plan=plan, frozen_format=frozen, frozen_method=model.quantized_by, kept_format=kept,
+        tied=model.tied_embeddings,
+    )  # fmt: skip
     table = StateTable.of(model, tensors, order, len(found), costs)
     return TrainingModel(
         model=model,
@@ -117,7 +124,9 @@ class PreparedModels:
 
     def of(self, plan: TrainingPlan) -> TrainingModel:
         dropout = (plan.hidden_dropout, plan.attention_dropout)
-        key = (plan.implementation, plan.version, plan.recipe, plan.optimizer, plan.attention, dropout)
+        # Where weights are sharded all of them are in one format.
+        sharded = self.workload.kept_format is not None and plan.zero >= 3
+        key = (plan.implementation, plan.version, plan.recipe, plan.optimizer, plan.attention, dropout, sharded)
         if key not in self._made:
             self._made[key] = prepare(self.model, plan, self.workload)
         return self._made[key]
@@ -150,6 +159,7 @@ FORMULAS = {
     "logits": "tokens · vocabulary · bytes per logit at the peak of the loss, last stage",
     "workspace": "tensors made again for one layer, placeholder gradients, optimizer temporaries",
     "communication": "layers gathered whole, gradients being reduced, gathered sequences",
+    "libraries": "workspaces of cuBLAS and Transformer Engine, inside the caching allocator",
     "context": "CUDA context and communicators, outside the caching allocator",
     "fragmentation": "reserved minus allocated, as a share of what a step allocates and frees",
     "offload_buffers": "two layers' worth of what is on its way to or from host memory",
@@ -197,7 +207,9 @@ def _sources(plan: TrainingPlan, facts: Mapping[str, Any]) -> dict[str, str]:
     kept = "tensors that autograd keeps, counted on real layers (docs/training-memory.md)"
     fitted = "allocator and framework buffers (data/coefficients/training_memory.toml)"
     return {
-        **dict.fromkeys(("communication", "context", "fragmentation", "workspace", "offload_buffers"), fitted),
+        **dict.fromkeys(
+            ("communication", "context", "fragmentation", "libraries", "workspace", "offload_buffers"), fitted
+        ),
         **state,
         "optimizer": plan.optimizer.source,
         "activations": kept,

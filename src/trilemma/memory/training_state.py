@@ -25,11 +25,14 @@ _ENDS = ("embedding", "head", "mtp")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorCosts:
-    """Bytes of one tensor for each of `QUANTITIES`, before any sharding. ``frozen_method`` quantised a frozen checkpoint."""
+    """Bytes of one tensor for each of `QUANTITIES`, before any sharding. ``frozen_method`` quantised a frozen checkpoint,
+    what a quantiser leaves is held in ``kept_format`` (None: as stored)."""
 
     plan: TrainingPlan
     frozen_format: str | None = None
     frozen_method: str = ""
+    kept_format: str | None = None
+    tied: bool = False
 
     def of(self, tensor: Tensor) -> NDArray[np.float64]:
         """Bytes of ``tensor`` in the order of `QUANTITIES`.
@@ -43,6 +46,10 @@ class TensorCosts:
             # Quantisers of frozen weights leave embedding and head as they are.
             stored = self.frozen_format == "stored" or not tensor.quantizable or tensor.part != "layers"
             held = frozen_bytes(tensor, self.frozen_method) if stored else _bytes(tensor, self.frozen_format)
+            if stored and self.kept_format is not None and self.frozen_format != "stored":
+                # Autocast casts the output matrix anew and keeps the copy until backward.
+                cast = tensor.role == "head" or (tensor.role == "embedding" and self.tied)
+                held = _bytes(tensor, self.kept_format) + cast * _bytes(tensor, recipe.activations)
             return np.array([held, held, 0, 0, 0, 0, 0], dtype=float)
         weights = _bytes(tensor, recipe.weights)
         narrow = tensor.quantizable and not adapter
@@ -63,7 +70,7 @@ class TensorCosts:
 
     def _moments(self, tensor: Tensor) -> float:
         optimizer, recipe = self.plan.optimizer, self.plan.recipe
-        matrix = tensor.quantizable and len(tensor.shape) >= 2
+        matrix = (tensor.quantizable or tensor.role == "adapter") and len(tensor.shape) >= 2
         if optimizer.factored:
             if not matrix and tensor.role not in ("embedding", "head"):
                 return float(4 * tensor.elements)

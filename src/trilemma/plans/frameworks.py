@@ -54,6 +54,7 @@ class FrameworkTraits:
     vendors_source: str
     habits: Habits
     habits_of_adapters: Habits
+    habits_of_quantised: Habits
     aliases: tuple[str, ...] = ()
     programs: tuple[tuple[str, ...], ...] = ()
     reader: str | None = None
@@ -69,6 +70,8 @@ class FrameworkTraits:
     shards_optimizer: bool = False
     local_batch_over_stages: bool = False
     plain_recipe: str | None = None
+    #: What embedding, head and norms of a model that bitsandbytes quantised are turned into (None: they stay).
+    kept_beside_quantised: str | None = None
     usual_recipe: str = "bf16"
     pure_where_bf16: bool = False
     #: Families whose model code runs every expert over every token.
@@ -92,7 +95,14 @@ def _traits(stem: str) -> FrameworkTraits:
     document = read_data(f"frameworks/{stem}.toml")
     own = Habits(**_frozen(document["habits"]))
     of_adapters = Habits(**_frozen(document["habits_of_adapters"])) if "habits_of_adapters" in document else own
-    return FrameworkTraits(name=stem, habits=own, habits_of_adapters=of_adapters, **_frozen(document["traits"]))
+    quantised = Habits(**_frozen(document["habits_of_quantised"])) if "habits_of_quantised" in document else of_adapters
+    return FrameworkTraits(
+        name=stem,
+        habits=own,
+        habits_of_adapters=of_adapters,
+        habits_of_quantised=quantised,
+        **_frozen(document["traits"]),
+    )
 
 
 def _frozen(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,8 +120,8 @@ def those(trait: str) -> tuple[str, ...]:
 
 @cache
 def names() -> Mapping[str, str]:
-    """Every name and other name of the frameworks whose commands are read → the framework."""
-    return {word: one.name for one in every().values() if one.reader for word in (one.name, *one.aliases)}
+    """Every name and other name of the frameworks → the framework."""
+    return {word: one.name for one in every().values() for word in (one.name, *one.aliases)}
 
 
 def default_for(what: Literal["full", "adapters"]) -> str:

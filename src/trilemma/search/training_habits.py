@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trilemma.plans.frameworks import Habits, every
 from trilemma.plans.training import Recompute
+from trilemma.workloads import Method
 
 #: Modes of recompute from the leanest in memory to the fastest: what fits with one need not be tried with a leaner one.
 RECOMPUTE_LADDER = (
@@ -24,10 +25,12 @@ _OPERATOR_LADDER = (Recompute(mode="full"), Recompute(mode="op"), Recompute())
 _LAYER_LADDER = (Recompute(mode="full"), Recompute())
 
 
-def habits_of(implementation: str, *, adapters: bool) -> Habits:
-    """The habits of a framework, full training and adapters apart where it differs."""
+def habits_of(implementation: str, *, method: Method) -> Habits:
+    """The habits of a framework: full training, adapters and adapters on quantised weights apart where they differ."""
     traits = every()[implementation]
-    return traits.habits_of_adapters if adapters else traits.habits
+    if method == "full":
+        return traits.habits
+    return traits.habits_of_quantised if method == "qlora" else traits.habits_of_adapters
 
 
 def ladder_of(habits: Habits, *, mixture: bool) -> tuple[Recompute, ...]:

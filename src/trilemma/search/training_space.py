@@ -73,7 +73,7 @@ def _families(
     model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: TrainingConstraints
 ) -> Iterator[Family]:
     """Templates: recipe × ZeRO stage × schedule, each with its ladder of recompute; offload as a rescue."""
-    habits = habits_of(settled.implementation, adapters=workload.trains_adapters)
+    habits = habits_of(settled.implementation, method=workload.method)
     ladder = ladder_of(habits, mixture=experts_of(model) > 1) if settled.recompute is None else (settled.recompute,)
     stages = habits.stages if settled.zero is None else (settled.zero,)
     schedules: tuple[Schedule, ...] = (settled.schedule,) if settled.schedule else ("1f1b", "interleaved")
@@ -125,7 +125,7 @@ def usual_plan(
     model: Model, accelerator: Accelerator, workload: TrainingWorkload, settled: TrainingConstraints
 ) -> TrainingPlan:
     """The implementation's plainest plan, on one GPU, with what is settled beside layout: ``fit`` starts from it."""
-    habits = habits_of(settled.implementation, adapters=workload.trains_adapters)
+    habits = habits_of(settled.implementation, method=workload.method)
     names = settled.recipes or recipes_of(accelerator, habits.recipes, ())
     if len(names) > 1 and settled.recipes:
         raise InputError(f"--precision {','.join(names)} names {len(names)} recipes; one plan has one")

@@ -14,6 +14,7 @@ from trilemma.engines.fsdp import fsdp_sharding
 from trilemma.engines.preference import UPDATE_ONLY, frozen, generating
 from trilemma.engines.training import TrainingCommand, framework_facts, unknown_warning
 from trilemma.engines.transformers.run import Sharding, TrainerRun, assemble
+from trilemma.engines.transformers.trainer_run import offloads_checkpoints
 from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.outside_files import read_text
 from trilemma.plans.training import Attention, Loss
@@ -79,7 +80,7 @@ def run_of(values: Mapping[str, Any], *, name: str) -> TrainerRun:
         loss=_loss(values),
         compiled=_on(values, "torch_compile", words=("auto",)),
         activation_offload=_on(values, "activation_offloading", words=("legacy", "disk"))
-        or values.get("gradient_checkpointing") == "offload",
+        or offloads_checkpoints(values.get("gradient_checkpointing")),
         tp=_count(values, "tensor_parallel_size") or 1,
         cp=_count(values, "context_parallel_size") or _count(values, "sequence_parallel_degree") or 1,
         examples="packed" if _on(values, "sample_packing") else "capped",

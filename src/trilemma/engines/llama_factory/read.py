@@ -86,8 +86,11 @@ def method_of(values: Values) -> Method:
 def _held(run: TrainerRun, values: Values) -> None:
     """Formats: loaded in the compute format; what is trained is cast to FP32 under autocast unless pure_bf16, ZeRO-3 or FSDP
     (model/loader.py, adapter.py)."""
+    run.kept_format = "stored"  # model/model_utils/checkpointing.py, prepare_model_for_training: norms alone
+    if values.on("unsloth") or values.on("unsloth_checkpointing"):
+        run.activation_offload = run.checkpointing  # model_utils/unsloth.py, model_utils/checkpointing.py
     if values.on("pure_bf16"):
-        run.compute, run.dtype = "bf16", "bf16"
+        run.compute, run.dtype, run.narrow_adapters = "bf16", "bf16", True
     elif run.method != "full" and run.compute in ("bf16", "fp16"):
         run.dtype = run.compute
     if run.method == "lora" and values.whole("quant_bits") == 8:

@@ -93,6 +93,7 @@ def _fsdp(values: Values) -> Sharding | None:
 
 
 def _formats(run: TrainerRun, values: Values) -> None:
+    run.kept_format = "stored"
     if run.method == "lora" and values.text("quant_bits") == "8":
         run.base_format = "int8"
     if run.dtype == "fp16":

@@ -9,10 +9,12 @@ from trilemma.commands.launchers import LauncherCommand
 from trilemma.engines.training import TrainingCommand, framework_facts, replicas
 from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.memory.adapters import is_target_name
+from trilemma.memory.traits import implementation_facts
 from trilemma.models.architecture import Model
 from trilemma.models.naming import without_url
 from trilemma.models.resolve import load_model
 from trilemma.plans.companions import Companion
+from trilemma.plans.frameworks import every
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import optimizer, recipe
 from trilemma.plans.training import (
@@ -75,6 +77,10 @@ class TrainerRun:
     rank: int = 0
     targets: tuple[str, ...] = ()
     base_format: str | None = None
+    #: What a quantiser leaves as it was is turned into: None as the framework does, "stored" stays.
+    kept_format: str | None = None
+    #: Adapters in the format of the model; PEFT holds those of a 16-bit model in FP32.
+    narrow_adapters: bool = False
     attention: Attention = "sdpa"
     loss: Loss = "full"
     compiled: bool = False
@@ -134,7 +140,7 @@ def assemble(
         plan=_plan(run, Layout(tp=run.tp, cp=run.cp, pp=run.pp, ep=run.ep, dp=dp), micro, warnings),
         workload=TrainingWorkload(
             seq=seq, global_batch=batch, method=run.method, rank=run.rank if run.method != "full" else 0,
-            targets=targets, base_format=run.base_format, examples=run.examples,
+            targets=targets, base_format=run.base_format, kept_format=_kept(run), examples=run.examples,
             tokens=float(run.steps) * batch * seq if run.steps else None,
         ),
         gpus=world,
@@ -143,6 +149,13 @@ def assemble(
         warnings=tuple(warnings),
         generated=run.generated,
     )  # fmt: skip
+
+
+def _kept(run: TrainerRun) -> str | None:
+    """What PEFT's preparation of a model that bitsandbytes quantised turns its other parameters into."""
+    asked = run.kept_format or every()[run.framework].kept_beside_quantised
+    quantised = run.method == "qlora" or run.base_format is not None
+    return asked if quantised and asked != "stored" else None
 
 
 def _targets(run: TrainerRun, model: Model, warnings: list[PlanWarning]) -> tuple[str, ...]:
@@ -246,7 +259,8 @@ def _plan(run: TrainerRun, layout: Layout, micro: int, warnings: list[PlanWarnin
 
 def recipe_of(run: TrainerRun) -> TrainingRecipe:
     """DeepSpeed keeps 16-bit weights with an FP32 partition; FSDP under mixed precision FP32 shards; autocast FP32 weights,
-    unless the model is loaded in 16 bits, which the optimizer then updates."""
+    unless the model is loaded in 16 bits, which the optimizer then updates. Adapters of PEFT are FP32 beside such a model
+    (tuners/tuners_utils.py, cast_adapter_dtype)."""
     half = run.compute if run.compute in ("bf16", "fp16") else None
     loaded = run.dtype or ("bf16" if run.framework == "axolotl" and half else None)
     if run.sharding.by == "deepspeed":
@@ -260,6 +274,8 @@ def recipe_of(run: TrainerRun) -> TrainingRecipe:
         return recipe("pure-bf16") if loaded == "bf16" else recipe("fp32")
     if run.sharding.by == "fsdp":
         base = recipe("fsdp")
+    elif run.method != "full" and not run.narrow_adapters and implementation_facts(run.framework)["adapter_casts"]:
+        base = recipe("amp")
     elif loaded in ("bf16", "fp16"):
         base = recipe("pure-bf16")
         return (

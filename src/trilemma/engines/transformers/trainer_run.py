@@ -54,7 +54,7 @@ def trainer_run(
         attention=attention(values),
         loss=loss(values),
         compiled=values.on("compile"),
-        activation_offload=values.on("activation_offload"),
+        activation_offload=values.on("activation_offload") or offloads_checkpoints(values.found("checkpointing")[1]),
         tp=max(_first(values.whole("tp", low=0), 1) or 1, deepspeed.tp if deepspeed else 1),
         cp=max(_first(values.whole("cp", low=0), 1) or 1, deepspeed.sequence_parallel if deepspeed else 1),
         steps=steps(values),
@@ -146,6 +146,12 @@ def checkpointing(values: Values) -> bool:
     if isinstance(value, str) and value.lower() in ("unsloth", "offload", "offload_disk", "full", "selective"):
         return True
     return value is not None and values.on("checkpointing")
+
+
+def offloads_checkpoints(value: Any) -> bool:
+    """Whether the inputs of layers that are computed again wait on the host (unsloth_zoo/gradient_checkpointing.py; Axolotl's
+    words for the same)."""
+    return isinstance(value, str) and value.lower() in ("unsloth", "offload", "offload_disk")
 
 
 def attention(values: Values) -> Attention:

@@ -79,6 +79,12 @@ def run_of(values: Values, *, kind: str, launched: AccelerateConfig | None, chun
         run.warnings += launched.warnings
     if run.sharding.by == "deepspeed":
         run.dtype = None
+    # trl/trainer/sft_trainer.py: adapters on quantised weights in BF16; embedding and head go back to it
+    # (peft_module_casting_to_bf16, while TRL had it).
+    run.kept_format = "stored"
+    if run.method == "qlora" or run.base_format is not None:
+        run.narrow_adapters = True
+        run.dtype = run.dtype or (run.compute if run.compute in ("bf16", "fp16") else None)
     if kind == "sft" and chunked and run.loss == "full" and not values.has("loss"):
         run.loss = "chunked"
     beside(run, values, framework_facts("trl")["kinds"][kind])

@@ -32,12 +32,16 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
         called = {key: value for key, value in called.items() if key in of.keys}
     values = Values(trainer=of, given={**called, **flags}, dashes="--")
     run = trainer_run(values, framework="transformers", method=_method(values))
+    run.kept_format = "stored"
     run.loss = "fused"  # unsloth/kernels/cross_entropy_loss.py and the fused head of unsloth_zoo
     if run.method == "lora" and values.on("load_8bit"):
         run.base_format = "int8"
     _engine(run, values)
-    text = "Unsloth's kernels and offloaded checkpoints hold and take less than is counted here for the Trainer"
-    run.warnings.append(PlanWarning(code="not-counted", message=text))
+    text = (
+        "Unsloth is taken to fuse the loss with the output matrix; releases before November 2024, and families that it does"
+        " not patch, hold whole logits"
+    )
+    run.warnings.append(PlanWarning(code="loss-by-release", message=text))
     return assemble(run, launch, gpus=gpus)
 
 
