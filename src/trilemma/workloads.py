@@ -16,6 +16,8 @@ class Serving:
     ``isl`` and ``osl`` are the mean input and output lengths; ``concurrency`` requests run at once, or ``rate`` arrive a
     second (at most one of the two). ``context`` is the longest request that must be admitted (default: the model's own
     maximum). ``prefix_hit`` is the share of prompt tokens found in the prefix cache. ``ttft_ms`` and ``tpot_ms`` are targets.
+    ``images`` come with each prompt, of ``image_size`` (width, height) pixels; ``image_tokens`` is what they are together of
+    ``isl`` (`trilemma.models.image_tokens`).
     ``shapes_plan``: a plan that states no context admits the longest request; False where the plan stands as it is, the command
     of an engine.
     """
@@ -28,10 +30,13 @@ class Serving:
     prefix_hit: float = 0.0
     ttft_ms: float | None = None
     tpot_ms: float | None = None
+    images: int | None = None
+    image_size: tuple[int, int] | None = None
+    image_tokens: int | None = None
     shapes_plan: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("isl", "osl", "concurrency", "context"):
+        for name in ("isl", "osl", "concurrency", "context", "images"):
             value = getattr(self, name)
             if value is not None and not 0 < value <= 2**40:
                 raise InputError(f"`{name}` {value} is out of range; give a whole number of at least 1")

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from trilemma import engines
 from trilemma.ask.answers import Answer
-from trilemma.ask.command_load import load_of, with_acceptance
+from trilemma.ask.command_load import admitted, load_of, with_acceptance
 from trilemma.ask.exported import expected_load, exported_weights, prediction_beside
 from trilemma.ask.logged import with_failed_sum
 from trilemma.ask.nouns import counts, surrounded
+from trilemma.ask.pictures import with_images
 from trilemma.ask.profiles import terms_of
 from trilemma.ask.unknown_models import UnknownModel
 from trilemma.commands.bare_json import UNQUOTED, quoted
@@ -86,7 +87,7 @@ def checked_engine(
         raise UnknownModel(command, error) from None
     cluster = surrounded(cluster, options)
     workload, expected = expected_load(beside, command.plan)
-    workload = load_of(options, workload, command)
+    workload = admitted(with_images(load_of(options, workload), model, command.plan), command)
     question = Question(
         model=while_loading(model, command.plan.pool.options),
         cluster=cluster,

@@ -13,20 +13,23 @@ from trilemma.errors import InputError
 from trilemma.workloads import Serving
 
 
-def load_of(options: SimpleNamespace, expected: Serving, command: EngineCommand) -> Serving:
-    """``expected`` with what ``options`` state of the load in its place; the command's own context stands.
-
-    Raises `InputError` for a request that is longer than the command admits.
-    """
+def load_of(options: SimpleNamespace, expected: Serving) -> Serving:
+    """``expected`` with what ``options`` state of the load in its place; the command's own context stands."""
     stated = {name: value for name, value in fields_of("load", options).items() if value}
     if "rate" in stated or "concurrency" in stated:
         expected = replace(expected, rate=None, concurrency=None)
-    load = replace(expected, **stated, shapes_plan=False)
+    return replace(expected, **stated, shapes_plan=False)
+
+
+def admitted(load: Serving, command: EngineCommand) -> Serving:
+    """``load``, whose requests the command admits. Raises `InputError` for one that is longer."""
     context = command.plan.pool.options.context
-    if stated and context is not None and (load.isl or 0) + (load.osl or 0) > context:
+    asked = (load.isl or 0) + (load.osl or 0)
+    if context is not None and asked > context:
+        seen = f", {load.image_tokens} of them images," if load.image_tokens else ""
         raise InputError(
-            f"`isl` {load.isl} and `osl` {load.osl} are longer than the {context} tokens that the command admits; give shorter"
-            " lengths, or raise the command's context"
+            f"`isl` {load.isl}{seen} and `osl` {load.osl} are longer than the {context} tokens that the command admits; give"
+            " shorter lengths, or raise the command's context"
         )
     return load
 

@@ -10,7 +10,18 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from trilemma.ask.reading import as_given, free_gib, milliseconds, names, number, text, truth, whole_number, word
+from trilemma.ask.reading import (
+    as_given,
+    free_gib,
+    milliseconds,
+    names,
+    number,
+    pixels,
+    text,
+    truth,
+    whole_number,
+    word,
+)
 from trilemma.errors import InputError, UnknownName
 from trilemma.versions import DEFAULT_ENGINE
 
@@ -153,6 +164,10 @@ OPTIONS: tuple[Option, ...] = (
            help="requests of the trace at most (default 5,000)"),
     Option(name="isl", of=_LOADED, read=whole_number, metavar="TOKENS", group="workload", noun="load",
            help="mean prompt length", python_only=SEARCHES),
+    Option(name="images", of=(FIT, CHECK), read=whole_number, metavar="N", group="workload", noun="load",
+           help="images that come with each prompt; their tokens are added to the prompt length"),
+    Option(name="image_size", of=(FIT, CHECK), read=pixels, metavar="WxH", group="workload", noun="load",
+           help="pixels of an image, such as 1280x960 (default 1024x1024)"),
     Option(name="osl", of=_LOADED, read=whole_number, metavar="TOKENS", group="workload", noun="load",
            help="mean output length", python_only=SEARCHES),
     Option(name="concurrency", of=_LOADED, read=whole_number, metavar="N", group="workload", noun="load",

@@ -50,6 +50,14 @@ def possible(told: Any) -> float | None:
     return float(told) if is_one else None
 
 
+def pixels(given: Any) -> tuple[int, int]:
+    """The sides of an image: ``1280x960``, or a pair (width, height)."""
+    sides = given.lower().replace("×", "x").split("x") if isinstance(given, str) else given
+    if not isinstance(sides, list | tuple) or len(sides) != 2:
+        raise InputError(f"{shorten(str(given))!r} is no width and height; give them as 1280x960")
+    return whole_number(sides[0]), whole_number(sides[1])
+
+
 def milliseconds(given: Any) -> float:
     """A time in milliseconds: a number, or one with its unit, ``40ms`` and ``2s``."""
     text = given.strip().lower() if isinstance(given, str) else ""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trilemma.ask.answers import Answer
 from trilemma.ask.nouns import cluster_of, counts, engine_of, engines_of, model_of, weights_of, workload_of
 from trilemma.ask.options import fields_of
+from trilemma.ask.pictures import with_images
 from trilemma.ask.profiles import anchored_by, terms_of
 from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
@@ -42,7 +43,7 @@ def question_of(
     weights = weights_of(
         model, cluster.accelerator, precision=options.precision, models=options.models, engine=options.engine
     )
-    load = workload or workload_of(options)
+    load = with_images(workload or workload_of(options), weights.model, plan, text_only=weights.text_only)
     if plan is None:
         plan, cluster = engines_of(gpu, options, cluster, context=load.longest_request, quantization=weights.on_load)
     free_bytes = None if options.free_gib is None else options.free_gib * GIB

@@ -14,7 +14,19 @@ from trilemma.question import Question, ServingQuestion, TrainingQuestion
 if TYPE_CHECKING:
     from trilemma.estimate.estimate import Estimate, Inputs
 
-_LOAD = ("isl", "osl", "concurrency", "rate", "context", "prefix_hit", "ttft_ms", "tpot_ms")
+_LOAD = (
+    "isl",
+    "osl",
+    "concurrency",
+    "rate",
+    "context",
+    "prefix_hit",
+    "ttft_ms",
+    "tpot_ms",
+    "images",
+    "image_size",
+    "image_tokens",
+)
 
 
 def inputs_of(answer: Estimate) -> Inputs:

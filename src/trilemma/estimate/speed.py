@@ -12,6 +12,7 @@ import numpy as np
 from trilemma.engines.base import StartUp
 from trilemma.errors import PlanWarning
 from trilemma.estimate.estimate import Bottleneck, Latency, OperatorTime, Resource, SpeedEstimate
+from trilemma.estimate.images import TOWER_RANGE, images_of
 from trilemma.estimate.operators import operators
 from trilemma.estimate.outside_cards import SpreadFactors, host_warnings, with_host
 from trilemma.estimate.power import Doing
@@ -61,14 +62,15 @@ def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
     admission = admission_of(start, plan.engine.name, isl=isl, osl=osl)
     concurrency = None if load.concurrency is None else load.concurrency / plan.pool.replicas
     rate = None if load.rate is None else load.rate / plan.pool.replicas
+    seen = images_of(question, machine)
     if rate is not None:
         concurrency = concurrency_for_rate(
             work, machine, layout, rate=rate, isl=isl, osl=osl, kv_format=kv_format, admission=admission,
-            prefix_hit=load.prefix_hit, speculation=speculation,
+            prefix_hit=load.prefix_hit, speculation=speculation, images_s=seen.seconds,
         )  # fmt: skip
     asked = partial(
         serving_speed, concurrency=concurrency or ASSUMED_CONCURRENCY, isl=isl, osl=osl, kv_format=kv_format,
-        admission=admission, prefix_hit=load.prefix_hit, rate=rate, speculation=speculation,
+        admission=admission, prefix_hit=load.prefix_hit, rate=rate, speculation=speculation, images_s=seen.seconds,
     )  # fmt: skip
     speed = asked(work, machine, layout)
     able = None
@@ -86,13 +88,14 @@ def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
         figures = with_most(figures, able_per_s=able, osl=osl, spread=spread)
     figures = replace(of_all(figures, plan.pool.replicas), ranges=ranges_in_words(machine, model))
     overload = overload_warnings(figures, load, replicas=plan.pool.replicas)
+    told = (*timed.warnings, *host_warnings(start, cluster), *source_warnings(machine))
     if overload:
         figures = replace(figures, ttft_s=None, request_s=None, ttft_lines={})
     return Speed(
         figures=replace(figures, mfu=None) if cluster.cards else figures,  # no one peak to compare with
         bottleneck=_bottleneck(speed, admission),
         output_tokens_per_s=float(speed.output_tokens_per_s) * plan.pool.replicas,
-        warnings=(*overload, *warnings, *timed.warnings, *host_warnings(start, cluster), *source_warnings(machine)),
+        warnings=(*overload, *warnings, *seen.warnings, *told),
         doing=(
             Doing(
                 gpus=int(plan.gpus),
@@ -141,7 +144,11 @@ def speed_figures(
     """
 
     slot_s = float(np.asarray(speed.first_lines["slot"]))
-    sooner_s, later_s = (float(np.asarray(end_s)) - slot_s for end_s in speed.slot_wait_s)
+    seen_s = float(np.asarray(speed.first_lines.get("images", 0.0)))
+    sooner_s, later_s = (
+        float(np.asarray(end_s)) - slot_s + part * seen_s
+        for end_s, part in zip(speed.slot_wait_s, TOWER_RANGE, strict=True)
+    )
 
     def latency(seconds: object, name: str, p50: object = None, p99: object = None, *, waits: bool = False) -> Latency:
         low, high = spread[name]

@@ -26,6 +26,7 @@ NAMES = {
 }
 _FIRST = {
     "request": "request handling",
+    "images": "its images",
     "prefill": "its prefill",
     "steps_waited": "the step under way",
     "prefills_ahead": "prefills ahead of it",

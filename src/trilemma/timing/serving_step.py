@@ -90,6 +90,7 @@ def serving_speed(
     prefix_hit: float = 0.0,
     rate: Numbers | None = None,
     speculation: Speculation | None = None,
+    images_s: Numbers = 0.0,
 ) -> ServingSpeed:
     """Latency and throughput at ``concurrency`` requests in flight over the whole plan, with prompts of ``isl`` and
     outputs of ``osl`` tokens.
@@ -102,6 +103,7 @@ def serving_speed(
     ``TTFT = request + prefill + steps waited · step + (B − 1) · (queue · prefill + per request) + waiting for a slot``;
     where requests wait, a slot that is free is filled at once. At a ``rate`` the prompts ahead are those of Poisson arrivals, not
     a share of all in flight: loops that are closed begin all at once. ``speculation`` lets a step verify drafted tokens.
+    ``images_s`` are what a tower takes for the images of one prompt, in the pass before it (`trilemma.timing.vision_tower`).
 
     Short outputs leave few steps to prefill in. A step takes no more prompt tokens than the engine's budget, so prefills
     beyond that are waited for before the first token; and between two answers to one user all ``B`` prompts are prefilled
@@ -110,7 +112,7 @@ def serving_speed(
     """
     turn = under_cap(
         _turn, work, machine, layout, concurrency=concurrency, isl=isl, osl=osl, kv_format=kv_format, admission=admission,
-        prefix_hit=prefix_hit, speculation=speculation, rate=rate,
+        prefix_hit=prefix_hit, speculation=speculation, rate=rate, images_s=images_s,
     )  # fmt: skip
     return _speed(work, machine, turn, gpus=layout.gpus, rate=rate)
 
@@ -127,6 +129,7 @@ class _Turn:
     drafting_s: Any
     per_token: float
     stepping: Callable[[Any], PassTime]
+    images_s: Any = 0.0
     clock: Any = 1.0
 
     @property
@@ -150,7 +153,7 @@ class _Turn:
         growing = np.log(self.stepping(more).total_s / self.step.total_s) / np.log(_CROWD)
         return tails_at_rate(
             load, self.cycle, rate=np.asarray(rate, dtype=float) / load.dp, step_s=self.step.total_s, growing=growing,
-            each_s=self.shared.total_s / load.together / load.pp,
+            each_s=self.shared.total_s / load.together / load.pp + self.images_s,
         )  # fmt: skip
 
     @property
@@ -166,7 +169,7 @@ class _Turn:
 def _turn(
     work: ModelWork, machine: Machine, layout: Layout, *, concurrency: Numbers, isl: Numbers, osl: Numbers,
     kv_format: Format, admission: Admission, prefix_hit: float, speculation: Speculation | None,
-    prompt: PassTime | None = None, rate: Numbers | None = None,
+    prompt: PassTime | None = None, rate: Numbers | None = None, images_s: Numbers = 0.0,
 ) -> _Turn:  # fmt: skip
     """The turn of ``concurrency`` requests, which arrive at ``rate`` where it is stated; ``prompt`` is the pass of one prompt
     where it is known: no load changes it."""
@@ -191,15 +194,15 @@ def _turn(
         machine.coefficients,
         step_s=step.total_s,
         bare_s=(step.total_s + drafting_s) * per_token,
-        prompt_s=prompt.total_s,
-        each_s=shared.total_s / load.together / load.pp,
+        prompt_s=prompt.total_s + images_s,
+        each_s=shared.total_s / load.together / load.pp + images_s,
         prompt_flops_s=shared.computing_s / load.together / load.pp,
         token_flops_s=step.computing_s * per_token,
         arrivals_per_s=None if rate is None else np.asarray(rate, dtype=float) / load.dp,
     )
     return _Turn(
         load=load, cycle=cycle, step=step, prompt=prompt, shared=shared, drafting_s=drafting_s, per_token=per_token,
-        stepping=stepping,
+        stepping=stepping, images_s=images_s,
     )  # fmt: skip
 
 
@@ -237,6 +240,7 @@ def _speed(work: ModelWork, machine: Machine, turn: _Turn, *, gpus: Numbers, rat
         request_p99_s=tails.request_p99_s,
         first_lines={
             "request": machine.coefficients.request_s,
+            "images": turn.images_s,
             "prefill": prompt.total_s,
             "steps_waited": cycle.steps_waited_s,
             "prefills_ahead": cycle.queue_s,
@@ -254,20 +258,10 @@ def _speed(work: ModelWork, machine: Machine, turn: _Turn, *, gpus: Numbers, rat
 
 
 def concurrency_for_rate(
-    work: ModelWork,
-    machine: Machine,
-    layout: Layout,
-    *,
-    rate: Numbers,
-    isl: Numbers,
-    osl: Numbers,
-    kv_format: Format,
-    admission: Admission = UNBOUNDED,
-    prefix_hit: float = 0.0,
-    speculation: Speculation | None = None,
-    most: int = MOST_REQUESTS,
-    near: Numbers | None = None,
-) -> Any:
+    work: ModelWork, machine: Machine, layout: Layout, *, rate: Numbers, isl: Numbers, osl: Numbers, kv_format: Format,
+    admission: Admission = UNBOUNDED, prefix_hit: float = 0.0, speculation: Speculation | None = None,
+    images_s: Numbers = 0.0, most: int = MOST_REQUESTS, near: Numbers | None = None,
+) -> Any:  # fmt: skip
     """Requests in flight when ``rate`` requests arrive a second (Little's law): at least 1, or ``most`` where the plan cannot
     keep up.
 
@@ -287,7 +281,7 @@ def concurrency_for_rate(
     while np.any(high - low > 1):
         turn = under_cap(
             _turn, work, machine, layout, concurrency=tried, isl=isl, osl=osl, kv_format=kv_format, admission=admission,
-            prefix_hit=prefix_hit, speculation=speculation, prompt=prompt, rate=rate,
+            prefix_hit=prefix_hit, speculation=speculation, prompt=prompt, rate=rate, images_s=images_s,
         )  # fmt: skip
         prompt = turn.prompt if machine.power_cap is None else None  # a cap's clock changes with the load
         enough = turn.output_per_s / np.asarray(osl) >= rate

@@ -16,6 +16,7 @@ from trilemma.engines.base import StartUp
 from trilemma.engines.cards import unknown_there
 from trilemma.engines.loading import in_dtype
 from trilemma.engines.offload import offloaded
+from trilemma.engines.preprocessing import KNOWN, most_pixels, stated
 from trilemma.engines.start_up import Asked, CardMemory, Rules, SettledStart, SizedPool, as_loaded
 from trilemma.engines.table import BroadcastPlans
 from trilemma.engines.vllm.adapters import adapter_slots
@@ -27,7 +28,7 @@ from trilemma.engines.vllm.overheads import Profiled
 from trilemma.engines.vllm.pages import PageRules, layer_pages
 from trilemma.engines.vllm.pool import count_pool
 from trilemma.engines.vllm.stage import VllmStage, fixed_pool, inside_bytes, stage_of, weight_table
-from trilemma.errors import PlanWarning
+from trilemma.errors import PlanWarning, shorten
 from trilemma.memory.adapter_slots import SlotBytes
 from trilemma.memory.weights import WeightTable
 from trilemma.models.architecture import Model
@@ -93,7 +94,17 @@ def _of_version(asked: Asked, facts: VllmFacts, context: int) -> list[PlanWarnin
         message = f"vLLM {facts.version} caches keys and values of every latent head, not latents (those since 0.7.1)"
         found.append(PlanWarning(code="latents-as-heads", message=message))
     if model.multimodal and not asked.options.text_only:
-        seen = Profiled.of(model, facts, context=context, limits=asked.options.multimodal_limits)
+        seen = Profiled.of(
+            model,
+            facts,
+            context=context,
+            limits=asked.options.multimodal_limits,
+            most_pixels=most_pixels(asked.options.extra),
+        )
+        unread = [key for key in stated(asked.options.extra) if key not in KNOWN]
+        if unread:
+            message = f"--mm-processor-kwargs {', '.join(map(shorten, unread))}: what this changes in memory is not counted yet"
+            found.append(PlanWarning(code="not-counted", message=message))
         if seen.further_tokens:
             message = (
                 f"the profiling run shows the tower images and videos of {show_count(seen.patches)} patches; "

@@ -37,8 +37,17 @@ class Profiled:
     prompt_tokens: int = 0
 
     @classmethod
-    def of(cls, model: Model, facts: VllmFacts, *, context: int, limits: Mapping[str, int] | None) -> Profiled:
-        """What ``limits`` allow (one image and one video unless stated) in a ``context``, by version and family."""
+    def of(
+        cls,
+        model: Model,
+        facts: VllmFacts,
+        *,
+        context: int,
+        limits: Mapping[str, int] | None,
+        most_pixels: int | None = None,
+    ) -> Profiled:
+        """What ``limits`` allow (one image and one video unless stated) in a ``context``, by version and family; images and
+        frames of ``most_pixels`` where the command states that (``--mm-processor-kwargs``)."""
         data, tower = facts.coefficients["encoder"], model.vision
         if tower.get("image") and tower.get("patch"):
             return cls(patches=(tower["image"] // tower["patch"]) ** 2 * tower.get("tiles", 1))
@@ -46,6 +55,9 @@ class Profiled:
             (row for row in data["patches"] if model.family.startswith(row["family"])), {"patches": data["otherwise"]}
         )
         image, tokens, pairs = row["patches"], row.get("tokens", 0), row.get("pairs", 0)
+        if most_pixels is not None and tower.get("patch") and most_pixels // tower["patch"] ** 2 < image:
+            tokens = tokens * (most_pixels // tower["patch"] ** 2) // image
+            image = most_pixels // tower["patch"] ** 2
         allowed = {"image": 1, "video": 1, **(limits or {})}
         if not tokens:
             return cls(patches=image)
@@ -62,7 +74,7 @@ class Profiled:
 def activation_peak(
     model: Model, *, widths: Widths, facts: VllmFacts, tp: Numbers, ep: Numbers, last: Any, max_seqs: Numbers,
     tokens: Numbers, dtype_bytes: float, context: int, text_only: bool, compute_capability: float | None,
-    limits: Mapping[str, int] | None = None, samples: bool = True,
+    limits: Mapping[str, int] | None = None, most_pixels: int | None = None, samples: bool = True,
 ) -> Peak:  # fmt: skip
     """``fixed + experts + max(sampler, forward + attention + encoder)`` bytes on one rank; scalars or arrays (plans,).
 
@@ -76,7 +88,9 @@ def activation_peak(
     """
     memory = facts.coefficients
     forward = memory["forward"]
-    seen = None if text_only or not model.multimodal else Profiled.of(model, facts, context=context, limits=limits)
+    seen = None
+    if model.multimodal and not text_only:
+        seen = Profiled.of(model, facts, context=context, limits=limits, most_pixels=most_pixels)
     row = np.asarray(tokens) * dtype_bytes
     logits = np.asarray(max_seqs if samples else 0) * float(widths.vocab) * memory["sampler"]["bytes_per_logit"]
     sampler = np.asarray(last) * (logits + forward["logit_hidden_copies"] * (row * widths.hidden))

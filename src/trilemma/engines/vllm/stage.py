@@ -10,6 +10,7 @@ import numpy as np
 
 from trilemma.engines.generating import generates_nothing
 from trilemma.engines.loading import absorbed_copies
+from trilemma.engines.preprocessing import most_pixels
 from trilemma.engines.rank_memory import Widths, buffer_bytes, context_bytes, fabric_of, graph_bytes, rope_table_bytes
 from trilemma.engines.stages import LayerSpan, PipelineStage
 from trilemma.engines.table import BroadcastPlans
@@ -58,7 +59,7 @@ def stage_of(
         model, widths=widths, facts=facts, tp=plans.tp, ep=plans.ep, last=span.last, max_seqs=plans.seqs, tokens=plans.tokens,
         dtype_bytes=force.dtype.bits / 8, context=force.context, text_only=options.text_only,
         compute_capability=accelerator.compute_capability, limits=options.multimodal_limits,
-        samples=not generates_nothing(model, "vllm", options.extra),
+        most_pixels=most_pixels(options.extra), samples=not generates_nothing(model, "vllm", options.extra),
     )  # fmt: skip
     workspace, communication = buffer_bytes(memory, ranks=plans.tp, fabric=fabric)
     attending = flashinfer_workspace(

@@ -31,9 +31,12 @@ def qwen2_vl(add: Builder, fields: Fields, text: int) -> dict[str, int]:
 
 def qwen2_5_vl(add: Builder, fields: Fields, text: int) -> dict[str, int]:
     """Qwen2.5-VL (transformers: models/qwen2_5_vl): RMS norms, gated blocks with bias, a merger of 2 by 2 patches."""
-    fields.ignore("window_size", "fullatt_block_indexes", "tokens_per_second")
+    fields.ignore("tokens_per_second")
+    window = fields.count("window_size", default=112, high=2**14, quiet=True)
+    whole = fields.counts("fullatt_block_indexes", high=4096)
     size = _qwen_common(add, fields)
     hidden = size["hidden"]
+    size["window"], size["full_layers"] = (window // size["patch"]) ** 2, 4 if whole is None else len(whole)
     for index in range(size["layers"]):
         add.enter("vision", f"visual.blocks.{index}.")
         add.norm("norm1", hidden)
