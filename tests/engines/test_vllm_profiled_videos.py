@@ -45,9 +45,22 @@ def test_v1_profiles_the_tower_by_itself() -> None:
     assert _seen("qwen2.5-vl-7b", "0.10.1", 131072, {"video": 0}) == Profiled(patches=VIDEO)
 
 
-def test_qwen3_vl_had_videos_as_long_as_the_context_in_0_11_0_alone() -> None:
-    assert _seen("qwen3-vl-235b-a22b", "0.11.0", 128000).further_tokens > 0
+def test_qwen3_vl_kept_rows_for_its_longest_video_in_0_11_0_alone() -> None:
+    """vllm/model_executor/models/qwen3_vl.py of 0.11.0: 12.5 times 12,288 tokens, whatever the context."""
+    for context in (8192, 128000):
+        assert _seen("qwen3-vl-235b-a22b", "0.11.0", context) == Profiled(patches=VIDEO, kept_tokens=153600)
+    assert _seen("qwen3-vl-235b-a22b", "0.11.0", 8192, {"video": 0}) == Profiled(patches=VIDEO)
     assert _seen("qwen3-vl-235b-a22b", "0.15.0", 128000) == Profiled(patches=VIDEO)
+
+
+def test_qwen3_vl_30b_alone_on_an_a100() -> None:
+    """8.04 GiB are left at 0.9 whatever the context (9.2 told): 262,144 tokens are refused, 81,920 start."""
+    for context, fits in ((262144, False), (81920, True)):
+        words = f"docker run vllm/vllm-openai:v0.11.0 --gpu_memory_utilization 0.9 --max_model_len {context}"
+        found = tl.check(f"{words} --model Qwen/Qwen3-VL-30B-A3B-Instruct", gpu="a100-sxm4-80gb")
+        pool = next(line["bytes"] for line in found.to_dict()["memory"]["items"] if line["name"] == "kv_cache")
+        assert found.fits is fits
+        assert pool / GIB == pytest.approx(8.04, abs=1.25)
 
 
 def test_towers_of_one_resolution_are_as_they_were() -> None:

@@ -30,11 +30,13 @@ class Peak:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Profiled:
     """Images and videos of the profiling run: ``patches`` in the largest batch of the tower, tokens that they stand for beyond
-    one image, and tokens of the prompt that the language model sees of them (0: it is profiled apart)."""
+    one image, tokens of the prompt that the language model sees of them (0: it is profiled apart), and tokens whose rows are
+    kept to the end."""
 
     patches: int
     further_tokens: int = 0
     prompt_tokens: int = 0
+    kept_tokens: int = 0
 
     @classmethod
     def of(
@@ -60,7 +62,7 @@ class Profiled:
             image = most_pixels // tower["patch"] ** 2
         allowed = {"image": 1, "video": 1, **(limits or {})}
         if not tokens:
-            return cls(patches=image)
+            return cls(patches=image, kept_tokens=row.get("kept", 0) if allowed["video"] else 0)
         images, videos = allowed["image"], allowed["video"]
         # An odd number of frames, as many as fit, is made even: a pair more than whole pairs fit.
         held = min(max(context // tokens - min(images, 1), 0) + 1, pairs) if videos else 0
@@ -105,7 +107,8 @@ def activation_peak(
     workspace = np.maximum(expert_bytes(widths, memory, row=row, tp=tp, ep=ep), gathered)
     prompt = row if seen is None else np.maximum(row, seen.prompt_tokens * dtype_bytes)
     layer = forward_bytes(widths, memory, row=prompt, tp=tp)
-    peak = forward["fixed_gib"] * GIB + workspace + np.maximum(sampler, layer + encoder + attention)
+    kept = 0.0 if seen is None else _handed_over(model, facts, seen.kept_tokens)
+    peak = forward["fixed_gib"] * GIB + workspace + kept + np.maximum(sampler, layer + encoder + attention)
     shown = np.minimum(np.asarray(last) * logits, peak)
     return Peak(logits=shown, activations=peak - shown)
 
@@ -134,8 +137,13 @@ def _encoder_bytes(model: Model, facts: VllmFacts, tp: Numbers, seen: Profiled) 
     data, tower = facts.coefficients["encoder"], model.vision
     copies = data["hidden_copies"] + data["split_copies"] / np.asarray(tp)
     inside = copies * seen.patches * tower.get("hidden", 0)
-    handed = data["output_copies"] * seen.further_tokens * tower.get("levels", 1) * tower.get("out", 0)
-    return (inside + handed) * data["bytes"]
+    return inside * data["bytes"] + data["output_copies"] * _handed_over(model, facts, seen.further_tokens)
+
+
+def _handed_over(model: Model, facts: VllmFacts, tokens: int) -> float:
+    """Bytes of ``tokens`` as the tower hands them to the language model, at every level that it reads."""
+    tower = model.vision
+    return float(tokens * tower.get("levels", 1) * tower.get("out", 0) * facts.coefficients["encoder"]["bytes"])
 
 
 def captured(
