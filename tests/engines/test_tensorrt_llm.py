@@ -152,3 +152,14 @@ def test_methods_that_it_does_not_load_are_refused() -> None:
     assert not tl.fit(
         "llama-2-13b", "l40s", engine="tensorrt-llm", precision="awq"
     ).refused  # one that is only supposed to exist
+
+
+def test_files_in_memory_that_the_host_shares_are_taken_for_used() -> None:
+    """1.1.0rc3 on a DGX Spark: 5.95 GiB (86,720 tokens) are left for gpt-oss-120b, 49.3 of its files beside PyTorch's 63.5."""
+    words = "docker run nvcr.io/nvidia/tensorrt-llm/release:1.1.0rc3 trtllm-serve openai/gpt-oss-120b"
+    found = tl.check(f"{words} --max_batch_size 64 --max_num_tokens 8192", gpu="gb10").to_dict()
+    pool = next(line["bytes"] for line in found["memory"]["items"] if line["name"] == "kv_cache")
+    assert pool / GIB == pytest.approx(5.95, rel=0.12)
+    assert any(one["code"] == "files-in-shared-memory" for one in found["warnings"])
+    alone = tl.check(f"{words} --max_batch_size 64 --max_num_tokens 8192", gpu="h200-sxm").to_dict()
+    assert not any(one["code"] == "files-in-shared-memory" for one in alone["warnings"])

@@ -21,7 +21,7 @@ from trilemma.engines.table import BroadcastPlans
 from trilemma.errors import InputError, PlanWarning
 from trilemma.formats.formats import Format
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.hardware.memory import memory_warnings, runtime_total
+from trilemma.hardware.memory import host_share_bytes, memory_warnings, runtime_total
 from trilemma.memory.ledger import Ledger, Line
 from trilemma.models.architecture import Model
 from trilemma.plans import Draft, Layout, ServeOptions
@@ -67,7 +67,7 @@ class CardMemory:
             raise InputError(f"a card of {capacity:.0f} bytes with {free_bytes} free cannot be planned for")
         return cls(
             capacity_bytes=capacity,
-            free_bytes=capacity if free_bytes is None else min(capacity, free_bytes),
+            free_bytes=capacity - host_share_bytes(accelerator) if free_bytes is None else min(capacity, free_bytes),
             uncertain_bytes=0.0 if capacity_bytes is not None else (total.high - total.low) / 2,
             shared_bytes=capacity if accelerator.unified_memory else 0.0,
             warnings=() if capacity_bytes else memory_warnings(accelerator),

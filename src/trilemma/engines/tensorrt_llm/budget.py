@@ -77,8 +77,16 @@ def settle(asked: Asked) -> TensorrtLlmSettled:
 
 
 def _left(settled: TensorrtLlmSettled, stage: TensorrtLlmStage) -> Any:
-    """What is free of the card beside every line."""
-    return settled.card.free_bytes - sum(stage.lines[name] for name in (*PEAK, "context"))
+    """What is free of the card beside every line and files in memory that it shares with its host."""
+    left = settled.card.free_bytes - sum(stage.lines[name] for name in (*PEAK, "context"))
+    return left - _cached_files(settled, stage, left)
+
+
+def _cached_files(settled: TensorrtLlmSettled, stage: TensorrtLlmStage, left: Any) -> Any:
+    """What the host keeps of the checkpoint's files of ``left`` bytes: cudaMemGetInfo counts its cache as taken."""
+    kept_free = settled.facts.coefficients["shared_memory"]["kept_free"] * settled.card.shared_bytes
+    files = sum(stage.lines[name] for name in ("weights", "draft_model", "vision"))
+    return np.where(settled.card.shared_bytes > 0, np.clip(left - kept_free, 0, files), 0.0)
 
 
 def room(settled: TensorrtLlmSettled, found: Sequence[TensorrtLlmStage]) -> list[Any]:
@@ -124,7 +132,7 @@ def pool(settled: TensorrtLlmSettled, stage: TensorrtLlmStage, found: Sequence[T
         max_seqs=plans.out(plans.seqs),
         max_batched_tokens=plans.out(plans.tokens),
         load_peak_bytes=sum(stage.lines[name] for name in ("weights", "draft_model", "vision", "context")),
-        warnings=_warnings(settled, tokens),
+        warnings=[*_warnings(settled, tokens), *_files_told(settled, stage)],
     )  # fmt: skip
 
 
@@ -154,6 +162,18 @@ def _warnings(settled: TensorrtLlmSettled, tokens: Any) -> list[PlanWarning]:
         return []
     told = f"{int(np.max(tokens)):,} tokens, fewer than the {settled.context:,} of the longest request"
     return [PlanWarning(code="pool-below-context", message=f"the pool holds {told}")]
+
+
+def _files_told(settled: TensorrtLlmSettled, stage: TensorrtLlmStage) -> list[PlanWarning]:
+    left = settled.card.free_bytes - sum(stage.lines[name] for name in (*PEAK, "context"))
+    cached = float(np.max(_cached_files(settled, stage, left)))
+    if cached < GIB or settled.plans.table:
+        return []
+    message = (
+        f"{cached / GIB:.1f} GiB of the checkpoint's files stay in the host's cache, which this engine takes for used memory;"
+        " dropping the cache once they are loaded (echo 3 > /proc/sys/vm/drop_caches) leaves them to the pool"
+    )
+    return [PlanWarning(code="files-in-shared-memory", message=message)]
 
 
 def kv_format(model: Model, options: ServeOptions) -> Format:
