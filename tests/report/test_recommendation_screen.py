@@ -18,7 +18,12 @@ def test_the_screen_names_the_first_choice_and_every_figure_of_it() -> None:
         assert speed.tpot_s is not None
         assert f"{speed.ttft_s.interval.value * 1e3:,.3g} ms" in row
         assert f"{speed.tpot_s.interval.value * 1e3:,.3g} ms" in row
-    assert "kW counts every GPU at its board power limit, hosts and cooling apart" in lines[-1]
+        assert choice.watts is not None
+        assert f"  {choice.watts.value / 1e3:,.2f}  " in row
+    told = " ".join(" ".join(lines[-3:]).split())
+    assert "kW are those that cards draw under this load, hosts and cooling apart" in told
+    assert first.watts is not None
+    assert f"the first {first.watts.value:,.0f} W ({first.watts.low:,.0f} – {first.watts.high:,.0f})" in told
 
 
 def test_none_is_told_as_none() -> None:

@@ -85,6 +85,16 @@ def surrounded(cluster: Cluster, options: SimpleNamespace) -> Cluster:
     return on_network(cluster, options.network, options.oversubscription)
 
 
+def storage_rate(words: str) -> float:
+    """Bytes a second of ``2GB/s``."""
+    from trilemma.hardware.network import parse_network
+
+    try:
+        return parse_network(words)
+    except InputError:
+        raise InputError(f"`storage` {shorten(words)!r} is not a rate; give one such as 100GB/s") from None
+
+
 def workload_of(options: SimpleNamespace) -> Serving:
     """The load of the options; ``serve`` states both lengths."""
     stated = fields_of("load", options)

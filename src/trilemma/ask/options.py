@@ -135,6 +135,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(name="host", of=(FIT, CHECK), metavar="HOST", group="GPUs", once=True,
            help="memory of the host, for weights that lie there: DDR5-5600x2, epyc-9004, or GB/s such as 89.6"),
     POWER_CAP,
+    Option(name="storage", of=(FIT,), read=text, metavar="RATE", group="GPUs",
+           help="what a node reads of the storage where weights lie, such as 2GB/s (default: unknown)"),
     Option(name="pools", of=(PLAN,), read=text, group="layout", default="both",
            choices=("aggregated", "disaggregated", "both"),
            help="prefill and decode in the same engines, in pools of their own, or whichever is better (default)"),

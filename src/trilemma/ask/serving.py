@@ -8,7 +8,16 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from trilemma.ask.answers import Answer
-from trilemma.ask.nouns import cluster_of, counts, engine_of, engines_of, model_of, weights_of, workload_of
+from trilemma.ask.nouns import (
+    cluster_of,
+    counts,
+    engine_of,
+    engines_of,
+    model_of,
+    storage_rate,
+    weights_of,
+    workload_of,
+)
 from trilemma.ask.options import fields_of
 from trilemma.ask.pictures import with_images
 from trilemma.ask.profiles import anchored_by, terms_of
@@ -46,6 +55,8 @@ def question_of(
     load = with_images(workload or workload_of(options), weights.model, plan, text_only=weights.text_only)
     if plan is None:
         plan, cluster = engines_of(gpu, options, cluster, context=load.longest_request, quantization=weights.on_load)
+    if options.storage is not None:
+        cluster = replace(cluster, storage_bytes_per_s=storage_rate(options.storage))
     free_bytes = None if options.free_gib is None else options.free_gib * GIB
     terms = terms_of(options.profile)
     if options.runs:

@@ -20,6 +20,7 @@ from trilemma.ask.simulated_beside import changed_by, other_options
 from trilemma.ask.simulation_options import SIMULATE, SIMULATION
 from trilemma.columns import document_of
 from trilemma.errors import InputError, shorten
+from trilemma.estimate.start_up_time import start_up_time
 from trilemma.quantities import GIB
 from trilemma.question import Question
 from trilemma.simulation.serving.adapter_traffic import AdapterMix
@@ -55,7 +56,7 @@ def simulate(model: Any, gpu: Any, **options: Any) -> Simulated:
     )  # fmt: skip
     traffic = _for_adapters(traffic, asked)
     plan, told_of = _calibrated(_plan(model, gpu, asked, traffic), asked)
-    rules = _rules(asked)
+    rules = _rules(asked, plan)
     times = RequestTimes()
     with _written(asked.per_request) as each:
         done = run_once(plan, traffic.again(), rules, _both(times, each) if asked.compare is not None else each)
@@ -119,10 +120,10 @@ def _calibrated(plan: SimulatedPlan, asked: SimpleNamespace) -> tuple[SimulatedP
     return found.plan, found
 
 
-def _rules(asked: SimpleNamespace) -> SimulationRules:
+def _rules(asked: SimpleNamespace, plan: SimulatedPlan) -> SimulationRules:
     return SimulationRules(
         router=asked.router,
-        scaling=None if asked.autoscale is None else ScalingRule.parse(asked.autoscale),
+        scaling=None if asked.autoscale is None else ScalingRule.parse(asked.autoscale, _start_up_s(plan)),
         failures=() if asked.fail is None else tuple(map(EngineFailure.parse, asked.fail.split(","))),
         timeout_s=_positive(asked.timeout, "timeout"),
         ttft_s=_positive(asked.ttft, "ttft") / 1e3,
@@ -130,12 +131,19 @@ def _rules(asked: SimpleNamespace) -> SimulationRules:
     )
 
 
+def _start_up_s(plan: SimulatedPlan) -> float | None:
+    """How long one more engine takes until it answers, as `fit` says."""
+    told = start_up_time(plan.start, plan.question, plan.question.plan.pools[-1]).seconds
+    return None if told is None else told.value
+
+
 def _beside(given: Any, first: Mapping[str, Any], traffic: StatedTraffic, times: RequestTimes) -> OtherRun:
     """The same requests under other options."""
     options = other_options(given, first)
     model, gpu = options.pop("model"), options.pop("gpu")
     asked = settled(SIMULATE, options, SIMULATION)
-    plan, rules = _plan(model, gpu, asked, traffic), _rules(asked)
+    plan = _plan(model, gpu, asked, traffic)
+    rules = _rules(asked, plan)
     goals = asked.ttft is not None or asked.tpot is not None
     inputs = _inputs(plan, traffic, rules) | {
         "changed": {name: str(value) for name, value in changed_by(given).items()}

@@ -51,7 +51,8 @@ SIMULATION: tuple[Option, ...] = (
     Option(name="router", of=_OF, read=word, metavar="NAME", group="scheduling", default="round-robin",
            help="before several engines: round-robin, least-loaded or prefix-aware"),
     Option(name="autoscale", of=_OF, read=text, metavar="FEWEST:BUSY:START:COOL", group="scheduling",
-           help="engines from FEWEST to all: one more above BUSY requests each, ready after START s, fewer after COOL s"),
+           help="engines from FEWEST to all: one more above BUSY requests each, ready after START s (or auto: as fit says), fewer"
+                " after COOL s"),
     Option(name="fail", of=_OF, read=text, metavar="ENGINE:FROM:DOWN", group="scheduling",
            help="an engine that is lost at FROM s for DOWN s; its requests start anew elsewhere"),
     Option(name="kv_offload", of=_OF, read=number, metavar="GIB", group="scheduling",

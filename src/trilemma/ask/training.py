@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from trilemma.ask.answers import Answer
-from trilemma.ask.nouns import cluster_of, model_of
+from trilemma.ask.nouns import cluster_of, model_of, storage_rate
 from trilemma.ask.options import fields_of
 from trilemma.ask.reading import number
 from trilemma.ask.training_options import TRAINING
@@ -131,7 +131,7 @@ def run_terms(options: SimpleNamespace) -> dict[str, Any]:
         raise InputError(f"`mtbf` {options.mtbf:g} is out of range; give GPU-hours above 0, or 0 for no interruptions")
     if options.restart is not None and not 0 < options.restart < math.inf:
         raise InputError(f"`restart` {options.restart:g} is out of range; give seconds above 0")
-    storage = None if options.storage is None else _rate(options.storage)
+    storage = None if options.storage is None else storage_rate(options.storage)
     checkpoints = Checkpoints(storage_bytes_per_s=storage, asynchronous=not options.sync_checkpoints)
     if options.mtbf == 0:
         return {"checkpoints": checkpoints}
@@ -144,15 +144,6 @@ def run_terms(options: SimpleNamespace) -> dict[str, Any]:
         spares=options.spares or 0,
     )
     return {"failures": failures, "checkpoints": checkpoints}
-
-
-def _rate(words: str) -> float:
-    from trilemma.hardware.network import parse_network
-
-    try:
-        return parse_network(words)
-    except InputError:
-        raise InputError(f"`storage` {shorten(words)!r} is not a rate; give one such as 100GB/s") from None
 
 
 def _estimated(

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_cluster_arguments(parser, host=True)
     for group in ("layout", "several engines", "workload", "engine"):
         add_options(parser, FIT, group)
-    add_named(parser, FIT, "power_cap", "free_gib", "profile", "runs")
+    add_named(parser, FIT, "power_cap", "storage", "free_gib", "profile", "runs")
     add_chart_argument(parser, "roofline, time per token and memory")
     add_output_arguments(parser, page=True)
 

@@ -29,6 +29,7 @@ from trilemma.estimate.serving_load import (
     stated,
 )
 from trilemma.estimate.speed import Speed, source_warnings, speed_figures, with_most
+from trilemma.estimate.start_up_time import slower_of, start_up_time
 from trilemma.estimate.timed_plan import speculation_of
 from trilemma.formats import catalogue
 from trilemma.hardware.cluster import Cluster
@@ -93,6 +94,9 @@ def estimate_pools(question: ServingQuestion) -> Estimate:
         ranks=tuple(_rank(one) for one in started),
         warnings=(*_idle(plan, cluster), *more),
         start_up=printed_lines(decoding.start, engine),
+        start_up_time=slower_of(tuple(start_up_time(one.start, question, one.pool) for one in started))
+        if speed
+        else None,
         commands=commands,
     )
 

@@ -12,6 +12,7 @@ from trilemma.engines.base import Stage
 from trilemma.errors import PlanWarning
 from trilemma.estimate.measured import LogComparison
 from trilemma.estimate.offer import Cost, LatencyTarget, NodeCommand, PoolCommand, Power
+from trilemma.estimate.start_up_time import StartUpTime
 from trilemma.intervals import Interval
 from trilemma.memory.ledger import Ledger
 from trilemma.plans.plan import Plan
@@ -169,8 +170,9 @@ class Estimate:
     ``version`` is the engine's whose facts were used, ``context`` the longest request that it admits (serving), and
     ``uses_host`` says that weights lie in the memory around the cards. ``command`` is what to run, ``commands`` where pools
     have one each, `node_commands` where an engine spans nodes; ``refused`` says why the engine's parser would not take it.
-    ``start_up`` is what the engine prints as it starts, ``measured`` what a log says beside what we say. ``training_step``
-    (hidden seconds, passes), ``host_memory`` and ``training_run`` (days, interruptions) are of trainings.
+    ``start_up`` is what the engine prints as it starts, ``start_up_time`` how long that takes, ``measured`` what a log says
+    beside what we say. ``training_step`` (hidden seconds, passes), ``host_memory`` and ``training_run`` (days, interruptions)
+    are of trainings.
     """
 
     #: The document ``trilemma/estimate@1``, in its order.
@@ -178,6 +180,7 @@ class Estimate:
         "schema": {}, "inputs": column(exact=True), "made_by": column(exact=True), "fits": {}, "verdict": {}, "reason": {},
         "memory": {}, "cache": column("kv_cache"), "speed": {}, "bottleneck": {}, "cost": {}, "power": column(exact=True),
         "ranks": column(exact=True), "remedies": {}, "warnings": column(keep="empty"), "start_up": column(exact=True),
+        "start_up_time": {},
         "training_step": column(exact=True), "host_memory": column(exact=True), "command": {}, "commands": {},
         "node_commands": {}, "refused": {}, "targets": column(exact=True), "measured": column(exact=True),
         "training_run": column(exact=True),
@@ -203,6 +206,7 @@ class Estimate:
     commands: tuple[PoolCommand, ...] = ()
     refused: tuple[str, ...] = ()
     start_up: Mapping[str, Any] = field(default_factory=dict)
+    start_up_time: StartUpTime | None = None
     targets: tuple[LatencyTarget, ...] = ()
     measured: tuple[LogComparison, ...] = ()
     training_step: Mapping[str, Any] = field(default_factory=dict)

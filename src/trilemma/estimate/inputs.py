@@ -108,4 +108,5 @@ def _cluster(question: Question[Any, Any]) -> dict[str, Any]:
         "gpus": cluster.gpus,
         "gpus_per_node": cluster.gpus_per_node,
         **({} if cluster.power_cap_w is None else {"power_cap_w": cluster.power_cap_w}),
+        **({} if cluster.storage_bytes_per_s is None else {"storage_bytes_per_s": cluster.storage_bytes_per_s}),
     }

@@ -17,6 +17,7 @@ from trilemma.estimate.reasons import reason
 from trilemma.estimate.sections import assembled, cache_of, memory_of, printed_lines
 from trilemma.estimate.slots import with_slots
 from trilemma.estimate.speed import plan_speed
+from trilemma.estimate.start_up_time import start_up_time
 from trilemma.hardware.cluster import Cluster
 from trilemma.plans import Pool
 from trilemma.quantities import counted
@@ -58,6 +59,7 @@ def from_start_up(start: StartUp, question: ServingQuestion) -> Estimate:
         cache=cache_of(start, plan.pool.layout) if start.pool.bytes_per_token_per_gpu else None,
         speed=speed,
         start_up=printed_lines(start, engine),
+        start_up_time=start_up_time(start, question, plan.pool) if stage == "ok" else None,
         command=_command(question),
         refused=tuple(refused_formats(question)),
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from typing import Any, ClassVar
 
 from trilemma import engines
 from trilemma.columns import column
@@ -44,10 +44,19 @@ _OPTIONS = {
 class VersionChange:
     """One thing that differs: ``name``, what it was and is, and where that is known from."""
 
+    COLUMNS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "name": {}, "before": column(exact=True, keep="all"), "after": column(exact=True, keep="all"),
+        "known_from": column("source"),
+    }  # fmt: skip
+
     name: str
-    before: Any = field(metadata=column(exact=True, keep="all"))
-    after: Any = field(metadata=column(exact=True, keep="all"))
-    source: str | None = None
+    before: Any
+    after: Any
+    source: str = ""
+
+    @property
+    def known_from(self) -> str | None:
+        return self.source or None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

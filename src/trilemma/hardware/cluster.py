@@ -39,7 +39,8 @@ class Cluster:
     ``host`` is the machine around those of a node, None where nobody stated it (`around` assumes one), ``host_memory_bytes``
     how much memory it has. ``cards`` name each
     accelerator where their kinds differ: then ``accelerator`` is the first, and only an engine that gives cards layers in
-    turn can use them. ``power_cap_w`` is what each accelerator may draw where its owner allows less than its limit.
+    turn can use them. ``power_cap_w`` is what each accelerator may draw where its owner allows less than its limit,
+    ``storage_bytes_per_s`` what a node reads of the storage where weights lie.
     """
 
     accelerator: Accelerator
@@ -51,6 +52,7 @@ class Cluster:
     cards: tuple[Accelerator, ...] = ()
     oversubscription: float = 1.0
     power_cap_w: float | None = None
+    storage_bytes_per_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.cards and (len(self.cards) != self.gpus or self.cards[0] != self.accelerator):
@@ -63,6 +65,10 @@ class Cluster:
             raise InputError(f"{self.host_memory_bytes} bytes of host memory is out of range; give a number above 0")
         if self.network_bytes_per_s is not None and not 0 < self.network_bytes_per_s < 1e15:
             raise InputError(f"{self.network_bytes_per_s} bytes/s between nodes is out of range; give a number above 0")
+        if self.storage_bytes_per_s is not None and not 1e6 <= self.storage_bytes_per_s <= 1e15:
+            raise InputError(
+                f"`storage` {self.storage_bytes_per_s:g} bytes/s is out of range; give what a node reads, such as 2GB/s"
+            )
         limit = self.accelerator.tdp_w
         if self.power_cap_w is not None and limit is None:
             raise InputError(f"`power_cap` {self.power_cap_w:g} W: the limit of {self.accelerator.name} is not known")

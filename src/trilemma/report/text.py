@@ -46,6 +46,7 @@ def render_estimate(estimate: Estimate, *, explain: bool = False, width: int = 1
         list(speed_lines(estimate)),
         operators,
         _money(estimate, explain, width),
+        _starting(estimate, width),
     ):
         if section:
             parts += ["", *section]
@@ -225,6 +226,32 @@ def _money(estimate: Estimate, explain: bool, width: int) -> list[str]:
     if estimate.watts is not None:
         lines += _power_lines(estimate, estimate.watts)
     return lines
+
+
+#: Phases of a start-up in words.
+_PHASES = {
+    "process": "process", "read": "weights read", "placed": "placed", "compile": "compiled", "capture": "graphs captured",
+    "rest": "profiled and warmed up",
+}  # fmt: skip
+
+
+def _starting(estimate: Estimate, width: int) -> list[str]:
+    """How long the engines take until they answer, and in which phases."""
+    found = estimate.start_up_time
+    if found is None:
+        return []
+    whole, before = found.seconds, found.before
+    told = ", ".join(f"{_PHASES[one.name]} {one.seconds.value:,.3g}" for one in found.phases)
+    if whole is None or before is None:
+        words = f"seconds: {told}; {found.untold}"
+    else:
+        again = "" if before == whole else f"; {before.value:,.0f} s where it was compiled before"
+        words = f"about {_seconds_range(whole)} until it answers{again}; of them {told}"
+    return wrapped(words, width, initial_indent="starts     ", subsequent_indent="           ")
+
+
+def _seconds_range(seconds: Interval) -> str:
+    return f"{seconds.value:,.0f} s ({seconds.low:,.0f} – {seconds.high:,.0f})"
 
 
 def _power_lines(estimate: Estimate, watts: Interval) -> list[str]:

@@ -93,9 +93,7 @@ def render_upgrade(found: Upgrade, *, width: int) -> str:
         rows = [[one.name, _shown(one.before), _shown(one.after)] for one in found.options]
         parts.append(render_table(["option in force", found.old, found.new], rows, width=width))
     if found.rules:
-        rows = [
-            [one.name.replace("_", " "), _shown(one.before), _shown(one.after), one.source or ""] for one in found.rules
-        ]
+        rows = [[one.name.replace("_", " "), _shown(one.before), _shown(one.after), one.source] for one in found.rules]
         parts.append(
             render_table(["rule of the engine", found.old, found.new, "source"], rows, align="llll", width=width)
         )

@@ -23,10 +23,14 @@ class ScalingRule:
     cool_s: float
 
     @classmethod
-    def parse(cls, words: str) -> ScalingRule:
-        """``FEWEST:BUSY:START:COOL``, such as 1:32:120:300. Raises `InputError`."""
+    def parse(cls, words: str, start_up_s: float | None = None) -> ScalingRule:
+        """``FEWEST:BUSY:START:COOL``, such as 1:32:120:300; START may be "auto" where ``start_up_s`` is known. Raises
+        `InputError`."""
+        told = words.split(":")
+        if told[2:3] == ["auto"] and start_up_s is not None:
+            told[2] = str(start_up_s)
         try:
-            fewest, busy, start_s, cool_s = (float(part) for part in words.split(":"))
+            fewest, busy, start_s, cool_s = (float(part) for part in told)
         except ValueError:
             fewest = -1.0
             busy = start_s = cool_s = 0.0
