@@ -41,12 +41,16 @@ def with_flags(error: Exception) -> str:
 
 
 class UnknownName(InputError):
-    """A name that is in no catalogue; the message offers the nearest known names."""
+    """A name that is in no catalogue; the message offers the nearest known names, looked for when it is read: many are not."""
 
-    def __init__(self, what: str, name: str, known: Iterable[str], *, hint: str = "") -> None:
+    def __init__(self, what: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        super().__init__(what, name, tuple(known), hint)
+
+    def __str__(self) -> str:
+        what, name, known, hint = self.args
         near = nearest(name, known)
         offer = f"; did you mean {' or '.join(near)}?" if near else ""
-        super().__init__(f"unknown {what} {shorten(name)!r}{offer}{f' ({hint})' if hint else ''}")
+        return f"unknown {what} {shorten(name)!r}{offer}{f' ({hint})' if hint else ''}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""Files from outside, read within bounds: one that never ends, or waits for a writer that never comes, is refused."""
+"""Files named from outside. Reading is bounded: one that never ends, or waits for a writer that never comes, is refused."""
 
 from __future__ import annotations
 
@@ -62,6 +62,15 @@ def read_text(
         return read_bytes(path, most_bytes=most_bytes, give=give, what=what).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{_named(what, path)} is not UTF-8 text (byte {error.start}); {give}") from None
+
+
+@contextmanager
+def written(path: str | Path, *, what: str = "", give: str = "give another file") -> Iterator[None]:
+    """Around what writes ``path``. Raises `InputError` where the system refuses, a full disk among the reasons."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise InputError(f"{_named(what, path)} cannot be written: {reason(error)}; {give}") from None
 
 
 def _named(what: str, path: str | Path) -> str:

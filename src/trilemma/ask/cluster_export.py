@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from trilemma.errors import InputError, shorten
+from trilemma import outside_files
+from trilemma.errors import InputError
 from trilemma.simulation.cluster.kubernetes_objects import (
     kai_objects,
     kueue_objects,
@@ -34,7 +35,7 @@ def export_cluster(question: ClusterQuestion, folder: Path) -> tuple[str, ...]:
         }
     files["volcano.yaml"] = lambda: written(volcano_objects(nodes, queues))
     told = []
-    try:
+    with outside_files.written(folder, give="give another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             try:
@@ -45,6 +46,4 @@ def export_cluster(question: ClusterQuestion, folder: Path) -> tuple[str, ...]:
             if content.strip():
                 (folder / name).write_text(content, encoding="utf-8")
                 told.append(str(folder / name))
-    except OSError as error:
-        raise InputError(f"cannot write to {shorten(str(folder))}: {error.strerror or error}") from None
     return tuple(told)

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trilemma.errors import InputError, shorten
+from trilemma.outside_files import written
 from trilemma.simulation.cluster.event_loop import ClusterRun
 from trilemma.simulation.cluster.jobs import TICKS
 
@@ -27,19 +27,16 @@ def write_jobs(run: ClusterRun, path: Path) -> None:
         "nodes",
         "span",
     )
-    try:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            lines = csv.writer(file)
+    with written(path), path.open("w", encoding="utf-8", newline="") as file:
+        lines = csv.writer(file)
+        if path.suffix == ".csv":
+            lines.writerow(names)
+        for one in run.runs:
+            row = _job_line(one)
             if path.suffix == ".csv":
-                lines.writerow(names)
-            for one in run.runs:
-                row = _job_line(one)
-                if path.suffix == ".csv":
-                    lines.writerow(["" if value is None else value for value in row])
-                else:
-                    print(json.dumps(dict(zip(names, row, strict=True))), file=file)
-    except OSError as error:
-        raise InputError(f"cannot write {shorten(str(path))}: {error.strerror or error}") from None
+                lines.writerow(["" if value is None else value for value in row])
+            else:
+                print(json.dumps(dict(zip(names, row, strict=True))), file=file)
 
 
 def _job_line(one: Any) -> tuple[Any, ...]:

@@ -23,12 +23,15 @@ def terms_of(name: str | None) -> ServingTerms | None:
 
 def anchored_by(files: str, terms: ServingTerms | None, *, model: Model, cluster: Cluster, plan: Plan) -> ServingTerms:
     """``terms`` (those that ship where None) with the measured points of ``files``, names with commas between."""
-    from trilemma.errors import InputError
+    from trilemma.errors import InputError, shorten
     from trilemma.measured.serving.deployment.anchors import anchored_terms
     from trilemma.measured.serving.deployment.bench_files import read_points
     from trilemma.timing import serving_terms
 
     if len(plan.pools) > 1:
         raise InputError("`runs` anchor one engine; prefill and decode in pools of their own have none")
-    points = read_points([name.strip() for name in files.split(",") if name.strip()])
+    names = [name.strip() for name in files.split(",") if name.strip()]
+    if not names:
+        raise InputError(f"`runs` {shorten(files)!r} names no file; give one that a benchmark wrote")
+    points = read_points(names)
     return anchored_terms(points, model=model, cluster=cluster, plan=plan, terms=terms or serving_terms.shipped())

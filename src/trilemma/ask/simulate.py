@@ -19,8 +19,9 @@ from trilemma.ask.screen import screen_width
 from trilemma.ask.simulated_beside import changed_by, other_options
 from trilemma.ask.simulation_options import SIMULATE, SIMULATION
 from trilemma.columns import document_of
-from trilemma.errors import InputError, shorten
+from trilemma.errors import InputError
 from trilemma.estimate.start_up_time import start_up_time
+from trilemma.outside_files import written
 from trilemma.quantities import GIB
 from trilemma.question import Question
 from trilemma.simulation.serving.adapter_traffic import AdapterMix
@@ -241,11 +242,7 @@ def _written(path: Any) -> Iterator[Callable[[ServedRequest], None] | None]:
     if path is None:
         yield None
         return
-    try:
-        file = Path(str(path)).open("w", encoding="utf-8", newline="")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise InputError(f"cannot write {shorten(str(path))}: {error.strerror or error}") from None
-    with file:
+    with written(str(path)), Path(str(path)).open("w", encoding="utf-8", newline="") as file:
         names = ("request", "arrival_s", "first_token_s", "finish_s", "input", "output", "preemptions", "scheduled_s")
         if str(path).endswith(".csv"):
             lines = csv.writer(file)

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from trilemma.cli.arguments import add_models_dir
+from trilemma.outside_files import written
 
 if TYPE_CHECKING:
     from trilemma.measured.tables import Row
@@ -46,10 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
     caps = without_cap(capped, models_dir=arguments.models) if capped else None
     fitted = fit_energy_rows(rows, others=others, caps=caps, models_dir=arguments.models)
     text = power_text(fitted, source=arguments.source, as_of=as_of.isoformat())
-    try:
+    with written(arguments.output, what="-o"):
         Path(arguments.output).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"-o {shorten(arguments.output)} cannot be written: {error.strerror}") from None
     used = sum(count for count, _ in fitted.counts.values())
     print(
         f"{used} of {len(rows) + len(capped)} rows used, {len(fitted.chips)} kinds of chips; written to {arguments.output}"

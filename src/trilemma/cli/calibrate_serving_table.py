@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from trilemma.cli.arguments import add_models_dir
+from trilemma.outside_files import written
 
 if TYPE_CHECKING:
     from trilemma.measured.tables import Row
@@ -53,10 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
     start = None if arguments.fresh else serving_terms.shipped()
     terms = fit_rows(rows, models_dir=arguments.models, source=arguments.source, start=start, others=others)
     text = to_text(terms, serving_terms.priors(), as_of=as_of.isoformat(), made_by="trilemma calibrate serving-table")
-    try:
+    with written(arguments.output, what="-o"):
         Path(arguments.output).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"-o {shorten(arguments.output)} cannot be written: {error.strerror}") from None
     print(f"{len(rows)} rows read, {len(terms.spreads)} classes of error bars; written to {arguments.output}")
     return 0
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from trilemma.cli.output import YES
-from trilemma.errors import InputError, shorten
+from trilemma.outside_files import written
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +25,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         print(text, end="")
         return YES
-    try:
+    with written(arguments.output, what="-o"):
         Path(arguments.output).write_text(text, encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise InputError(f"-o {shorten(arguments.output)}: cannot be written: {shorten(str(error))}") from None
     return YES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import sys
@@ -51,6 +52,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 #: Commands that answer for training too, in words of their own (``add_training``), where ``--train`` is given.
 TRAINING = ("fit", "plan", "compare", "recommend")
+#: What a system refuses of a name or an output that somebody gave, wherever that shows.
+_REFUSALS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
 #: Commands that take any number of words before ``--`` and an engine's command behind it, which argparse cannot tell apart.
 _WORDS_BEHIND = ("audit", "diagnose", "measure")
 
@@ -130,25 +133,44 @@ def main(argv: list[str] | None = None) -> int:
 
 def _answered(arguments: list[str]) -> int:
     try:
-        return _run(arguments)
+        try:
+            return _run(arguments)
+        finally:  # help leaves by SystemExit
+            sys.stdout.flush()
     except InputError as error:
         print(f"trilemma: {' '.join(error.flags.split())}", file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         return YES
+    except OSError as error:
+        if error.errno not in _REFUSALS:
+            return _our_bug(error)
+        if error.filename is None:
+            _write_no_more()
+        print(f"trilemma: {shorten(str(error.filename or 'the output'))}: {error.strerror}", file=sys.stderr)
+        return BAD_INPUT
     except KeyboardInterrupt:
         print("trilemma: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
-        if os.environ.get("TRILEMMA_DEBUG"):
-            raise
-        print(
-            f"trilemma: this is a bug of ours: {type(error).__name__}: {shorten(str(error), most=200)}"
-            " (set TRILEMMA_DEBUG=1 for the traceback)",
-            file=sys.stderr,
-        )
-        return OUR_BUG
+        return _our_bug(error)
+
+
+def _write_no_more() -> None:
+    """Leave what is not written yet unwritten: what reads it has gone, or has no room."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _our_bug(error: Exception) -> int:
+    if os.environ.get("TRILEMMA_DEBUG"):
+        raise error
+    print(
+        f"trilemma: this is a bug of ours: {type(error).__name__}: {shorten(str(error), most=200)}"
+        " (set TRILEMMA_DEBUG=1 for the traceback)",
+        file=sys.stderr,
+    )
+    return OUR_BUG
 
 
 def _run(arguments: list[str]) -> int:

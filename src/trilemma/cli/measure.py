@@ -10,6 +10,7 @@ from trilemma.cli.arguments import whole_number
 from trilemma.cli.output import YES, screen_width, show
 from trilemma.cli.sub_commands import listed_commands
 from trilemma.errors import InputError, UnknownName, shorten
+from trilemma.outside_files import written
 
 SUB_COMMANDS: dict[str, tuple[str, str]] = {
     "activations": (
@@ -117,10 +118,8 @@ def _check_writable(path: Path) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    try:
+    with written(path, what="-o"):
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"-o {shorten(str(path))} cannot be written: {error.strerror}") from None
 
 
 def progress(done: int, total: int, what: str) -> None:

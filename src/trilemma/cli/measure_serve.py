@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from trilemma.cli.arguments import number, whole_number
 from trilemma.cli.output import NO, YES, screen_width, show
 from trilemma.errors import InputError, shorten
+from trilemma.outside_files import written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,7 +143,5 @@ def _traffic(arguments: argparse.Namespace) -> tuple[Sequence[Arrival], int | No
 
 
 def _write(path: Path, text: str) -> None:
-    try:
+    with written(path):
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{shorten(str(path))} cannot be written: {error.strerror}") from None

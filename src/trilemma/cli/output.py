@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from trilemma.ask.screen import screen_width
+from trilemma.outside_files import written
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,10 +42,9 @@ def _write_page(answer: Shown, name: str) -> None:
     path = Path(name)
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--report {shorten(name)}: a report is a page; give FILE.html")
-    try:
-        path.write_text(answer.page(asked=shlex.join(["trilemma", *sys.argv[1:]])), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--report {shorten(name)} cannot be written: {error.strerror}; give another file") from None
+    page = answer.page(asked=shlex.join(["trilemma", *sys.argv[1:]]))
+    with written(path, what="--report"):
+        path.write_text(page, encoding="utf-8")
     print(f"report: {path}", file=sys.stderr)
 
 

@@ -11,6 +11,7 @@ from trilemma.cli.arguments import add_output_arguments, number
 from trilemma.cli.output import YES, screen_width, show
 from trilemma.cli.precision_measure import add_bench_arguments, progress
 from trilemma.errors import InputError, shorten
+from trilemma.outside_files import written
 
 if TYPE_CHECKING:
     from trilemma.precision.measured_plan import BudgetChoice, Settling
@@ -106,7 +107,5 @@ def _write(path: Path, one: BudgetChoice, weights: str) -> None:
         "about": f"allocated on {Path(weights).name}: KL {one.held_out.kl:.5g} nats held out",
         "rules": [*plan_rules(one.chosen.formats), {"roles": ["*"], "weights": "own"}],
     }
-    try:
+    with written(path, what="--output"):
         path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{shorten(str(path))} cannot be written: {error.strerror}; give another --output") from None

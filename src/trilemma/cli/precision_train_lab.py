@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from trilemma.cli.arguments import add_output_arguments, number, whole_number
 from trilemma.cli.output import YES, screen_width, show
 from trilemma.errors import InputError, shorten
+from trilemma.outside_files import written
 
 if TYPE_CHECKING:
     from trilemma.precision.lab.experiment import LabResult
@@ -133,10 +134,8 @@ def _show_progress(done: int, total: int, run: LabRun) -> None:
 
 
 def _make_folder(name: str) -> None:
-    try:
+    with written(name, what="--out", give="give another folder"):
         Path(name).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--out {shorten(name)}: {error.strerror}; give a folder that can be written") from None
 
 
 def _write(result: LabResult, folder: Path) -> None:
@@ -145,11 +144,12 @@ def _write(result: LabResult, folder: Path) -> None:
     from trilemma.report.train_lab import lab_page
 
     pictures = [draw_curves(result, verdict) for verdict in result.verdicts]
-    for at, picture in enumerate(pictures):
-        (folder / ("curves.png" if at == 0 else f"curves-{at + 1}.png")).write_bytes(picture)
-    (folder / "report.html").write_text(lab_page(result, pictures), encoding="utf-8")
-    (folder / "lab.json").write_text(dumps(result.to_json(full=True)), encoding="utf-8")
-    _write_losses(result, folder)
+    with written(folder, what="--out", give="give another folder"):
+        for at, picture in enumerate(pictures):
+            (folder / ("curves.png" if at == 0 else f"curves-{at + 1}.png")).write_bytes(picture)
+        (folder / "report.html").write_text(lab_page(result, pictures), encoding="utf-8")
+        (folder / "lab.json").write_text(dumps(result.to_json(full=True)), encoding="utf-8")
+        _write_losses(result, folder)
     print(f"written: {folder}/curves.png, report.html, lab.json, loss-*.jsonl", file=sys.stderr)
 
 

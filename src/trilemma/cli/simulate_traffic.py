@@ -6,7 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
-from trilemma.errors import InputError, shorten
+from trilemma.errors import InputError
+from trilemma.outside_files import written
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,15 +32,12 @@ def run(arguments: argparse.Namespace) -> int:
     likeness = TraceLikeness.of(read_trace(Path(arguments.trace)))
     many = arguments.requests or int(likeness.counts.sum())
     path, plain = Path(arguments.output), arguments.output.endswith(".csv")
-    try:
-        with path.open("w", encoding="utf-8") as file:
-            if plain:
-                print("arrival,input,output", file=file)
-            for one in likeness.drawn(many, max(arguments.seed, 0)):
-                row = {"arrival": round(one.arrival_s, 4), "input": one.isl, "output": one.osl}
-                print(",".join(map(str, row.values())) if plain else json.dumps(row), file=file)
-    except OSError as error:
-        raise InputError(f"cannot write {shorten(str(path))}: {error.strerror or error}") from None
+    with written(path), path.open("w", encoding="utf-8") as file:
+        if plain:
+            print("arrival,input,output", file=file)
+        for one in likeness.drawn(many, max(arguments.seed, 0)):
+            row = {"arrival": round(one.arrival_s, 4), "input": one.isl, "output": one.osl}
+            print(",".join(map(str, row.values())) if plain else json.dumps(row), file=file)
     rate = likeness.counts.sum() / likeness.span_s
     print(
         f"{many:,} requests like those of {Path(arguments.trace).name}: {rate:.3g} a second,"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from typing import TextIO, cast
@@ -50,6 +51,9 @@ class _Printed:
 def readable_output() -> Iterator[None]:
     """Standard output and error, for the time being, as streams that print every answer."""
     out, err = sys.stdout, sys.stderr
+    if out is None or err is None:  # closed by whoever started the program
+        nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process
+        out, err = out or nowhere, err or nowhere
     sys.stdout, sys.stderr = cast(TextIO, _Printed(out)), cast(TextIO, _Printed(err))
     try:
         yield

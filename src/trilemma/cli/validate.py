@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from trilemma.cli.arguments import add_models_dir, add_output_arguments, whole_or_none
 from trilemma.cli.output import screen_width, show
 from trilemma.errors import InputError, UnknownName, shorten
+from trilemma.outside_files import written
 
 if TYPE_CHECKING:
     from trilemma.measured.tables import MeasuredTable
@@ -166,10 +167,8 @@ def _board(arguments: argparse.Namespace) -> int:
     named = [name if names.count(name) == 1 else path for name, path in zip(names, arguments.tables, strict=True)]
     tables = {name: _judged(path, arguments)[0] for name, path in zip(named, arguments.tables, strict=True)}
     made = board(tables, on=datetime.date.today(), peers=arguments.peers)
-    try:
+    with written(target, what="--board"):
         target.write_text(board_page(made), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--board {shorten(arguments.board)} cannot be written: {error.strerror}") from None
     show(f"{shorten(arguments.board)}: {counted(len(made.figures), 'figure')} of {counted(len(tables), 'table')}")
     return _YES
 

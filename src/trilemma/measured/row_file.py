@@ -6,21 +6,18 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from trilemma.errors import InputError, shorten
 from trilemma.measured.validation import Validation
+from trilemma.outside_files import written
 
 COLUMNS = ("id", "metric", "predicted", "low", "high", "measured", "error", "inside", "assumed", "why_not_judged")
 
 
 def write_rows(path: str | Path, validation: Validation) -> None:
     """Write every comparison, verdict and skipped row as CSV. Raises `InputError` when the file cannot be written."""
-    try:
-        with Path(path).open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, COLUMNS)
-            writer.writeheader()
-            writer.writerows(_lines(validation))
-    except (OSError, ValueError) as error:
-        raise InputError(f"--rows {shorten(str(path))}: cannot be written: {shorten(str(error))}") from None
+    with written(path, what="--rows"), Path(path).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(_lines(validation))
 
 
 def _lines(validation: Validation) -> list[dict[str, Any]]:

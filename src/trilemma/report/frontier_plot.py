@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trilemma.errors import InputError, shorten
+from trilemma.outside_files import written
 from trilemma.precision.allocate import Frontier, Problem
 from trilemma.precision.measured_plan import BudgetChoice, Uniform
 
@@ -37,7 +38,5 @@ def plot_frontier(
         yscale="log", xlabel="bits per parameter, scales included", ylabel="KL from full precision, nats per token"
     )
     axes.legend()
-    try:
+    with written(path, what="--plot"):
         figure.savefig(path)
-    except OSError as error:
-        raise InputError(f"{shorten(str(path))} cannot be written: {error.strerror}; give another --plot") from None

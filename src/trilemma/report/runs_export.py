@@ -9,7 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from trilemma.errors import InputError, shorten
+from trilemma.errors import InputError
+from trilemma.outside_files import written
 from trilemma.report.runs import when
 from trilemma.runs.run import LedgerRun
 
@@ -59,10 +60,8 @@ def write_parquet(runs: Sequence[LedgerRun], path: str) -> None:
         "tags": [list(run.tags) for run in runs], "config": [json.dumps(dict(run.config), default=str) for run in runs],
     }  # fmt: skip
     columns |= {f"figure.{name}": [run.figures.get(name) for run in runs] for name in figures}
-    try:
+    with written(path):
         pyarrow.parquet.write_table(pyarrow.table(columns), path)
-    except OSError as error:
-        raise InputError(f"{shorten(path)} cannot be written: {error.strerror or shorten(str(error))}") from None
 
 
 def as_openmetrics(runs: Sequence[LedgerRun]) -> str:

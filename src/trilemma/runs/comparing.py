@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trilemma.errors import InputError
+from trilemma.errors import InputError, shorten
 from trilemma.intervals import normal_cdf
 from trilemma.runs.better import Better, better_of, gain
 from trilemma.runs.run import LedgerRun
@@ -124,7 +124,7 @@ def gate(run: LedgerRun, baseline: LedgerRun, figure: str, *, tolerance: float, 
     for one in (run, baseline):
         if figure not in one.figures:
             known = ", ".join(sorted(one.figures)[:12]) or "none"
-            raise InputError(f"run {one.id} has no figure {figure!r}; it has {known}")
+            raise InputError(f"run {one.id} has no figure {shorten(figure)!r}; it has {known}")
     before, after = baseline.figures[figure], run.figures[figure]
     return Gated(
         run=run, baseline=baseline, figure=figure, before=before, after=after, tolerance=tolerance,

@@ -11,7 +11,8 @@ import yaml
 
 from trilemma.engines import traits_of
 from trilemma.engines.traits import those
-from trilemma.errors import InputError, UnknownName, shorten
+from trilemma.errors import UnknownName
+from trilemma.outside_files import written
 from trilemma.precision.export import compressed_tensors, toolkits
 from trilemma.precision.export.plan_modules import PlanModules
 
@@ -70,10 +71,8 @@ def export_text(plan: PlanModules, target: str) -> tuple[str, str]:
 def write_export(plan: PlanModules, target: str, folder: Path) -> Path:
     """Write the file of ``target`` into ``folder`` (made where it is missing) and give its path."""
     name, text = export_text(plan, target)
-    try:
+    with written(folder, give="give another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / name
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{shorten(str(folder))} cannot be written: {error.strerror}; give another folder") from None
     return path

@@ -12,6 +12,7 @@ from typing import Any
 
 from trilemma.errors import InputError, shorten
 from trilemma.foreign_words import shown
+from trilemma.outside_files import written
 from trilemma.report.charts.theme import Spec
 
 SUFFIXES = (".png", ".svg", ".html")
@@ -30,13 +31,11 @@ def chart_file(text: str) -> Path:
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"--chart {shorten(text)}: no such kind of picture; give *.png, *.svg or *.html")
     folder = path.parent
-    try:
+    with written(text, what="--chart"):  # a name may be longer than the file system allows
         if not folder.is_dir():
             raise InputError(f"--chart {shorten(text)}: there is no folder {shorten(str(folder))}; make it first")
         if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
             raise InputError(f"--chart {shorten(text)} cannot be written; give another file")
-    except OSError as error:  # a name longer than the file system allows
-        raise InputError(f"--chart {shorten(text)} cannot be written: {error.strerror}; give another file") from None
     if importlib.util.find_spec("vl_convert") is None:
         raise InputError("--chart needs the extra for charts; pip install 'trilemma[charts]'")
     return path
@@ -54,12 +53,8 @@ def write_chart(spec: Spec, path: Path) -> None:
         content = svg_of(spec).encode()
     else:
         content = page(spec, converter.javascript_bundle()).encode()
-    try:
+    with written(path, what="--chart"):
         path.write_bytes(content)
-    except OSError as error:
-        raise InputError(
-            f"--chart {shorten(str(path))} cannot be written: {error.strerror}; give another file"
-        ) from None
 
 
 def svg_of(spec: Spec) -> str:
