@@ -108,7 +108,7 @@ def test_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
         ([*DRAWN, "--router", "random"], "--router 'random' is not known"),
         ([*DRAWN, "--policy", "fair"], "unknown policy 'fair'"),
         ([*DRAWN, "--timeout", "0"], "--timeout 0 is out of range"),
-        ([*DRAWN, "--per-request", "/nowhere/at/all"], "cannot write"),
+        ([*DRAWN, "--per-request", "/nowhere/at/all"], "cannot be written"),
         ([*DRAWN, "--scale-rate", "0", "--trace", "x"], "both state"),
     ],
 )
