@@ -1,8 +1,11 @@
 """Feed-forward blocks computed in tiles of the sequence: a tile's tensors live at a time, and its work is done twice."""
 
+from pathlib import Path
+
 import pytest
 from training_plans import line_bytes, memory
 
+from trilemma.engines.training import read_training
 from trilemma.engines.training_files import training_files
 from trilemma.errors import InputError
 from trilemma.hardware.catalogue import find
@@ -12,6 +15,15 @@ from trilemma.plans import Layout, TrainingPlan
 from trilemma.plans.training import Recompute
 from trilemma.timing.training_step import training_step
 from trilemma.workloads import TrainingWorkload
+
+_AXOLOTL = (
+    "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 131072\nmicro_batch_size: 1\ntiled_mlp: true\n"
+    "gradient_checkpointing: true\nadapter: lora\nlora_r: 8\nlora_target_linear: true\nbf16: true\n"
+)
+_UNSLOTH = (
+    "from unsloth import FastLanguageModel\n"
+    "FastLanguageModel.from_pretrained('unsloth/Meta-Llama-3.1-8B-Instruct', max_seq_length=131072, unsloth_tiled_mlp=True)\n"
+)
 
 
 @pytest.mark.parametrize(("name", "inner", "layers"), [("llama-3.1-8b", 14336, 32), ("qwen2.5-14b", 13824, 48)])
@@ -48,3 +60,19 @@ def test_files_are_refused_where_no_framework_sets_them_up(to: str) -> None:
     plan, load = TrainingPlan(layout=Layout(dp=8), mlp_tiles=4), TrainingWorkload(seq=4096, global_batch=8)
     with pytest.raises(InputError, match="mlp-tiles"):
         training_files(to=to, model=load_model("llama-3.1-8b"), plan=plan, workload=load, gpus_per_node=8)
+
+
+@pytest.mark.parametrize(("framework", "words", "files", "tiles"), [
+    # axolotl monkeypatch/tiled_mlp/patch.py: pieces of 32,768 tokens; unsloth's docs: ceil(tokens / hidden).
+    ("axolotl", "axolotl train a.yml", {"a.yml": _AXOLOTL}, 4),
+    ("axolotl", "axolotl train a.yml", {"a.yml": _AXOLOTL + "tiled_mlp_num_shards: 7\n"}, 7),
+    ("axolotl", "axolotl train a.yml", {"a.yml": _AXOLOTL.replace("tiled_mlp: true\n", "")}, 1),
+    ("unsloth", "python u.py", {"u.py": _UNSLOTH}, 32),
+])  # fmt: skip
+def test_trainers_that_run_feed_forward_blocks_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, framework: str, words: str, files: dict[str, str], tiles: int
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert read_training(framework, words.split(), gpus=1).plan.mlp_tiles == tiles

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trilemma.engines.transformers.run import TrainerRun, recipe_of
+from trilemma.engines.transformers.formats import recipe_of
+from trilemma.engines.transformers.run import TrainerRun
 from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.models.naming import without_url
 from trilemma.models.parameters import count

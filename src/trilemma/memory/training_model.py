@@ -85,9 +85,10 @@ def prepare(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> Tra
         frozen = workload.base_format or ("nf4_double_quant" if workload.method == "qlora" else "stored")
         # Adapters held in another format than activations (autocast) read copies of their own, and no product the input.
         casts = facts["adapter_casts"] and _bits(plan.recipe.weights) != _bits(plan.recipe.activations)
+        own = None if plan.recipe.autocast else _bits(plan.recipe.weights)
         trained = frozenset() if casts else frozenset(tensor.role for tensor in targets(model, workload))
         tensors = (*tensors, *adapter_tensors(model, workload))
-        saved = tuple(adapter_saved(by_kind[kind], workload, casts=casts) for kind in range(len(found)))
+        saved = tuple(adapter_saved(by_kind[kind], workload, casts=casts, bits=own) for kind in range(len(found)))
     costs = TensorCosts(
         plan=plan, frozen_format=frozen, frozen_method=model.quantized_by, kept_format=kept,
         tied=model.tied_embeddings,

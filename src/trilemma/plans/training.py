@@ -68,6 +68,7 @@ class TrainingRecipe:
     ``weights`` is what parameters are held in, ``gathered`` what they are computed in (FSDP casts when it gathers),
     ``gradients`` what is accumulated, ``master`` a separate copy that the optimizer updates (None: it updates ``weights``).
     ``activations`` is the format of saved activations. ``matmul`` names low-precision matrix products;
+    ``autocast`` False: products take the format of their weights, and what enters them is cast by hand.
     ``weight_copies`` the formats of copies of every linear weight kept beside the weights (FP8 and its transpose in
     Transformer Engine), which training in FP8 adds rather than saves.
     """
@@ -80,6 +81,7 @@ class TrainingRecipe:
     activations: str = "bf16"
     matmul: Matmul = "same"
     weight_copies: tuple[str, ...] = ()
+    autocast: bool = True
     source: str = ""
 
     def __post_init__(self) -> None:

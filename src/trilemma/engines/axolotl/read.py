@@ -83,6 +83,10 @@ def run_of(values: Mapping[str, Any], *, name: str) -> TrainerRun:
         or offloads_checkpoints(values.get("gradient_checkpointing")),
         tp=_count(values, "tensor_parallel_size") or 1,
         cp=_count(values, "context_parallel_size") or _count(values, "sequence_parallel_degree") or 1,
+        # monkeypatch/tiled_mlp/patch.py: pieces of some 32,768 tokens unless their number is given
+        tiled=_on(values, "tiled_mlp"),
+        mlp_tiles=_count(values, "tiled_mlp_num_shards"),
+        tile_tokens=32768,
         examples="packed" if _on(values, "sample_packing") else "capped",
         steps=whole(steps, "max_steps") if isinstance(steps, int) and steps > 0 else None,
         unknown=unknown,

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from trilemma.commands.launchers import LauncherCommand
 from trilemma.engines.training import TrainingCommand, framework_facts, replicas
+from trilemma.engines.transformers.formats import optimizer_of, recipe_of
 from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.memory.adapters import is_target_name
-from trilemma.memory.traits import implementation_facts
 from trilemma.models.architecture import Model
 from trilemma.models.naming import without_url
 from trilemma.models.resolve import load_model
 from trilemma.plans.companions import Companion
 from trilemma.plans.frameworks import every
 from trilemma.plans.plan import Layout
-from trilemma.plans.recipes import optimizer, recipe
 from trilemma.plans.training import (
     Attention,
     Dispatcher,
     Implementation,
     Loss,
     Offload,
-    Optimizer,
     Recompute,
     TrainingPlan,
-    TrainingRecipe,
 )
+from trilemma.quantities import ceil_div
 from trilemma.workloads import Examples, Method, TrainingWorkload
 
 #: What a name of a layer never holds and a pattern of names does; words of a pattern that may be names.
@@ -97,6 +95,10 @@ class TrainerRun:
     spread: bool = False
     generated: int | None = None
     in_backward: bool = False
+    #: Feed-forward blocks run in pieces of the sequence: so many, or of so many tokens (None: as many as a layer is wide).
+    tiled: bool = False
+    mlp_tiles: int | None = None
+    tile_tokens: int | None = None
     companions: list[Companion] = field(default_factory=list)
     #: The model itself where the command describes it.
     architecture: Model | None = None
@@ -137,7 +139,9 @@ def assemble(
         framework=run.framework,
         model=run.model,
         architecture=model,
-        plan=_plan(run, Layout(tp=run.tp, cp=run.cp, pp=run.pp, ep=run.ep, dp=dp), micro, warnings),
+        plan=_plan(
+            run, Layout(tp=run.tp, cp=run.cp, pp=run.pp, ep=run.ep, dp=dp), micro, warnings, tiles=_tiles(run, model, seq)
+        ),
         workload=TrainingWorkload(
             seq=seq, global_batch=batch, method=run.method, rank=run.rank if run.method != "full" else 0,
             targets=targets, base_format=run.base_format, kept_format=_kept(run), examples=run.examples,
@@ -224,7 +228,14 @@ def _batches(run: TrainerRun, dp: int, warnings: list[PlanWarning]) -> tuple[int
     return run.micro_batch, run.global_batch
 
 
-def _plan(run: TrainerRun, layout: Layout, micro: int, warnings: list[PlanWarning]) -> TrainingPlan:
+def _tiles(run: TrainerRun, model: Model, seq: int) -> int:
+    """Pieces of the sequence in which feed-forward blocks run; 1 where they run whole."""
+    if not run.tiled:
+        return 1
+    return run.mlp_tiles or max(int(ceil_div(seq // run.cp, run.tile_tokens or model.hidden)), 1)
+
+
+def _plan(run: TrainerRun, layout: Layout, micro: int, warnings: list[PlanWarning], *, tiles: int) -> TrainingPlan:
     sharding = run.sharding
     group = sharding.group
     if group is not None and (int(layout.dp) * int(layout.cp)) % group:
@@ -235,7 +246,7 @@ def _plan(run: TrainerRun, layout: Layout, micro: int, warnings: list[PlanWarnin
         micro_batch=micro,
         implementation=run.framework,
         recipe=recipe_of(run),
-        optimizer=_optimizer(run, warnings),
+        optimizer=optimizer_of(run, warnings),
         sp=False,
         zero=sharding.zero,
         shard_group=None if whole else group,
@@ -253,48 +264,6 @@ def _plan(run: TrainerRun, layout: Layout, micro: int, warnings: list[PlanWarnin
             weights=sharding.offload_weights,
         ),
         optimizer_in_backward=run.in_backward,
+        mlp_tiles=tiles,
         companions=tuple(run.companions),
     )
-
-
-def recipe_of(run: TrainerRun) -> TrainingRecipe:
-    """DeepSpeed keeps 16-bit weights with an FP32 partition; FSDP under mixed precision FP32 shards; autocast FP32 weights,
-    unless the model is loaded in 16 bits, which the optimizer then updates. Adapters of PEFT are FP32 beside such a model
-    (tuners/tuners_utils.py, cast_adapter_dtype)."""
-    half = run.compute if run.compute in ("bf16", "fp16") else None
-    loaded = run.dtype or ("bf16" if run.framework == "axolotl" and half else None)
-    if run.sharding.by == "deepspeed":
-        if half is None:
-            return recipe("fp32")
-        base = replace(recipe("zero-bf16"), gradients=run.sharding.gradients or half)
-        return (
-            base if half == "bf16" else replace(base, name="zero-fp16", weights=half, gathered=half, activations=half)
-        )
-    if half is None:
-        return recipe("pure-bf16") if loaded == "bf16" else recipe("fp32")
-    if run.sharding.by == "fsdp":
-        base = recipe("fsdp")
-    elif run.method != "full" and not run.narrow_adapters and implementation_facts(run.framework)["adapter_casts"]:
-        base = recipe("amp")
-    elif loaded in ("bf16", "fp16"):
-        base = recipe("pure-bf16")
-        return (
-            base if loaded == "bf16" else replace(base, name="pure-fp16", weights=half, gathered=half, gradients=half)
-        )
-    else:
-        base = recipe("amp")
-    return base if half == "bf16" else replace(base, name=f"{base.name}-fp16", gathered=half, activations=half)
-
-
-def _optimizer(run: TrainerRun, warnings: list[PlanWarning]) -> Optimizer:
-    names = framework_facts("transformers_flags")["optimizers"]
-    key = run.optimizer.lower().removeprefix("optimizernames.")
-    if key not in names:
-        text = f"optimizer {shorten(run.optimizer)} is not known here; counted as AdamW"
-        warnings.append(PlanWarning(code="assumed-optimizer", message=text))
-        key = "adamw_torch"
-    found = str(names[key])
-    # ZeRO's partition is FP32 whatever the weights are (deepspeed/runtime/zero/stage_1_and_2.py).
-    if run.sharding.by == "deepspeed" and found == "adamw-like-weights":
-        found = "adamw"
-    return replace(optimizer(found), paged=True) if key.startswith("paged") else optimizer(found)

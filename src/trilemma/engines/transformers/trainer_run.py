@@ -57,6 +57,8 @@ def trainer_run(
         activation_offload=values.on("activation_offload") or offloads_checkpoints(values.found("checkpointing")[1]),
         tp=max(_first(values.whole("tp", low=0), 1) or 1, deepspeed.tp if deepspeed else 1),
         cp=max(_first(values.whole("cp", low=0), 1) or 1, deepspeed.sequence_parallel if deepspeed else 1),
+        tiled=values.on("tiled"),
+        mlp_tiles=values.whole("mlp_tiles"),
         steps=steps(values),
         examples=examples(values),
         unknown=(*values.unknown, *(deepspeed.unknown if deepspeed else ())),

@@ -228,7 +228,9 @@ def _recipe(row: Row, framework: FrameworkTiming, assumed: list[str]) -> tuple[T
         single = traits.pure_where_bf16 and text.startswith("bf16") and "adapter" not in text
         if single or "pure" in text or "full bf16" in text or traits.usual_recipe == "pure-bf16":
             return replace(recipe("pure-bf16"), gathered="bf16"), matmul
-        return recipe("fsdp"), matmul
+        # PEFT's own table holds adapters in FP32 and trains without autocast; others that say so are of the Trainer.
+        by_hand = "adapters fp32" in text and "peft" in row.text("framework").lower()
+        return recipe("adapters-fp32" if by_hand else "fsdp"), matmul
     return recipe("bf16-bf16-grads" if framework.name == "megatron-bridge" else traits.usual_recipe), matmul
 
 
