@@ -325,3 +325,11 @@ def test_slots_are_as_long_as_the_engine_pads_them() -> None:
     )  # fmt: skip
     assert plan.cache is not None
     assert (plan.cache.max_context, plan.cache.max_concurrency) == (1280, 512)
+
+
+def test_windows_that_it_does_not_use_are_cached_at_full_length() -> None:
+    """Phi-3-mini-4k at 4,096 tokens: 1,536 MiB in 4,096 cells of 32 layers, though its windows are of 2,047 tokens."""
+    words = "llama-server -m Phi-3-mini-4k-instruct-Q4_K_M.gguf -c 4096 -np 1 -ngl 99"
+    found = tl.check(words, gpu="rtx-4090").to_dict()
+    cache = next(line["bytes"] for line in found["memory"]["items"] if line["name"] == "kv_cache")
+    assert cache == 1536 * MIB

@@ -289,3 +289,14 @@ def test_a_modelfile_is_checked_as_it_is_given(tmp_path: Path) -> None:
     assert found["command"] == words
     # 4 KiB a token for each of the last 19 of 32 layers; the head is the twentieth
     assert found["kv_cache"]["bytes_per_token_per_gpu"] == 19 * 4096
+
+
+def test_its_own_engine_keeps_the_windows_of_all_slots_together() -> None:
+    """A server log of 0.9: 1.6 GiB of cache for gemma3:27b at 8,192 cells of two slots, 3.9 GiB at full length."""
+    said = {}
+    for version in ("0.6.8", "0.9.6"):
+        server = f"docker run -e OLLAMA_CONTEXT_LENGTH=4096 -e OLLAMA_NUM_PARALLEL=2 ollama/ollama:{version}"
+        found = tl.check(f"{server} run gemma3:27b", gpu="w7900").to_dict()
+        said[version] = next(one["bytes"] for one in found["memory"]["items"] if one["name"] == "kv_cache") / GIB
+    assert said["0.9.6"] == pytest.approx(1.64, abs=0.05)
+    assert said["0.6.8"] == pytest.approx(3.88, abs=0.05)

@@ -115,7 +115,8 @@ def cache_bytes(
 ) -> tuple[float, float]:
     """(bytes of tokens, bytes of states) of layers ``start`` up to ``stop``; windows keep ``window · slots + micro-batch``."""
     kv = states = 0.0
-    keeps_windows = facts.windows_kept and not options.extra.get("swa-full")
+    unused = model.family in facts.windows_unused
+    keeps_windows = facts.windows_kept and not unused and not options.extra.get("swa-full")
     for cache in layer_caches(model.layers, tp=1, kv_format=choices.keys, value_format=choices.values)[start:stop]:
         cells = choices.cells
         if cache.span and keeps_windows:

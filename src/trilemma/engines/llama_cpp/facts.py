@@ -25,11 +25,12 @@ class LlamaCppFacts(Facts):
     flash_attention: bool
     context_padding: int
     windows_kept: bool
+    windows_unused: tuple[str, ...]
     draft_caches_every_layer: tuple[str, ...]
 
 
 def _shaped(values: dict[str, Any]) -> dict[str, Any]:
-    return {**values, "draft_caches_every_layer": tuple(values["draft_caches_every_layer"])}
+    return {**values, **{name: tuple(values[name]) for name in ("windows_unused", "draft_caches_every_layer")}}
 
 
 FACTS = FactFile("llama_cpp.toml", "llama.cpp", LlamaCppFacts, shaped=_shaped)

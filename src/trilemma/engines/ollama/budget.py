@@ -13,7 +13,7 @@ import numpy as np
 
 from trilemma.engines.layer_cache import layer_caches
 from trilemma.engines.llama_cpp import budget as llama
-from trilemma.engines.llama_cpp.cards import cache_format, card_bytes
+from trilemma.engines.llama_cpp.cards import cache_bytes, cache_format, card_bytes
 from trilemma.engines.llama_cpp.choices import least
 from trilemma.engines.ollama.facts import OllamaFacts, for_version, rung
 from trilemma.engines.ollama.placement import Sizes, batch_that_fits, graph_bytes, layers_by_estimate
@@ -108,9 +108,11 @@ def _placed(
     aside = float(options.extra.get("gpu-overhead", 0))
     free = [max(card.free_bytes - aside, 0.0) for card in cards]
     if facts.places_by == "server":
-        found = llama.settle(asked)
+        found = _settled(asked, facts)
         return _packed(found, cards, facts), next((one for one in found.warnings if one.code.endswith("on-host")), None)
-    everything = llama.settle(replace(asked, options=replace(options, extra={**options.extra, "n-gpu-layers": "all"})))
+    everything = _settled(
+        replace(asked, options=replace(options, extra={**options.extra, "n-gpu-layers": "all"})), facts
+    )
     stated = options.extra.get("n-gpu-layers")
     if stated is not None:
         count = min(int(stated), depth + 1)
@@ -127,6 +129,15 @@ def _placed(
     how = "stated" if stated is not None else f"by its own {facts.places_by}"
     message = f"{counted(layers, 'layer')} of {depth + 1} on the cards ({how}), the others stay on the host"
     return placed, PlanWarning(code="layers-on-host", message=message)
+
+
+def _settled(asked: Asked, facts: OllamaFacts) -> llama.LlamaCppSettled:
+    """llama.cpp as it is asked for; families of Ollama's own engine keep their windows, those of all slots together."""
+    found = llama.settle(asked)
+    if found.model.family not in facts.windows:
+        return found
+    kept = replace(found.facts, windows_kept=True)
+    return replace(found, facts=kept, choices=replace(found.choices, shared=True))
 
 
 def _packed(found: llama.LlamaCppSettled, cards: Sequence[CardMemory], facts: OllamaFacts) -> llama.LlamaCppSettled:
@@ -147,8 +158,10 @@ def _packed(found: llama.LlamaCppSettled, cards: Sequence[CardMemory], facts: Ol
 
 def _estimated(found: llama.LlamaCppSettled, facts: OllamaFacts, free: Sequence[float]) -> tuple[int, bool]:
     pieces, choices, model = found.pieces, found.choices, found.model
-    cache = layer_caches(model.layers, tp=1, kv_format=choices.keys, value_format=choices.values)
-    kv = [float(one.full + one.window) * choices.cells + float(one.state) * choices.slots for one in cache]
+    kv = [
+        sum(cache_bytes(model, choices, found.facts, found.asked.options, at, at + 1))
+        for at in range(len(model.layers))
+    ]
     sizes = Sizes.of(model, cells=choices.cells, batch=choices.micro_batch)
     layers = np.asarray(pieces.layers) + np.asarray(kv)
     head = pieces.head if pieces.head else pieces.embedding

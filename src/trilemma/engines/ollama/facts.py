@@ -24,12 +24,13 @@ class OllamaFacts(Facts):
     fuses_attention: tuple[str, ...]
     batch: Ladder
     build: str
+    windows: tuple[str, ...]
     alone: tuple[str, ...]
 
 
 def _shaped(values: dict[str, Any]) -> dict[str, Any]:
     ladders = {name: tuple((float(least), int(then)) for least, then in values[name]) for name in ("context", "batch")}
-    plain = {name: tuple(values[name]) for name in ("slots", "fuses_attention", "alone")}
+    plain = {name: tuple(values[name]) for name in ("slots", "fuses_attention", "windows", "alone")}
     return {**values, **ladders, **plain}
 
 
