@@ -46,6 +46,7 @@ def column(
 
 
 _PLAIN = column()[_COLUMN]
+_NUMBERS_AND_WORDS = frozenset((float, int, str, bool))
 
 
 @cache
@@ -76,7 +77,7 @@ def document_of(value: Any, *, scale: float = 1.0, explain: bool = False, exact:
     for name, told in columns_of(value.__class__):
         if told["spread"] and getattr(value, name.partition(".")[0]) is None:
             continue
-        found, key = attrgetter(name)(value), told["key"] or name
+        found, key = (attrgetter(name)(value) if "." in name else getattr(value, name)), told["key"] or name
         if told["explained"]:
             document |= {key: dict(found) if isinstance(found, Mapping) else found} if explain else {}
         elif _is_absent(found, told["keep"]):
@@ -95,6 +96,8 @@ def document_of(value: Any, *, scale: float = 1.0, explain: bool = False, exact:
 def _is_absent(value: Any, keep: str) -> bool:
     if value is None:
         return keep not in ("none", "all")
+    if value.__class__ in _NUMBERS_AND_WORDS:
+        return False
     return isinstance(value, tuple | Mapping) and not value and keep not in ("empty", "all")
 
 
@@ -107,6 +110,8 @@ def rounded(value: float, digits: int = 6) -> float:
 
 
 def _told(value: Any, scale: float, explain: bool, exact: bool) -> Any:
+    if value.__class__ in _NUMBERS_AND_WORDS:
+        return rounded(value * scale) if value.__class__ is float and not exact else value
     if is_dataclass(value) and not isinstance(value, type):
         return document_of(value, scale=scale, explain=explain, exact=exact)
     if isinstance(value, Mapping):

@@ -12,7 +12,7 @@ from trilemma.models.image_tokens import image_tokens
 from trilemma.quantities import counted, show_count
 from trilemma.question import ServingQuestion
 from trilemma.timing import Machine
-from trilemma.timing.vision_tower import images_s
+from trilemma.timing.vision_tower import tower_pass
 
 #: No run told of a tower's time: from half of what is reckoned to three times as much, by what that differs.
 TOWER_RANGE = (-0.5, 2.0)
@@ -32,16 +32,9 @@ def images_of(question: ServingQuestion, machine: Machine) -> SeenImages:
     if load.images is None or load.image_size is None or load.image_tokens is None:
         return SeenImages()
     one = image_tokens(model, *load.image_size, changed=stated(plan.pool.options.extra))
-    taken_s = images_s(
-        model,
-        machine,
-        images=load.images,
-        patches=one.patches,
-        span=one.span,
-        tokens=one.tokens,
-        tp=plan.pool.layout.tp,
-    )
-    seconds = float(np.asarray(taken_s))
+    count, tp = load.images, plan.pool.layout.tp
+    taken = tower_pass(model, machine, patches=count * one.patches, span=one.span, tokens=count * one.tokens, tp=tp)
+    seconds = float(np.asarray(taken.total_s))
     low_ms, high_ms = ((1 + part) * seconds * 1e3 for part in TOWER_RANGE)
     message = (
         f"{counted(load.images, 'image')} of {load.image_size[0]} x {load.image_size[1]} with each prompt:"

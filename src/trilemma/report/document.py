@@ -101,6 +101,10 @@ def dumps(document: Mapping[str, Any], *, indent: int | None = 2) -> str:
 
 def plain(value: Any) -> Any:
     """``value`` as JSON has it: numpy numbers as plain ones, tuples as lists, what is not finite as text."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float) and not isinstance(value, np.generic):
+        return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -109,6 +113,4 @@ def plain(value: Any) -> Any:
         return plain(value.tolist())
     if isinstance(value, np.generic):
         return plain(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
     return value

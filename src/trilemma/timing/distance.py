@@ -28,7 +28,12 @@ def shape_of(model: Model) -> str:
     Layers, width and vocabulary, then how many layers have which heads and feed-forward, as ``80 x 8192, 128256 words: 80 of full
     64/8/128/128 + 28672``: the numbers of their classes in order (`trilemma.models`).
     """
-    kinds = Counter(f"{_numbers_of(layer.mixer)} + {_numbers_of(layer.ffn)}" for layer in model.layers)
+    # layers share few objects, which are told once each
+    parts = [(id(layer.mixer), id(layer.ffn)) for layer in model.layers]
+    told = dict(zip(parts, model.layers, strict=True))
+    kinds: Counter[str] = Counter()
+    for part, count in Counter(parts).items():
+        kinds[f"{_numbers_of(told[part].mixer)} + {_numbers_of(told[part].ffn)}"] += count
     layers = "; ".join(f"{count} of {kind}" for kind, count in sorted(kinds.items()))
     return f"{len(model.layers)} x {model.hidden}, {model.vocab} words: {layers}"
 

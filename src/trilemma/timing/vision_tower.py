@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from trilemma.models.architecture import Model, Tensor
@@ -62,9 +60,3 @@ def _product(tensor: Tensor) -> Products:
 def _in_blocks(tensor: Tensor) -> bool:
     """Whether a matrix is one of a block, which works on patches; mergers and projectors work on what they make of them."""
     return any(f".{word}." in tensor.name for word in ("blocks", "layers"))
-
-
-def images_s(model: Model, machine: Machine, *, images: int, patches: int, span: int, tokens: int, tp: Numbers) -> Any:
-    """Seconds of the tower for ``images`` of a request, one after another in its batch. See `tower_pass`."""
-    one = tower_pass(model, machine, patches=images * patches, span=span, tokens=images * tokens, tp=tp)
-    return one.total_s
