@@ -41,4 +41,4 @@ def _document() -> dict[str, Any]:
 
 def _fields(row: dict[str, Any]) -> dict[str, Any]:
     """Lists as tuples, an empty text as "none kept"."""
-    return {key: tuple(one) if isinstance(one, list) else one or None for key, one in row.items()}
+    return {key: tuple(one) if isinstance(one, list) else None if one == "" else one for key, one in row.items()}
