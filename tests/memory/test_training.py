@@ -349,7 +349,8 @@ def test_offload_moves_lines_to_the_host() -> None:
     assert line_bytes(away, "optimizer", "master_weights") == 0
     assert line_bytes(away, "activations") == pytest.approx(line_bytes(plain, "activations") / 2)
     moved = line_bytes(plain, "optimizer", "master_weights", "gradients") + line_bytes(plain, "activations") / 2
-    assert away.host_bytes == pytest.approx(moved)
+    # DeepSpeed's processor updates from FP32 gradients beside the 16-bit ones (stage3.py, initialize_optimizer_states).
+    assert away.host_bytes == pytest.approx(moved + 2 * line_bytes(plain, "gradients"))
     assert away.moved_bytes["activations"] == pytest.approx(4 * line_bytes(plain, "activations"), rel=0.01)
     assert away.moved_bytes["optimizer"] == pytest.approx(line_bytes(plain, "gradients", "weights"))
     assert line_bytes(away, "offload_buffers") > 0

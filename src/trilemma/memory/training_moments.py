@@ -213,7 +213,9 @@ def _offload(
     # Weights that the optimizer updates themselves are counted where they lie on the host anyway.
     alone = 1.0 if plan.recipe.master else 1.0 - share.weights
     held_on_host = alone * updated * catalogue.get(plan.recipe.master or plan.recipe.weights).bits / gradients
-    state = share.optimizer * (lines["optimizer"] + held_on_host + updated)
+    # The processor updates from FP32 gradients: beside the partition's own where a framework accumulates narrower ones.
+    again = 32 / gradients if prepared.facts.get("host_gradients_in_fp32", False) and gradients < 32 else 0.0
+    state = share.optimizer * (lines["optimizer"] + held_on_host + updated * (1 + again))
     paged = share.moments * lines["optimizer"]
     weights = share.weights * lines["weights"]
     back = updated * catalogue.get(plan.recipe.weights).bits / gradients
