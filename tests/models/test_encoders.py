@@ -28,6 +28,31 @@ def test_layers_keep_nothing_and_see_both_ways() -> None:
     assert mixer.prefill_flops(512, 0, tp=1) == 2 * 16 * (64 + 64) * 512 * 512
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("nomic-ai/nomic-embed-text-v1.5", 136_731_648),  # "137M params"
+        ("answerdotai/ModernBERT-base", 149_014_272),  # "149M"
+    ],
+)
+def test_encoders_with_rotary_positions_have_the_weights_published(name: str, parameters: int) -> None:
+    model = load_model(name)
+    assert sum(tensor.elements for tensor in model.tensors) == parameters
+    assert (model.max_positions, model.unknown_fields) == (8192, ())
+    assert all(mixer.generates_nothing for mixer in model.mixers)
+
+
+def test_windows_of_an_encoder_bound_what_it_sees() -> None:
+    """transformers: models/modernbert, global_attn_every_n_layers 3, local_attention 128: 8 of 22 layers see a whole text."""
+    mixers = load_model("gte-modernbert-base").mixers
+    assert {mixer.window: count for mixer, count in mixers.items()} == {None: 8, 128: 14}
+    whole, near = (next(one for one in mixers if one.window == window) for window in (None, 128))
+    assert near.prefill_flops(8192, 0, tp=1) * 64 == whole.prefill_flops(8192, 0, tp=1)
+    assert near.prefill_flops(64, 0, tp=1) == whole.prefill_flops(64, 0, tp=1)
+    long, short = (tl.fit("gte-modernbert-base", "l4", isl=isl).speed.input_tokens_per_s.value for isl in (8192, 512))
+    assert 0.3 < long / short < 1
+
+
 def test_a_gguf_is_as_large_as_one_that_was_published() -> None:
     """github.com/lmstudio-ai/lmstudio-bug-tracker issue 1546: bge-m3 in Q8_0, "file size = 599.70 MiB (8.86 BPW)"."""
     assert stored(load_model("bge-m3:q8_0")) / MIB == pytest.approx(599.70, abs=0.05)
@@ -53,6 +78,9 @@ def test_scores_follow_the_labels_of_a_classifier() -> None:
         "vllm serve BAAI/bge-reranker-v2-m3 --task score",
         "llama-server -hf gpustack/bge-m3-GGUF:Q8_0 --embedding",
         "ollama run mxbai-embed-large",
+        "ollama run nomic-embed-text",
+        "vllm serve nomic-ai/nomic-embed-text-v1.5 --trust-remote-code",
+        "vllm serve Alibaba-NLP/gte-modernbert-base",
     ],
 )
 def test_engines_tell_documents_and_hold_no_cache(command: str) -> None:

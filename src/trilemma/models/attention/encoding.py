@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from trilemma.formats.formats import Format
 from trilemma.models.attention.softmax import SoftmaxAttention
 from trilemma.models.cache_law import CacheLaw, no_bytes
@@ -42,6 +44,8 @@ class EncodingAttention(SoftmaxAttention):
         return (CacheLaw(kind="encoder", bytes_per_token=no_bytes(tp)),)
 
     def prefill_flops(self, tokens: Any, cached: Any, *, tp: Numbers) -> Any:
-        """``2·heads·(k_dim + v_dim)`` for every pair of tokens: no mask halves them, and no prefix is cached."""
+        """``2·heads·(k_dim + v_dim)`` for every pair of tokens, those of a ``window`` around each where there is one: no mask
+        halves them, and no prefix is cached."""
         del cached
-        return 2.0 * ceil_div(self.heads, tp) * (self.k_dim + self.v_dim) * tokens * tokens
+        seen = tokens if self.window is None else np.minimum(tokens, self.window)
+        return 2.0 * ceil_div(self.heads, tp) * (self.k_dim + self.v_dim) * tokens * seen

@@ -117,6 +117,8 @@ _MODULES: dict[str, dict[str, str]] = {
         "roberta": "roberta",
         "camembert": "roberta",
         "xlm-roberta": "roberta",
+        "modernbert": "modernbert",
+        "nomic_bert": "nomic_bert",
     },
     "glm": {
         "chatglm": "chatglm",
