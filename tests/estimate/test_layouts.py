@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import trilemma as tl
 from trilemma.errors import InputError
 from trilemma.estimate.layouts import check_layout, violations
 from trilemma.models.resolve import load_model
@@ -59,3 +60,46 @@ def test_columns_are_not_cut_inside_blocks_of_scales() -> None:
     check_layout(model, Layout(tp=4))
     check_layout(model, Layout(tp=8, ep=8))
     check_layout(load_model("deepseek-ai/DeepSeek-V3"), Layout(tp=16))
+
+
+@pytest.mark.parametrize(
+    ("words", "fits"),
+    [
+        ("VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 vllm serve Qwen/Qwen3-8B --max-model-len 131072", True),
+        (
+            "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1 sglang serve --model-path Qwen/Qwen3-8B --context-length 131072",
+            True,
+        ),
+        ("llama-server -m Qwen3-8B-Q4_K_M.gguf -c 131072", True),
+        ("vllm serve Qwen/Qwen3-8B --max-model-len 131072", False),
+        ("sglang serve --model-path Qwen/Qwen3-8B --context-length 131072", False),
+    ],
+)
+def test_contexts_beyond_the_positions_are_refused_where_the_engine_refuses_them(words: str, fits: bool) -> None:
+    """vllm/config/model.py and sglang/srt/configs/model_config.py stop but for a variable; llama-server caps its slots."""
+    if fits:
+        assert tl.check(words, gpu="h100-sxm").fits
+        return
+    with pytest.raises(InputError, match="more than the 40960 positions"):
+        tl.check(words, gpu="h100-sxm")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        """vllm serve unsloth/Qwen3.6-27B-NVFP4 --max-model-len 1048576 --max-num-seqs 1 --kv-cache-dtype nvfp4 --hf-overrides
+        '{"text_config": {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}}'""",
+        """sglang serve --model-path Qwen/Qwen3-8B --context-length 131072 --json-model-override-args
+        '{"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}}'""",
+    ],
+)
+def test_positions_are_stretched_in_sections_and_by_every_engines_own_word(words: str) -> None:
+    """vllm-project/vllm issue 49011 starts with 1,048,576 tokens; docs of Qwen3 give SGLang's form."""
+    assert tl.check(" ".join(words.split()), gpu="rtx-pro-6000-blackwell").fits
+
+
+def test_llama_server_says_where_it_caps_a_slot() -> None:
+    found = tl.check("llama-server -m Qwen3-8B-Q4_K_M.gguf -c 131072", gpu="h100-sxm").to_dict()
+    assert any(one["code"] == "context-beyond-model" and "40,960" in one["message"] for one in found["warnings"])
+    with pytest.raises(InputError, match="more than the 40960 positions"):
+        tl.fit("qwen3-8b", gpu="h100-sxm", engine="llama.cpp", isl=100_000, osl=100)

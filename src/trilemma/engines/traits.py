@@ -73,6 +73,9 @@ class EngineTraits:
     allocates_context: bool = False
     #: It starts with a cache below the context asked for and refuses longer requests.
     starts_below_context: bool = False
+    #: It starts with a context longer than the model's positions and cuts requests there; else by a variable of the environment.
+    longer_contexts: bool = False
+    longer_contexts_by: str = ""
     #: A request is admitted only when its whole length fits, and at most so many are where tables load it to the limit.
     admits_whole: bool = False
     most_sequences: int = 1024

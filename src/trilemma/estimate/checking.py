@@ -13,9 +13,9 @@ from trilemma.engines.start_log import StartUpLog
 from trilemma.errors import InputError, PlanWarning
 from trilemma.estimate.doubt import with_warnings
 from trilemma.estimate.estimate import Estimate, Verdict
-from trilemma.estimate.layouts import check_context, check_layout
+from trilemma.estimate.layouts import check_layout
 from trilemma.estimate.measured import LogComparison, compare, given_lines
-from trilemma.estimate.pool_start import check_kinds, rescaled
+from trilemma.estimate.pool_start import check_kinds, check_positions
 from trilemma.estimate.reasons import reason
 from trilemma.estimate.serving import estimate, from_start_up
 from trilemma.hardware.cluster import Cluster
@@ -52,7 +52,7 @@ def measured_start(question: ServingQuestion, told: StartUpLog) -> Estimate:
     if plan.engine.version is None and told.version is not None:
         plan = replace(plan, engine=replace(plan.engine, version=told.version))
     check_layout(model, pool.layout)
-    check_context(model, pool.options.context, rescaled=rescaled(pool))
+    check_positions(model, pool, plan.engine.name, longest=question.workload.longest_request)
     engine = engines.get(plan.engine.name)
     figures = {name: (one.value, f"{path}:{one.line_number}") for name, one in told.measured.items()}
     capacity = figures["capacity_bytes"][0] if "capacity_bytes" in figures else None

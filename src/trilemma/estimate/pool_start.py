@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from trilemma import engines
+from trilemma.engines import traits_of
 from trilemma.engines.base import StartUp
+from trilemma.engines.launch import config_overrides
 from trilemma.engines.traits import check_encodes, check_vendor, those
 from trilemma.errors import InputError
 from trilemma.estimate.layouts import check_context, check_layout
 from trilemma.hardware.cluster import Cluster
+from trilemma.models.architecture import Model
 from trilemma.plans import Pool
 from trilemma.question import ServingQuestion
 from trilemma.workloads import Serving
@@ -27,7 +30,7 @@ def start_pool(pool: Pool, question: ServingQuestion) -> StartUp:
     """Start-up of one engine of ``pool``, a pool of the plan. Raises `InputError` for layouts and contexts that are refused."""
     model, cluster, engine = question.model, question.cluster, question.plan.engine
     check_layout(model, pool.layout)
-    check_context(model, pool.options.context, rescaled=rescaled(pool))
+    check_positions(model, pool, engine.name, longest=question.workload.longest_request)
     named = engines.get(engine.name)
     check_kinds(named.name, cluster)
     check_encodes(engines.traits_of(named.name), model)
@@ -56,10 +59,21 @@ def check_kinds(engine: str, cluster: Cluster) -> None:
         )
 
 
-def rescaled(pool: Pool) -> bool:
-    """Whether the engine is told to stretch the model's positions."""
-    overrides = pool.options.extra.get("hf-overrides")
-    told = overrides if isinstance(overrides, Mapping) else {}
-    return "rope-scaling" in pool.options.extra or any(
-        name in told for name in ("rope_scaling", "rope_parameters", "max_position_embeddings")
-    )
+def check_positions(model: Model, pool: Pool, engine: str, *, longest: int | None = None) -> None:
+    """Raise `InputError` where the context of ``pool`` is longer than the model's positions and ``engine`` would refuse it.
+
+    An engine that starts all the same cuts requests there: then it is the ``longest`` request that must fit.
+    """
+    traits = traits_of(engine)
+    context = longest if traits.longer_contexts else pool.options.context
+    allowed = str(pool.options.extra.get(traits.longer_contexts_by, "")).lower() in ("1", "true")
+    check_context(model, context, rescaled=allowed or _rescaled(pool))
+
+
+def _rescaled(pool: Pool) -> bool:
+    """Whether the engine is told to stretch the model's positions, in the configuration or a section of it."""
+    extra = pool.options.extra
+    told = config_overrides(extra)
+    sections = (told, *(section for section in told.values() if isinstance(section, Mapping)))
+    words = ("rope_scaling", "rope_parameters", "max_position_embeddings")
+    return "rope-scaling" in extra or any(word in section for section in sections for word in words)

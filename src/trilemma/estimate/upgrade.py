@@ -15,8 +15,8 @@ from trilemma.engines.in_force import name_at
 from trilemma.errors import PlanWarning
 from trilemma.estimate.doubt import with_warnings
 from trilemma.estimate.estimate import Estimate
-from trilemma.estimate.layouts import check_context, check_layout
-from trilemma.estimate.pool_start import rescaled
+from trilemma.estimate.layouts import check_layout
+from trilemma.estimate.pool_start import check_positions
 from trilemma.estimate.serving import from_start_up
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
@@ -146,7 +146,7 @@ def _start(
 ) -> StartUp:
     pool = command.plan.pool
     check_layout(model, pool.layout)
-    check_context(model, pool.options.context, rescaled=rescaled(pool))
+    check_positions(model, pool, command.plan.engine.name)
     return engine.start_up(
         model=model, accelerator=cluster.accelerator, layout=pool.layout, options=pool.options, draft=pool.draft,
         version=version, free_bytes=free_bytes,

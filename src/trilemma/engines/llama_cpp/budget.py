@@ -81,9 +81,21 @@ def settle(asked: Asked) -> LlamaCppSettled:
     return LlamaCppSettled(
         asked=asked, card=cards[0], facts=facts, model=model, context=choices.context, kv=choices.keys, memory_fraction=1.0,
         plans=BroadcastPlans.of(layout, max_seqs=choices.slots, max_batched_tokens=choices.micro_batch),
-        warnings=(*drafting.warnings, *notes),
+        warnings=(*drafting.warnings, *notes, *_capped(model, choices.context, options)),
         cards=cards, rows=rows, choices=choices, placed=placed, pieces=pieces, ends=splits(placed, free),
     )  # fmt: skip
+
+
+def _capped(model: Model, context: int, options: ServeOptions) -> list[PlanWarning]:
+    """That requests end at the model's positions, where a slot has room for more and nothing stretches them."""
+    positions = model.max_positions
+    stretched = any(name in options.extra for name in ("rope-scaling", "rope-scale", "override-kv"))
+    if positions is None or context <= positions or stretched:
+        return []
+    message = (
+        f"a slot of {context:,} tokens is capped at the model's own {positions:,}; its cache is allocated all the same"
+    )
+    return [PlanWarning(code="context-beyond-model", message=message)]
 
 
 def _as_converted(model: Model) -> Model:

@@ -17,7 +17,7 @@ from trilemma.plans import Draft, EngineRef, Layout, Plan, Pool, ServeOptions
 from trilemma.quantities import GIB
 
 #: Variables of the environment that change the memory plan; kept in ``extra`` under their own name.
-VARIABLES = ("SGLANG_ENABLE_POST_CAPTURE_KV_SIZING",)
+VARIABLES = ("SGLANG_ENABLE_POST_CAPTURE_KV_SIZING", "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN")
 #: SGLang's names of speculative methods → this project's.
 METHODS = {"nextn": "mtp", "eagle": "eagle", "eagle3": "eagle3", "standalone": "draft", "ngram": "ngram", "mtp": "mtp"}
 _DRAFT_FLAGS = ("algorithm", "draft-model-path", "num-draft-tokens", "num-steps", "eagle-topk")

@@ -19,7 +19,7 @@ from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
 from trilemma.quantities import GIB
 
 #: Variables of the environment that change the memory plan; kept in ``extra`` under their own name.
-VARIABLES = ("VLLM_USE_V1",)
+VARIABLES = ("VLLM_USE_V1", "VLLM_ALLOW_LONG_MAX_MODEL_LEN")
 _DTYPES = {"half": "float16", "float": "float32"}
 
 
