@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from trilemma.ask.diagnosed import diagnose
     from trilemma.ask.examined import doctor
     from trilemma.ask.facility import facility
-    from trilemma.ask.here import here
+    from trilemma.ask.here import here, which
     from trilemma.ask.linted import lint
     from trilemma.ask.questions import check, compare, fit, plan, recommend, train, upgrade
     from trilemma.ask.simulate import simulate
@@ -40,7 +40,7 @@ __all__ = [
     "Plan", "Pool", "Question", "ServeOptions", "Serving", "TrainingPlan", "TrainingWorkload", "TrilemmaError",
     "__version__", "audit", "check", "compare", "diagnose", "doctor", "facility", "fit", "gpu", "here", "lightning_callback",
     "lint", "load_model", "plan", "recommend", "record", "simulate",
-    "simulate_cluster", "train", "trainer_callback", "upgrade", "watch_numerics",
+    "simulate_cluster", "train", "trainer_callback", "upgrade", "watch_numerics", "which",
 ]  # fmt: skip
 
 #: Name → where it lives, and what it is called there.
@@ -84,6 +84,7 @@ _HOMES = {
     "trainer_callback": "runs.callbacks",
     "upgrade": "ask.questions",
     "watch_numerics": "precision.watch",
+    "which": "ask.here",
 }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -144,6 +146,52 @@ def test_the_document_is_what_its_schema_says() -> None:
     trained = tl.recommend("llama-3.1-8b", train=2048, global_batch=64, tokens="2B", include=_FEW).to_dict()
     jsonschema.validate(trained, schema_of("recommendation"))
     assert found["choices"][0]["watts"] <= found["choices"][0]["board_watts"]
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"train": 1024, "global_batch": 16, "method": "qlora", "tokens": "1B", "include": "rtx-4090"},
+        {"train": 4096, "global_batch": 64, "recompute": "full", "precision": "bf16", "include": "h100-sxm"},
+    ],
+)
+def test_the_command_of_a_training_plans_that_very_choice(
+    job: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pasted, it finds the same plan at the same step and writes its files."""
+    found = tl.recommend("llama-2-7b", **job)
+    first = found.choices[0]
+    planned, exported = found.command(first).split(" && ")
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(planned.removesuffix(" > plan.json"))[1:]) == 0
+    document = capsys.readouterr().out
+    Path("plan.json").write_text(document)
+    told = json.loads(document)["plans"][0]
+    assert told["inputs"]["plan"]["summary"] == first.estimate.summary
+    assert first.estimate.speed is not None
+    assert first.estimate.speed.step_s is not None
+    assert told["speed"]["step_s"]["value"] == pytest.approx(first.estimate.speed.step_s.interval.value, rel=1e-5)
+    assert main(shlex.split(exported)[1:]) == 0
+    assert (tmp_path / "run" / "train.sh").exists()
+    assert found.command(first) in found.show(width=200)
+
+
+@pytest.mark.parametrize(
+    "rows", ["l40s,-3\n", "l40s,0.5\nl40s,0.9\n", "name,usd_per_hour\n", "", "l40s,nan\n", "l40s\n", "l40s,9e9\n"]
+)
+def test_a_price_file_that_cannot_be_is_refused(rows: str, tmp_path: Path) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text(rows)
+    with pytest.raises(InputError, match="price"):
+        tl.recommend("llama-3.1-8b", **_LOAD, include="h100-sxm", price=str(file))
+
+
+def test_mtbf_has_a_unit() -> None:
+    job: dict[str, Any] = {"train": 4096, "global_batch": 64, "tokens": "1T", "include": "h100-sxm", "top": 1}
+    days = [
+        tl.recommend("llama-3.1-8b", **job, mtbf=given).choices[0].days for given in (240, "240h", "10d", "14400min")
+    ]
+    assert len(set(days)) == 1
 
 
 def test_a_maker_or_architecture_names_its_cards() -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+import trilemma as tl
 from trilemma.ask import here as asking
 from trilemma.cli.main import main
+from trilemma.errors import InputError
 
 _SOME = ("llama-3.1-70b", "qwen3-32b", "llama-3.1-8b", "opt-1.3b", "qwen3-embedding-0.6b", "llama-3.2-1b")
 
@@ -45,3 +47,22 @@ def test_two_cards_hold_more(capsys: pytest.CaptureFixture[str]) -> None:
     assert "run one" in capsys.readouterr().out
     assert main(["which", "--gpu", "rtx-4909x"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_with_memory_beside_the_cards_larger_models_run_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gpt-oss-120b (61 GiB) on a 24 GB card and 64 GiB of DDR: experts in the memory of the host, as its users run it."""
+    monkeypatch.setattr(asking, "names", lambda: ["gpt-oss-120b", "qwen3-8b", "deepseek-v3"])
+    alone = tl.which("rtx-4090")
+    beside = tl.which("rtx-4090", host_memory=64)
+    assert [one.model for one in alone.runs] == ["qwen3-8b"]
+    assert [(one.model, one.on_host) for one in beside.runs] == [("gpt-oss-120b", True), ("qwen3-8b", False)]
+    assert beside.too_large == ("deepseek-v3",)
+    assert "+ host" in beside.show(width=80)
+    with pytest.raises(InputError, match="host_memory"):
+        tl.which("rtx-4090", host_memory=-1)
+
+
+def test_the_context_stands_where_the_window_is_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "names", lambda: ["qwen3-8b"])
+    row = next(line for line in tl.which("rtx-4090").show(width=80).splitlines() if line.startswith("qwen3-8b"))
+    assert f"{tl.which('rtx-4090').runs[0].max_context:,}" in row

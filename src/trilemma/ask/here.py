@@ -13,12 +13,16 @@ from trilemma.hardware.gpu_argument import parse_gpu_argument
 from trilemma.machine.answer import CardsHere, RunsHere, WhatRuns
 from trilemma.machine.machine import Card, SeenMachine, recorded_machine, this_machine
 from trilemma.models.catalogue import names
+from trilemma.quantities import GIB
 
 if TYPE_CHECKING:
     from trilemma.ask.answers import Answer
 
 #: A model's weights beyond this share of all cards' memory are not tried.
 _WEIGHTS_SHARE = 0.95
+#: The part of a host's memory that weights may fill.
+_HOST_SHARE = 0.8
+_MOST_HOST_GIB = 2.0**20
 
 
 class Here(Shown, WhatRuns):
@@ -43,11 +47,16 @@ def here(
     gpu: str | None = None,
     every: bool = False,
     models: str | None = None,
+    host_memory: float | None = None,
 ) -> Here:
     """What this machine runs, the one whose tools printed ``outputs`` (files or folders), or one with the cards of ``gpu``
     (``rtx-4090:2``); of models that people run, or of ``every`` one in the catalogue, the largest first."""
     if gpu is not None:
-        machine = _named(gpu)
+        machine = _named(gpu, host_memory)
+    elif host_memory is not None:
+        raise InputError(
+            "`host_memory` is of cards that are named; give `gpu` with it, or leave it out: it is seen here"
+        )
     elif outputs is None or (not isinstance(outputs, str | Path) and not outputs):
         machine = this_machine()
     else:
@@ -74,12 +83,21 @@ def here(
     )
 
 
-def _named(gpu: str) -> SeenMachine:
-    """A machine with the cards that are named."""
+def which(gpu: str | None = None, *, models: str | None = None, host_memory: float | None = None) -> Here:
+    """Every model of the catalogue that runs on this machine, or on the cards of ``gpu``, the largest first; with
+    ``host_memory`` (GiB beside named cards) those too of which a part lies there."""
+    return here(gpu=gpu, every=True, models=models, host_memory=host_memory)
+
+
+def _named(gpu: str, host_memory: float | None) -> SeenMachine:
+    """A machine with the cards that are named, and ``host_memory`` GiB beside them."""
+    if host_memory is not None and not 0 < host_memory < _MOST_HOST_GIB:
+        raise InputError(f"`host_memory` {host_memory:g} is out of range; give GiB of the host, such as 64")
     card, count = parse_gpu_argument(gpu)
     total = card.nvml_total_bytes
     one = Card(name=card.name, part=card, memory_bytes=None if total is None else total.value)
-    return SeenMachine(cards=(one,) * count, host_memory_bytes=None, driver="", readings=(), recorded=True)
+    host_bytes = None if host_memory is None else host_memory * GIB
+    return SeenMachine(cards=(one,) * count, host_memory_bytes=host_bytes, driver="", readings=(), recorded=True)
 
 
 def _cards(machine: SeenMachine) -> list[CardsHere]:
@@ -112,6 +130,11 @@ def _tried(machine: SeenMachine, table: dict[str, Any], models: str | None) -> t
             (one for way in row["ways"] if (one := _fitting(row["name"], way, card.word, count, table, models))), None
         )
         if found is None:
+            found = next(
+                (one for way in row["ways"] if (one := _beside(row["name"], way, card, count, machine, table, models))),
+                None,
+            )
+        if found is None:
             too_large.append(row["name"])
         else:
             runs.append(found)
@@ -143,6 +166,35 @@ def _fitting(
     return None
 
 
+def _beside(
+    model: str,
+    way: dict[str, Any],
+    card: Card,
+    count: int,
+    machine: SeenMachine,
+    table: dict[str, Any],
+    models: str | None,
+) -> RunsHere | None:
+    """The model on all cards and, where they do not hold it, in the memory of the host too; None where that is not known."""
+    from trilemma.ask.nouns import weights_of
+    from trilemma.ask.questions import fit
+    from trilemma.models.parameters import weight_bytes
+
+    if machine.host_memory_bytes is None or card.part is None:
+        return None
+    try:
+        weights = weights_of(model, card.part, precision=way.get("precision"), models=models, engine=way["engine"])
+    except InputError:
+        return None
+    size = float(weight_bytes(weights.model))
+    if size > card.part.runtime_total().value * count + _HOST_SHARE * machine.host_memory_bytes:
+        return None
+    answer = _asked(fit, model, way, f"{card.word}:{count}", table, models)
+    if answer is None or not answer.fits or not answer.uses_host or not answer.command:
+        return None
+    return _run(model, way, answer, count, size)
+
+
 def _asked(
     fit: Any, model: str, way: dict[str, Any], gpu: str, table: dict[str, Any], models: str | None
 ) -> Answer | None:
@@ -172,4 +224,5 @@ def _run(model: str, way: dict[str, Any], answer: Answer, gpus: int, size: float
         tokens_per_s=speed.output_tokens_per_s,
         max_context=int(cache.max_context) if cache is not None else 0,
         weights_bytes=size,
+        on_host=answer.uses_host,
     )

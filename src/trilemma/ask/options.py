@@ -233,6 +233,23 @@ def options_of(question: str, table: tuple[Option, ...] = OPTIONS) -> dict[str, 
     return {option.name: option.on(question) for option in table if question in option.of}
 
 
+def option_words(options: SimpleNamespace, table: tuple[Option, ...], *, without: tuple[str, ...] = ()) -> list[str]:
+    """The rows of ``table`` that ``options`` state as words of a command line, those at their defaults left out."""
+    words: list[str] = []
+    for one in table:
+        value = getattr(options, one.name, None)
+        if value is None or value == one.default or one.name in without:
+            continue
+        flag = f"--{(one.aliases or (one.name,))[0].replace('_', '-')}"
+        if isinstance(value, bool):
+            words.append(flag if value else f"--no-{flag[2:]}")
+        elif isinstance(value, list | tuple):
+            words += [flag, ",".join(map(str, value))]
+        else:
+            words += [flag, str(value)]
+    return words
+
+
 def settled(question: str, given: Mapping[str, Any], table: tuple[Option, ...] = OPTIONS) -> SimpleNamespace:
     """Every option of ``question``: as given and read, else its default. Raises `InputError` for what cannot be."""
     known = options_of(question, table)

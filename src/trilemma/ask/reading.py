@@ -12,6 +12,7 @@ from trilemma.quantities import parse_count
 _LARGEST, _SMALLEST = 1e18, 1e-18
 #: Units of a time, the longer ones first.
 _MILLISECONDS = {"ms": 1.0, "s": 1000.0}
+_HOURS = {"min": 1 / 60, "h": 1.0, "d": 24.0, "y": 8760.0}
 #: Names in a list of formats.
 _MOST_NAMES = 16
 
@@ -63,6 +64,13 @@ def milliseconds(given: Any) -> float:
     text = given.strip().lower() if isinstance(given, str) else ""
     unit = next((unit for unit in _MILLISECONDS if text.endswith(unit) and text[: -len(unit)].strip()), None)
     return number(given) if unit is None else number(text[: -len(unit)]) * _MILLISECONDS[unit]
+
+
+def hours(given: Any) -> float:
+    """A time in hours: a number, or one with its unit, ``2000h``, ``83d``, ``1.5y`` and ``90min``."""
+    text = given.strip().lower() if isinstance(given, str) else ""
+    unit = next((unit for unit in _HOURS if text.endswith(unit) and text[: -len(unit)].strip()), None)
+    return number(given) if unit is None else number(text[: -len(unit)]) * _HOURS[unit]
 
 
 def free_gib(given: Any) -> float:

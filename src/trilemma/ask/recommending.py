@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from trilemma.ask.nouns import engine_of, model_of, workload_of
+from trilemma.ask.options import option_words
 from trilemma.ask.reading import number
 from trilemma.ask.recommended import CardsRecommended
+from trilemma.ask.training_options import TRAINING
 from trilemma.errors import InputError, shorten
 from trilemma.outside_files import read_text
 
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 #: Rows of a price file, and bytes of it.
 _MOST_PRICES = 10_000
 _MOST_CHOICES = 50
+#: Dollars of a GPU and hour beyond which a figure is one of something else.
+_MOST_USD = 1e6
 
 
 def for_serving(model: Any, options: SimpleNamespace) -> CardsRecommended:
@@ -55,17 +61,23 @@ def for_training(model: Any, options: SimpleNamespace) -> CardsRecommended:
     for name in ("budget", "days"):
         if getattr(options, name) is not None and load.tokens is None:
             raise InputError(f"`{name}` needs the length of the run; give `tokens`, such as 2B")
-    return CardsRecommended.of(
-        recommend_training(
-            model_of(model, options.models),
-            load,
-            _offers(options),
-            settled=settled_of(options),
-            top=_top(options),
-            limits=_limits(options),
-            terms=run_terms(options),
-        )
+    named = model_of(model, options.models)
+    found = recommend_training(
+        named,
+        load,
+        _offers(options),
+        settled=settled_of(options),
+        top=_top(options),
+        limits=_limits(options),
+        terms=run_terms(options),
     )
+    return CardsRecommended.of(replace(found, job=_job(model if isinstance(model, str) else named.name, options)))
+
+
+def _job(model: str, options: SimpleNamespace) -> str:
+    """The job as `trilemma plan` takes it; state stays on the cards as it does here."""
+    kept = [] if options.offload is not None else ["--offload", "none"]
+    return shlex.join([model, *option_words(options, TRAINING, without=("top",)), *kept])
 
 
 def _top(options: SimpleNamespace) -> int:
@@ -108,13 +120,11 @@ def prices_of(given: Any) -> dict[str, float]:
     stated = str(given)
     if "=" not in stated:
         return _price_file(stated)
-    found = {}
-    for part in stated.split(","):
-        name, sign, usd = part.partition("=")
+    parts = [part.partition("=") for part in stated.split(",")]
+    for name, sign, usd in parts:
         if not sign or not name.strip():
-            raise InputError(f"`price` {shorten(part)!r} is not NAME=USD, such as h100-sxm=2.10")
-        found[name.strip()] = _usd(name, usd)
-    return found
+            raise InputError(f"`price` {shorten(name + sign + usd)!r} is not NAME=USD, such as h100-sxm=2.10")
+    return _once((name.strip(), usd) for name, _, usd in parts)
 
 
 def _price_file(path: str) -> dict[str, float]:
@@ -127,14 +137,30 @@ def _price_file(path: str) -> dict[str, float]:
         rows = rows[1:]
     if len(rows) > _MOST_PRICES or any(len(row) < 2 for row in rows):
         raise InputError(f"`price` {shorten(path)}: rows are name,usd_per_hour, at most {_MOST_PRICES:,} of them")
-    return {row[0].strip(): _usd(row[0], row[1]) for row in rows}
+    if not rows:
+        raise InputError(f"`price` {shorten(path)} names no card; give rows of name,usd_per_hour")
+    return _once((row[0].strip(), row[1]) for row in rows)
+
+
+def _once(stated: Iterable[tuple[str, Any]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, usd in stated:
+        if name in found:
+            raise InputError(f"`price` names {shorten(name)} twice; give each card once")
+        found[name] = _usd(name, usd)
+    return found
 
 
 def _usd(name: Any, given: Any) -> float:
     try:
-        return number(given)
+        usd = number(given)
     except InputError as error:
         raise InputError(f"`price` of {shorten(str(name))}: {error}; give dollars of a GPU and hour") from None
+    if not 0 < usd < _MOST_USD:
+        raise InputError(
+            f"`price` {usd:g} of {shorten(str(name))} is out of range; give dollars of one GPU and hour, above 0"
+        )
+    return usd
 
 
 def _names(given: Any, option: str) -> list[str]:

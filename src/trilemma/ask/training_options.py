@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trilemma.ask.options import FIT, GPUS, PLAN, POWER_CAP, RECOMMEND, Option
-from trilemma.ask.reading import as_given, free_gib, number, text, truth, whole_number, whole_or_none, word
+from trilemma.ask.reading import as_given, free_gib, hours, number, text, truth, whole_number, whole_or_none, word
 
 #: The question of one training plan, that of the best ones, and that of cards for the job.
 _ALL = (FIT, PLAN, RECOMMEND)
@@ -23,8 +23,9 @@ TRAINING: tuple[Option, ...] = (
            help="sequences of an optimizer step"),
     Option(name="tokens", of=_ALL, read=as_given, metavar="N", group="training",
            help="length of the run, such as 15T: days and dollars of it"),
-    Option(name="mtbf", of=_ALL, read=number, metavar="GPU_HOURS", group="training",
-           help="GPU-hours between interruptions of a run (default 50,000, as counted on 16,384 H100; 0: none)"),
+    Option(name="mtbf", of=_ALL, read=hours, metavar="GPU_TIME", group="training",
+           help="time of a GPU between interruptions of a run, such as 2000h or 83d (hours without a unit; default 50,000, as"
+                " counted on 16,384 H100; 0: none)"),
     Option(name="restart", of=_ALL, read=number, metavar="S", group="training",
            help="seconds from an interruption until training goes on (default 600)"),
     Option(name="spares", of=_ALL, read=whole_or_none, metavar="N", group="training",

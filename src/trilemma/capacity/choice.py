@@ -10,6 +10,7 @@ from trilemma.estimate.estimate import Estimate
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.intervals import Interval
 from trilemma.models.architecture import Model
+from trilemma.plans.frameworks import written_for
 from trilemma.workloads import Serving, TrainingWorkload
 
 #: What is spared first: dollars of an hour, cards, or the watts that they draw.
@@ -58,7 +59,8 @@ class CardChoice:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recommendation:
     """Choices best first. ``asked`` cards were in question, ``searched`` of them were laid out: the others cannot be better
-    than the last choice even at the datasheet's roofs. ``left_out`` counts cards by why."""
+    than the last choice even at the datasheet's roofs. ``left_out`` counts cards by why. ``job`` is the model and the training
+    as words of a command, "" for serving: an engine's command stands in each estimate."""
 
     model: Model
     workload: Serving | TrainingWorkload
@@ -70,3 +72,12 @@ class Recommendation:
     assumed: tuple[str, ...]
     seconds: float
     nearest: str = field(default="")
+    job: str = field(default="")
+
+    def command(self, choice: CardChoice) -> str:
+        """What runs ``choice``: of a training, its best plan and the files that a framework takes; "" for serving."""
+        if not self.job:
+            return ""
+        framework = written_for(choice.estimate.question.plan.implementation)
+        asked = f"trilemma plan {self.job} --gpu {choice.card.id}:{choice.gpus} --json > plan.json"
+        return f"{asked} && trilemma export plan.json --to {framework} -o run" if framework else asked

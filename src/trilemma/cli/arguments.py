@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from trilemma.workloads import Serving
 
 #: Readers whose errors argparse tells with the flag before them; the others are told where the option is used.
-_TYPED = (reading.whole_number, reading.number, reading.milliseconds, reading.free_gib, reading.word)
+_TYPED = (
+    reading.whole_number, reading.number, reading.milliseconds, reading.hours, reading.free_gib, reading.word,
+)  # fmt: skip
 
 
 def flag_type(read: Callable[[Any], Any]) -> Callable[[str], Any]:

@@ -34,6 +34,7 @@ class RunsHere:
     tokens_per_s: Interval
     max_context: int
     weights_bytes: float
+    on_host: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

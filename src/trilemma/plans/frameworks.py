@@ -118,6 +118,12 @@ def those(trait: str) -> tuple[str, ...]:
     return tuple(name for name, one in every().items() if getattr(one, trait))
 
 
+def written_for(name: str) -> str:
+    """The framework whose files run a plan of ``name``: itself, or one that writes as it, "" where none does."""
+    writers = those("writer")
+    return next((one for one in (name, *writers) if one in writers and name in (one, every()[one].writer)), "")
+
+
 @cache
 def names() -> Mapping[str, str]:
     """Every name and other name of the frameworks → the framework."""

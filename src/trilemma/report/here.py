@@ -66,19 +66,21 @@ def _cards(cards: CardsHere) -> str:
 
 
 def _table(found: WhatRuns, width: int) -> str:
-    headers = ("model", "weights", "GiB", "GPUs", "engine", "tokens/s", "90 %", "context")
+    headers = ("model", "weights", "GiB", "context", "GPUs", "engine", "tokens/s", "90 %")
     rows = [_row(run) for run in found.runs]
-    title = f"one reader, {found.isl:,} tokens in and {found.osl:,} out; context: the longest that fits, up to the model's own\n"
+    title = f"one reader, {found.isl:,} tokens in and {found.osl:,} out; context: the longest that fits, up to the model's own"
+    title += "; + host: a part lies in the memory of the host\n" if any(run.on_host for run in found.runs) else "\n"
     return title + render_table(
-        headers, rows, align="llrrlrrr", width=width, whole=("model",), yields=("90 %", "context")
+        headers, rows, align="llrrrlrr", width=width, whole=("model",), yields=("90 %", "engine", "GPUs")
     )
 
 
 def _row(run: RunsHere) -> tuple[str, ...]:
     speed = run.tokens_per_s
+    weights = f"{run.weights} + host" if run.on_host else run.weights
     return (
-        run.model, run.weights, f"{run.weights_bytes / 2**30:.1f}", str(run.gpus), run.engine, f"{speed.value:.3g}",
-        f"{speed.low:.3g} – {speed.high:.3g}", show_count(run.max_context),
+        run.model, weights, f"{run.weights_bytes / 2**30:.1f}", show_count(run.max_context), str(run.gpus), run.engine,
+        f"{speed.value:.3g}", f"{speed.low:.3g} – {speed.high:.3g}",
     )  # fmt: skip
 
 

@@ -43,11 +43,12 @@ class ChosenCards:
     board_watts: float | None
     days: Interval | None
     run_usd: Interval | None
+    command: str | None
     estimate: Estimate
 
     @classmethod
-    def of(cls, choice: CardChoice) -> Self:
-        """A choice with its estimate in full."""
+    def of(cls, choice: CardChoice, command: str) -> Self:
+        """A choice with its estimate in full; ``command`` is what runs a training."""
         return cls(
             gpu=choice.card.id,
             name=choice.card.name,
@@ -61,6 +62,7 @@ class ChosenCards:
             board_watts=choice.limit_watts,
             days=choice.days,
             run_usd=choice.run_usd,
+            command=command or choice.estimate.command,
             estimate=choice.estimate,
         )
 
@@ -91,7 +93,7 @@ def recommendation_document(answer: Recommendation, *, explain: bool = False) ->
         seconds=answer.seconds,
         assumed=answer.assumed,
         left_out=tuple(Rejected(why=why, count=count) for why, count in answer.left_out.items()),
-        choices=tuple(ChosenCards.of(one) for one in answer.choices),
+        choices=tuple(ChosenCards.of(one, answer.command(one)) for one in answer.choices),
     )
     return document_of(document, explain=explain)
 
@@ -100,7 +102,12 @@ def render_recommendation(answer: Recommendation, *, width: int = 120) -> str:
     """One line that says what to take, the choices as a table, how to run the first, and what the answer rests on."""
     parts = [*wrapped(_headline(answer), width)]
     if answer.choices:
-        parts += ["", *_table(answer, width).splitlines(), "", *_first(answer.choices[0])]
+        parts += [
+            "",
+            *_table(answer, width).splitlines(),
+            "",
+            *_first(answer.choices[0], answer.command(answer.choices[0])),
+        ]
     parts += ["", *_notes(answer, width)]
     return "\n".join(line.rstrip() for line in parts)
 
@@ -176,15 +183,15 @@ def _time(seconds: float | None) -> str:
     return f"{seconds:,.2f} s" if seconds >= 1 else f"{seconds * 1e3:,.3g} ms"
 
 
-def _first(choice: CardChoice) -> Iterator[str]:
+def _first(choice: CardChoice, job: str) -> Iterator[str]:
     answer = choice.estimate
     yield "run the first"
     if answer.command:
         yield f"  {answer.command}"
     for one in answer.commands:
         yield f"  {one.command}"
-    if not answer.command and not answer.commands:
-        yield "  trilemma fit … --json > plan.json; trilemma export plan.json writes its files"
+    if job:
+        yield f"  {job}"
 
 
 def _notes(answer: Recommendation, width: int) -> Iterator[str]:

@@ -37,7 +37,7 @@ def at_cap(passes: Passes, machine: Machine, work: ModelWork, cap: float, *, sec
     """The clock at which cards draw no more than the share ``cap`` of their limit while they run ``passes`` in ``seconds``, and
     the machine at it.
 
-    Seconds and shares, in the shape of the passes. Source: `trilemma.timing.clocks`.
+    Seconds and shares, numbers or arrays in the shape of the passes. Source: `trilemma.timing.clocks`.
     """
     law, terms = clock_law(machine.accelerator), power_terms(machine.accelerator)
     parts: dict[str, Any] = {}
