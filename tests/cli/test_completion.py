@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from functools import cache
 
 import pytest
 
+from asking import screen
 from trilemma.cli.completion import SHELLS, completion
 from trilemma.cli.main import COMMANDS, main
 
@@ -24,32 +26,32 @@ TYPED = [
 ]
 
 
-def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
-    assert main(["completion", shell]) == 0
-    return capsys.readouterr().out
+@cache
+def script(shell: str) -> str:
+    return screen(f"completion {shell}")
 
 
-def test_every_command_and_option_is_completed(capsys):
+def test_every_command_and_option_is_completed():
     found = {one.words: one for one in completion().commands}
     assert {words[0] for words in found} == set(COMMANDS)
     assert ("precision", "recipe") in found
     assert "--ttft" in {flag for option in found["plan",].options for flag in option.flags}
     assert "--recompute" in {flag for option in found["plan",].options for flag in option.flags}
     for shell in SHELLS:
-        text = script(shell, capsys)
+        text = script(shell)
         for one in found.values():
             assert one.words[-1] in text
             assert all(flag.removeprefix("--") in text for option in one.options for flag in option.flags)
 
 
 @pytest.mark.parametrize(("typed", "wanted", "other"), TYPED)
-def test_bash_completes(typed, wanted, other, capsys, tmp_path):
+def test_bash_completes(typed, wanted, other, tmp_path):
     if shutil.which("bash") is None:
         pytest.skip("no bash here")
     words = " ".join(f"'{word}'" for word in typed.split())
     ask = f"COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _trilemma; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     run = subprocess.run(
-        ["bash", "-c", script("bash", capsys) + ask], capture_output=True, text=True, check=True, cwd=tmp_path
+        ["bash", "-c", script("bash") + ask], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     told = set(run.stdout.split())
     assert not run.stderr
@@ -58,10 +60,10 @@ def test_bash_completes(typed, wanted, other, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(("typed", "wanted", "other"), TYPED)
-def test_fish_completes(typed, wanted, other, capsys, tmp_path):
+def test_fish_completes(typed, wanted, other, tmp_path):
     if shutil.which("fish") is None:
         pytest.skip("no fish here")
-    (tmp_path / "ask.fish").write_text(script("fish", capsys) + f"complete -C '{typed}'\n", encoding="utf-8")
+    (tmp_path / "ask.fish").write_text(script("fish") + f"complete -C '{typed}'\n", encoding="utf-8")
     run = subprocess.run(
         ["fish", "--no-config", str(tmp_path / "ask.fish")], capture_output=True, text=True, check=True, cwd=tmp_path,
         env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
@@ -71,10 +73,10 @@ def test_fish_completes(typed, wanted, other, capsys, tmp_path):
     assert other not in told
 
 
-def test_zsh_takes_the_script(capsys, tmp_path):
+def test_zsh_takes_the_script(tmp_path):
     if shutil.which("zsh") is None:
         pytest.skip("no zsh here")
-    ask = "autoload -Uz compinit && compinit -u -D\n" + script("zsh", capsys) + "\nprint -- $_comps[trilemma]"
+    ask = "autoload -Uz compinit && compinit -u -D\n" + script("zsh") + "\nprint -- $_comps[trilemma]"
     run = subprocess.run(
         ["zsh", "-f", "-c", ask], capture_output=True, text=True, check=True, cwd=tmp_path, env={"HOME": str(tmp_path)}
     )

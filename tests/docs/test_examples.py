@@ -22,7 +22,8 @@ INLINE = re.compile(r"`(trilemma [^`]+)`")
 
 
 def commands() -> list[tuple[str, str]]:
-    found = []
+    """(page, line) of every command, once: pages share many."""
+    found: dict[str, str] = {}
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         lines = [
@@ -32,8 +33,8 @@ def commands() -> list[tuple[str, str]]:
         for line in lines:
             line = line.rpartition("&& ")[2].partition("  #")[0].strip()
             if line.startswith("trilemma ") and not any(mark in line for mark in OPEN):
-                found.append((page.name, line))
-    return sorted(set(found))
+                found.setdefault(line, page.name)
+    return sorted((page, line) for line, page in found.items())
 
 
 @pytest.mark.parametrize(("page", "line"), commands())
