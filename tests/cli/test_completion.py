@@ -50,9 +50,7 @@ def test_bash_completes(typed, wanted, other, tmp_path):
         pytest.skip("no bash here")
     words = " ".join(f"'{word}'" for word in typed.split())
     ask = f"COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _trilemma; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-    run = subprocess.run(
-        ["bash", "-c", script("bash") + ask], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
+    run = subprocess.run(["bash", "-c", script("bash") + ask], capture_output=True, text=True, check=True, cwd=tmp_path)
     told = set(run.stdout.split())
     assert not run.stderr
     assert wanted <= told

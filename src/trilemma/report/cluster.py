@@ -73,7 +73,7 @@ def _mfu(outcome: PolicyOutcome) -> str:
 
 def _waits(outcome: PolicyOutcome, explain: bool) -> str:
     rows = [
-        [_group(name), f"{one['jobs']:,}", *(_time(one[what]) for what in ("mean", "p50", "p90"))]
+        [jobs_of(name), f"{one['jobs']:,}", *(_time(one[what]) for what in ("mean", "p50", "p90"))]
         for name, one in outcome.waits_s.items()
     ]
     left = len(rows) - _MOST_WAITS
@@ -83,14 +83,12 @@ def _waits(outcome: PolicyOutcome, explain: bool) -> str:
     return table if explain or left <= 0 else f"{table}\n… {counted(left, 'more group')}: --explain"
 
 
-def _group(name: str) -> str:
-    if name == "all":
+def jobs_of(group: str) -> str:
+    """Jobs of a gang size or queue, whose waits stand together."""
+    if group == "all":
         return "all jobs"
-    return (
-        f"{name} GPU{'' if name in ('1', '<1') else 's'}"
-        if name == "<1" or name.replace(".", "", 1).isdigit()
-        else name
-    )
+    is_size = group == "<1" or group.replace(".", "", 1).isdigit()
+    return f"{group} GPU{'' if group in ('1', '<1') else 's'}" if is_size else group
 
 
 def _hours(outcome: PolicyOutcome, unit: str) -> str:

@@ -191,10 +191,7 @@ def _of(metrics: UserMetrics, name: str, statistic: str) -> float | None:
 
 
 def _curve(curve: LoadCurve, width: int) -> str:
-    rows = [
-        [f"{one.requests_per_s:.3g}", f"{one.share_of_saturation:.0%}", *(_time(value) for value in _tails(one))]
-        for one in curve.points
-    ]
+    rows = [[f"{one.requests_per_s:.3g}", f"{one.share_of_saturation:.0%}", *_tails(one)] for one in curve.points]
     head = ["requests/s", "of saturation", "P50 first token", "P99 first token", "P50 per token", "P99 per token"]
     return (
         f"saturated at {curve.saturation_requests_per_s:.3g} requests/s; the tail of the first token has doubled beyond"
@@ -202,9 +199,9 @@ def _curve(curve: LoadCurve, width: int) -> str:
     )
 
 
-def _tails(one: LoadPoint) -> list[float]:
+def _tails(one: LoadPoint) -> list[str]:
     figures = (one.metrics.ttft_ms, one.metrics.tpot_ms)
-    return [getattr(of, name) if of is not None else 0.0 for of in figures for name in ("p50", "p99")]
+    return [_time(getattr(of, name)) if of is not None else "" for of in figures for name in ("p50", "p99")]
 
 
 def _allocation(found: ServingSimulation) -> str:

@@ -19,6 +19,7 @@ from trilemma.report.charts.theme import (
     page,
     plain,
 )
+from trilemma.report.cluster import jobs_of
 from trilemma.simulation.cluster.outcome import ClusterSimulation, SpaceTime
 
 #: Gang sizes and queues whose waits are drawn.
@@ -167,7 +168,7 @@ def _waiting(picture: SpaceTime) -> Spec:
 def _waits(found: ClusterSimulation) -> Spec:
     """From the middle wait to what nine of ten jobs wait at most, by gang size and queue."""
     told = list(found.outcome.waits_s.items())[:_MOST_WAITS]
-    names = [_group(name) for name, _ in told]
+    names = [plain(jobs_of(name), 30) for name, _ in told]
     rows = [
         {"group": name, "p50": one["p50"] / 3600, "p90": one["p90"] / 3600, "jobs": one["jobs"]}
         for name, (_, one) in zip(names, told, strict=True)
@@ -188,10 +189,3 @@ def _waits(found: ClusterSimulation) -> Spec:
             {"mark": {"type": "point", "filled": True, "color": BLUE, "size": 45}, "encoding": {"x": along, "y": down}},
         ],
     }
-
-
-def _group(name: str) -> str:
-    if name == "all":
-        return "all jobs"
-    whole = name == "<1" or name.replace(".", "", 1).isdigit()
-    return f"{name} GPU{'' if name in ('1', '<1') else 's'}" if whole else plain(name, 30)
