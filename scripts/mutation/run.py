@@ -2,6 +2,7 @@
 
     scripts/mutation/run.py record [TESTS...]      which test runs which line (pytest-cov), and how long it takes; may be repeated
     scripts/mutation/run.py run --count 300        mutants, each against the tests that run its line; goes on where it was stopped
+    scripts/mutation/run.py run tests/report --rooms report,cli/fit.py    of some rooms, against some tests
     scripts/mutation/run.py show                   killed and survived by room, and the survivors
 
 Everything lies in a folder (``--folder``, else ``.mutation``). A mutant is a fork of a pytest session that has collected every
@@ -36,7 +37,7 @@ from warm import Warm, swaps
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src"
-ROOMS = ("memory", "timing", "engines", "report")
+ROOMS = ("memory", "timing", "engines", "report")  # packages, or modules such as cli/fit.py
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 #: Tests of one mutant at most, and where they have to be collected anew: node ids beyond it slow that down more than they find.
 _MOST_TESTS, _MOST_COLLECTED = 2000, 400
@@ -193,15 +194,18 @@ def outcome(mutant: Mutant | None, tests: list[str], limit_s: float) -> str:
     return "timeout"
 
 
-def run(folder: Path, *, count: int, seed: int, budget_s: float, again: bool) -> None:
-    """The first ``count`` of a seeded order of all mutants, those with a result left out; ``again``: survivors once more."""
+def run(
+    folder: Path, tests: Sequence[str], *, rooms: Sequence[str], count: int, seed: int, budget_s: float, again: bool
+) -> None:
+    """The first ``count`` of a seeded order of all mutants of ``rooms``, those with a result left out, against ``tests`` (all
+    where none are named); ``again``: survivors once more."""
     sys.path.insert(0, str(SOURCE))
     os.environ["PYTHONPATH"] = str(SOURCE)
     os.chdir(ROOT)
     results = folder / "results.jsonl"
     known = {one["name"]: one for one in read(results)}
     left = []
-    for mutant in choice(count, seed):
+    for mutant in choice(count, seed, rooms):
         before = known.get(mutant.name)
         if before is not None and not (again and before["outcome"] in ("survived", "unclear", "not run")):
             continue
@@ -210,15 +214,15 @@ def run(folder: Path, *, count: int, seed: int, budget_s: float, again: bool) ->
     by_import: list[tuple[Mutant, list[str], int]] = []
 
     def in_session(warm: Warm) -> None:
-        tests = Tests(folder)  # here: coverage empties its file where it finds that it was forked
+        recorded = Tests(folder)  # here: coverage empties its file where it finds that it was forked
         for mutant in left:
-            own, others = tests.of(mutant)
+            own, others = recorded.of(mutant)
             picked = chosen(own, budget_s, mutant.path)
             picked += [one for one in chosen(others, budget_s / 4, mutant.path) if len(own) < _FEW]
             path = ROOT / mutant.path
             codes = swaps(path.read_text(encoding="utf-8"), path, mutant)
             found = "not run" if not picked else warm.outcome(codes, picked, 4 * budget_s + 60) if codes else "unclear"
-            if picked and (found == "unclear" or (found == "survived" and tests.at_import(mutant))):
+            if picked and (found == "unclear" or (found == "survived" and recorded.at_import(mutant))):
                 pending.write(json.dumps({"tests": picked[:_MOST_COLLECTED], "of": len(own), **asdict(mutant)}) + "\n")
                 pending.flush()
             else:
@@ -227,7 +231,7 @@ def run(folder: Path, *, count: int, seed: int, budget_s: float, again: bool) ->
     with (folder / "pending.jsonl").open("w", encoding="utf-8") as pending:
         child = os.fork()
         if child == 0:
-            _session(in_session)
+            _session(in_session, tests, rooms)
         os.waitpid(child, 0)
     for line in (folder / "pending.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
@@ -240,20 +244,21 @@ def run(folder: Path, *, count: int, seed: int, budget_s: float, again: bool) ->
         began.write(mutant, found, len(picked), of)
 
 
-def _session(work: Callable[[Warm], None]) -> None:
+def _session(work: Callable[[Warm], None], tests: Sequence[str], rooms: Sequence[str]) -> None:
     """pytest with every test collected and none run; does not return."""
     import pytest
 
     words = ["-q", "-p", "no:cacheprovider", "-p", "no:cov", "-p", "no:xdist", "--no-header", "--tb=no"]
-    words += ["-W", "ignore::pytest.PytestAssertRewriteWarning", *_LEFT_OUT]
-    os._exit(int(pytest.main(words, plugins=[Warm(work, _modules(), SOURCE)])))
+    words += ["-W", "ignore::pytest.PytestAssertRewriteWarning", *_LEFT_OUT, *tests]
+    os._exit(int(pytest.main(words, plugins=[Warm(work, map(module_of, _modules(rooms)), SOURCE)])))
 
 
-def _modules() -> Iterator[str]:
-    """Every module of the rooms."""
-    for room in ROOMS:
-        for path in sorted((SOURCE / "trilemma" / room).rglob("*.py")):
-            yield module_of(str(path.relative_to(ROOT)))
+def _modules(rooms: Sequence[str]) -> Iterator[str]:
+    """Every module of the rooms, as its path."""
+    for room in rooms:
+        place = SOURCE / "trilemma" / room
+        for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
+            yield str(path.relative_to(ROOT))
 
 
 class _Clock:
@@ -270,14 +275,9 @@ class _Clock:
             stream.write(json.dumps({**row, **asdict(mutant)}) + "\n")
 
 
-def choice(count: int, seed: int) -> list[Mutant]:
-    """``count`` of all mutants; the order depends on the seed and the source alone."""
-    every = [
-        mutant
-        for room in ROOMS
-        for path in sorted((SOURCE / "trilemma" / room).rglob("*.py"))
-        for mutant in mutants(path, ROOT)
-    ]
+def choice(count: int, seed: int, rooms: Sequence[str]) -> list[Mutant]:
+    """``count`` of all mutants of ``rooms``; the order depends on the seed and the source alone."""
+    every = [mutant for path in _modules(rooms) for mutant in mutants(ROOT / path, ROOT)]
     random.Random(seed).shuffle(every)
     print(f"{len(every):,} mutants, {count} of them by seed {seed}", flush=True)
     return every[:count]
@@ -311,7 +311,10 @@ def show(folder: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("do", choices=("record", "run", "show"))
-    parser.add_argument("tests", nargs="*", help="record: tests to run (default: all)")
+    parser.add_argument("tests", nargs="*", help="tests to record, or to run mutants against (default: all)")
+    parser.add_argument(
+        "--rooms", default=",".join(ROOMS), help="run: packages and modules below src/trilemma, commas between"
+    )
     parser.add_argument("--folder", type=Path, default=ROOT / ".mutation")
     parser.add_argument("--jobs", default="2", help="record: processes")
     parser.add_argument("--count", type=int, default=300)
@@ -324,6 +327,8 @@ def main() -> int:
     if arguments.do == "run":
         run(
             arguments.folder,
+            arguments.tests,
+            rooms=arguments.rooms.split(","),
             count=arguments.count,
             seed=arguments.seed,
             budget_s=arguments.budget_s,

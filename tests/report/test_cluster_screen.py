@@ -327,3 +327,31 @@ def test_the_chart_of_a_cluster_draws_its_figures() -> None:
     assert spec["title"]["text"] == "1,500 jobs on 32 nodes, 256 GPUs · backfill"
     assert spec["title"]["subtitle"] == ["allocated 72.5% of capacity, fragmented 7.5%, lost 15.0%"]
     assert cluster_chart(found) is None
+
+
+def test_queues_stand_apart_where_there_are_several_and_tell_use_where_they_do() -> None:
+    plain = tuple(replace(one, mfu=None) for one in found.queues)
+    shown = lines(render_cluster(replace(found, queues=plain), explain=False, width=100))
+    at = next(at for at, line in enumerate(shown) if line.startswith("queue"))
+    assert shown[at].split() == ["queue", "jobs", "GPU-hours", "of", "capacity", "wait,", "P50", "wait,", "P90"]
+    assert shown[at + 2].split() == ["prod", "1,000", "900", "45.0%", "4.0", "min", "2.5", "h"]
+    one = render_cluster(replace(found, queues=found.queues[:1]), explain=False, width=100)
+    assert "wait, P50" not in one
+    assert "last seen" in one
+    assert "last seen" not in render_cluster(replace(found, queues=found.queues[:1], ends=()), explain=False, width=100)
+    several = replace(found, queues=(*found.queues, *(replace(found.queues[0], queue=f"q{at}") for at in range(9))))
+    short, full = (render_cluster(several, explain=explain, width=100) for explain in (False, True))
+    assert "q5" in short
+    assert "q6" not in short
+    assert "q8" in full
+
+
+def test_panels_grow_with_what_they_draw() -> None:
+    def heights(groups: int, gangs: int) -> tuple[int, int]:
+        names = tuple(f"g{at}" for at in range(groups))
+        drawn = SpaceTime(groups=names, rows=tuple((one, 0.0, 1.0, 0.5) for one in names), waiting=((0.0, 1.0, 8.0),))
+        gangs_of = {str(at + 1): {"jobs": 1, "mean": 1.0, "p50": 1.0, "p90": 1.0} for at in range(gangs)}
+        spec = cluster_chart(replace(found, outcome=replace(first, waits_s=gangs_of), picture=drawn))
+        return panel(spec, "Cards in use")["height"], panel(spec, "How long jobs")["height"]
+
+    assert [heights(2, 2), heights(8, 3), heights(9, 4), heights(20, 30)] == [(90, 34), (90, 51), (99, 68), (220, 272)]

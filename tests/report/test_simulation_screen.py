@@ -275,3 +275,28 @@ def test_the_chart_of_a_simulation_draws_its_figures() -> None:
     assert curve["layer"][0]["encoding"]["x"]["scale"]["domain"] == [0, 11.0 * 1.15]
     assert [one["mark"]["align"] for one in curve["layer"][2:]] == ["right", "left"]
     assert len(simulation_chart(replace(found, load_curve=None, series=()))["vconcat"]) == 1
+
+
+def test_engines_are_counted_where_there_are_several() -> None:
+    def where(**layout: int) -> str:
+        given = {**inputs, "layout": {"tp": 1, "pp": 1, "dp": 1, "replicas": 1, **layout}}
+        return render_simulation(replace(found, inputs=given), explain=False, width=200).splitlines()[0]
+
+    start = "llama-3.1-8b on 4 x h100-sxm · vllm 0.19.0"
+    assert where() == start
+    assert where(replicas=4) == f"{start} · 4 engines"
+    assert where(tp=2, pp=2) == f"{start} · TP2 PP2"
+    assert where(tp=2, replicas=2) == f"{start} · 2 engines of TP2"
+    pools = {
+        "prefill": {"tp": 2, "pp": 1, "dp": 1, "replicas": 1},
+        "decode": {"tp": 1, "pp": 1, "dp": 1, "replicas": 2},
+    }
+    shown = render_simulation(replace(found, inputs={**inputs, "pools": pools}), explain=False, width=200)
+    assert shown.splitlines()[0] == f"{start} · TP2 prefill + 2 engines decode"
+
+
+def test_a_tenant_of_few_tokens_and_a_narrow_window() -> None:
+    few = tuple(replace(one, output_tokens=0) for one in found.tenants)
+    assert "  0.0%" in render_simulation(replace(found, tenants=few), explain=False, width=200)
+    narrow = render_simulation(found, explain=False, width=70)
+    assert max(map(len, narrow.splitlines())) <= 70
