@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trilemma.ask.answers import Shown
 from trilemma.data.files import read_data
+from trilemma.engines.cards import that_run_on
 from trilemma.errors import InputError
 from trilemma.hardware.gpu_argument import parse_gpu_argument
 from trilemma.machine.answer import CardsHere, RunsHere, WhatRuns
@@ -123,11 +124,14 @@ def _tried(machine: SeenMachine, table: dict[str, Any], models: str | None) -> t
     assert card.part is not None
     runs: list[RunsHere] = []
     too_large: list[str] = []
+    there = that_run_on(card.part)
     for row in table["model"]:
         if len(runs) == table["most_shown"]:
             break
+        # cards that none of the usual engines runs on are asked with those that do
+        ways = [way for way in row["ways"] if way["engine"] in there] or [{"engine": name} for name in there]
         found = next(
-            (one for way in row["ways"] if (one := _fitting(row["name"], way, card.word, count, table, models))), None
+            (one for way in ways if (one := _fitting(row["name"], way, card.word, count, table, models))), None
         )
         if found is None:
             found = next(

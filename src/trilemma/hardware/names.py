@@ -15,7 +15,7 @@ _BRANDS = {
 #: Words that name no particular part.
 _NOISE = {
     "gpu", "gpus", "card", "accelerator", "tensor", "core", "cores", "edition", "generation", "gen", "graphics", "memory",
-    "founders", "fe", "tm", "r", "with", "the", "of", "vram", "mac", "macbook", "studio", "mini", "assumed",
+    "founders", "fe", "tm", "r", "with", "the", "of", "vram", "mac", "macbook", "studio", "mini", "assumed", "nvgpu",
 }  # fmt: skip
 _MEMORY_KINDS = re.compile(r"(hbm\d?e?|gddr\d?x?|lpddr\d?x?)")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([gt])b/s")

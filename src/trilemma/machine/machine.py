@@ -12,7 +12,7 @@ from trilemma.diagnosis.reading import read, read_bytes
 from trilemma.diagnosis.sources import files_of
 from trilemma.errors import InputError, PlanWarning, UnknownName, shorten
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.hardware.catalogue import all_accelerators, find_measured
+from trilemma.hardware.catalogue import all_accelerators, find, find_measured
 from trilemma.machine import probes
 from trilemma.machine.probes import Unseen
 from trilemma.quantities import MIB
@@ -89,10 +89,11 @@ def recorded_machine(paths: Sequence[str | Path]) -> SeenMachine:
 def machine_of(readings: Sequence[Reading], *, unseen: Sequence[Unseen] = (), recorded: bool = False) -> SeenMachine:
     """Of several tools that name cards the one that says most is believed."""
     gpus, driver, attached = _cards_told(readings)
-    cards = tuple(_card(gpu) for gpu in gpus)
+    memory = next((one.facts["memory_total_bytes"] for one in readings if "memory_total_bytes" in one.facts), None)
+    shared_mib = memory / MIB if isinstance(memory, int | float) else None
+    cards = tuple(_card(gpu, shared_mib) for gpu in gpus)
     if attached > len(cards) and cards and len({card.name for card in cards}) == 1:
         cards += (cards[0],) * (attached - len(cards))
-    memory = next((one.facts["memory_total_bytes"] for one in readings if "memory_total_bytes" in one.facts), None)
     return SeenMachine(
         cards=cards,
         host_memory_bytes=float(memory) if isinstance(memory, int | float) else None,
@@ -120,9 +121,13 @@ def _cards_told(readings: Sequence[Reading]) -> tuple[tuple[Event, ...], str, in
     return best[1], driver, best[2]
 
 
-def _card(gpu: Event) -> Card:
+def _card(gpu: Event, shared_mib: float | None) -> Card:
+    """``shared_mib`` is the memory of the machine, which is a card's own where it shares it (Jetson: nvidia-smi tells none)."""
     size, free = gpu.values["memory_total_mib"], gpu.values["memory_free_mib"]
     part, why, warnings = _part(gpu.values["name"], size)
+    if size is None and part is not None and part.unified_memory:
+        size = shared_mib
+        part, why, warnings = _shared_part(gpu.values["name"], shared_mib)
     return Card(
         name=gpu.values["name"] or "GPU without a name",
         part=part,
@@ -132,6 +137,14 @@ def _card(gpu: Event) -> Card:
         sliced=bool(gpu.values["mig"]),
         warnings=warnings,
     )
+
+
+def _shared_part(name: str, shared_mib: float | None) -> tuple[Accelerator | None, str, tuple[PlanWarning, ...]]:
+    """The part by the memory of the machine; without it every part of the name may be meant."""
+    try:
+        return find(name, memory_gib=None if shared_mib is None else shared_mib / 1024), "", ()
+    except InputError as error:
+        return None, str(error), ()
 
 
 def _part(name: str, size_mib: float | None) -> tuple[Accelerator | None, str, tuple[PlanWarning, ...]]:

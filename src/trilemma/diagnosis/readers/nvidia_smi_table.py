@@ -12,7 +12,9 @@ KIND = "nvidia-smi"
 _HEAD = re.compile(r"NVIDIA-SMI (\S{1,24})")
 _DRIVER = re.compile(r"(?:Driver|KMD) Version: ?(\S{1,24})")
 _CUDA = re.compile(r"CUDA (?:UMD )?Version: ?([0-9.]{1,12})")
-_GPU = re.compile(r"^[^|]{0,40}\|\s{1,4}(\d{1,4})\s{2}(\S.{0,60}?)\s+(On|Off|N/A|ERR!)\s*\|\s*[0-9A-Fa-f]{4,8}:")
+_GPU = re.compile(
+    r"^[^|]{0,40}\|\s{1,4}(\d{1,4})\s{2}(\S.{0,60}?)\s+(On|Off|N/A|ERR!)\s*\|\s*(?:[0-9A-Fa-f]{4,8}:|N/A\s)"
+)
 _STATE = re.compile(
     r"\|[^|]*?(\d{1,3})C\s[^|]*?(?:(\d{1,5})W|N/A)\s*/\s*(?:(\d{1,5})W|N/A)\s*\|\s*(\d{1,9})MiB\s*/\s*(\d{1,9})MiB\s*\|"
 )
