@@ -198,6 +198,10 @@ class TrainingPlan:
     mtp: bool = False
     dispatcher: Dispatcher | None = None
     cuda_graphs: bool = False
+    step_graph: bool = False
+    overlap_expert: bool | None = None
+    fused_experts: bool = False
+    attention_fp8: bool = False
     hidden_dropout: bool = False
     attention_dropout: bool = False
     companions: tuple[Companion, ...] = ()

@@ -71,8 +71,10 @@ class TrainingSetting:
     era: str = ""
     overlap_tensor: bool = False
     overlap_data: bool = True
-    exchange: float = 1.0
-    launches: float = 1.0
+    dispatcher: str = ""
+    graphs: str = ""
+    fused_experts: bool = False
+    attention_fp8: bool = False
     unfused: float = 1.0
     fmt: str = "bf16"
 
@@ -103,8 +105,10 @@ class TrainingSetting:
             era=era or newest_era(chosen.name),
             overlap_tensor=chosen.overlap_tensor if plan.overlap_tensor is None else plan.overlap_tensor,
             overlap_data=chosen.overlap_data if plan.overlap_data is None else plan.overlap_data,
-            exchange=float(dispatch()["exchange"][plan.dispatcher]) if plan.dispatcher else 1.0,
-            launches=float(dispatch()["launches"]["cuda_graphs"]) if plan.cuda_graphs else 1.0,
+            dispatcher=plan.dispatcher or "",
+            graphs="step" if plan.step_graph else "layers" if plan.cuda_graphs else "",
+            fused_experts=plan.fused_experts,
+            attention_fp8=plan.attention_fp8,
             unfused=float(step_numbers()["eager"]["seconds"]) if eager else 1.0,
             fmt=plan.recipe.activations,
         )
@@ -134,15 +138,19 @@ def rate_terms(setting: TrainingSetting) -> dict[str, Terms]:
     for name in ("tensor", "expert", "context", "shard", "data"):
         hidden = (f"overlap.{name}",) if getattr(setting, f"overlap_{name}", False) and name == "tensor" else ()
         own = (f"links.{framework}",) if name in ("shard", "data") else ()
-        slower = setting.exchange if name == "expert" else 1.0
-        wires[f"{name}_near"] = (fabric.near_bytes_per_s / slower, (f"wire.{name}_near", *pcie, *hidden, *own))
-        wires[f"{name}_far"] = (fabric.far_bytes_per_s / slower, (f"wire.{name}_far", *hidden, *own))
+        if name == "expert" and setting.dispatcher not in ("", "alltoall"):
+            own = (f"dispatch.{setting.dispatcher}",)
+        wires[f"{name}_near"] = (fabric.near_bytes_per_s, (f"wire.{name}_near", *pcie, *hidden, *own))
+        wires[f"{name}_far"] = (fabric.far_bytes_per_s, (f"wire.{name}_far", *hidden, *own))
     bandwidth = card.bandwidth_bytes_per_s.value
+    graphs = (f"graphs.{setting.graphs}.{kind}",) if setting.graphs else ()
+    fused = ("fused.experts",) if setting.fused_experts else ()
+    eight = ("fused.attention",) if setting.attention_fp8 else ()
     return {
         "linear": (low, narrow),
         "plain": (bf16, ("matmul.bf16", f"generation.{generation}.bf16", *general)),
-        "expert": (low, (*narrow, f"experts.{'bf16' if kernel == 'bf16' else 'low'}", f"grouped.{framework}")),
-        "attention": (bf16, (f"attention.{generation}.{setting.attention}", general[0])),
+        "expert": (low, (*narrow, f"experts.{'bf16' if kernel == 'bf16' else 'low'}", f"grouped.{framework}", *fused)),
+        "attention": (bf16, (f"attention.{generation}.{setting.attention}", general[0], *eight)),
         "narrow": (1.0, ("attention.narrow",)),
         "scan": (bf16, ("scan",)),
         "stream": (bandwidth, ("memory.stream",)),
@@ -155,7 +163,7 @@ def rate_terms(setting: TrainingSetting) -> dict[str, Terms]:
         "pipeline_far": (fabric.far_bytes_per_s, ("wire.pipeline",)),
         "host": (card.host_bytes_per_s.value if card.host_bytes_per_s else fabric.far_bytes_per_s, ("wire.host",)),
         "host_optimizer": (setting.host_bytes_per_s * float(host_update()["share"]), ()),
-        "launch": (setting.launches, ("seconds.launch", f"launch.{kind}", f"launch.{framework}")),
+        "launch": (1.0, ("seconds.launch", f"launch.{kind}", f"launch.{framework}", *graphs)),
         "call": (1.0, ("seconds.call",)),
         "step": (1.0, ("seconds.step",)),
         "straggle": (1.0, ("share.straggle",)),

@@ -122,7 +122,7 @@ def training_loads(
         tensor_calls=joins * share * (tp > 1),
         experts_exchange=_scaled(exchange, share),
         expert_calls=work.expert_joins * share * (_float(layout.ep) > 1),
-        expert_overlap=np.where(plan.schedule in _DUAL, 1.0, overlap_expert * (_float(layout.vpp) > 1)),
+        expert_overlap=_expert_overlap(plan, overlap_expert),
         context=_scaled(_context(work, plan, rows, tp, fabric), share),
         pipeline=_pipeline(work, plan, rows, tp, fabric),
         micro_batches=_float(plan.micro_batches(workload)),
@@ -133,6 +133,15 @@ def training_loads(
         tensor_volumes=(2.0, 3.0 if plan.sp else 2.0, 2.0),
         **once,
     )
+
+
+def _expert_overlap(plan: TrainingPlan, usual: bool) -> Any:
+    """1 where tokens travel beside another micro-batch's computation: as the plan says, else where ``usual`` and stages hold chunks."""
+    if plan.schedule in _DUAL:
+        return _float(1.0)
+    if plan.overlap_expert is not None:
+        return _float(plan.overlap_expert)
+    return usual * (_float(plan.layout.vpp) > 1)
 
 
 def expert_tensor_parallel(plan: TrainingPlan) -> Any:

@@ -17,6 +17,7 @@ from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
 from trilemma.measured.tables import Row, UnusableRow
 from trilemma.measured.training.model import model_of_row
+from trilemma.measured.training.published import published_recipe
 from trilemma.measured.training.usual import (
     applies_in_backward,
     as_its_machine,
@@ -58,6 +59,8 @@ def read_training_question(row: Row, models_dir: str | Path | None = None) -> Me
     """The question of one row. Raises `UnusableRow` with the reason where it lacks what a prediction needs."""
     assumed: list[str] = []
     row = as_submitted(row, assumed)
+    published = published_recipe(row)
+    row = published.filled(row, assumed)
     notes = row.text("notes").lower()
     model = model_of_row(row, None if models_dir is None else str(models_dir), assumed)
     framework = _framework(row, assumed)
@@ -85,6 +88,7 @@ def read_training_question(row: Row, models_dir: str | Path | None = None) -> Me
         overlap_data=_overlap(notes, "grad-reduce"),
         pipeline_layers=_filled_stages(model, layout, len(model.mtp_layers) if mtp else 0),
         mtp=mtp,
+        **published.switches,
         **_sharding(row, framework),
     )
     return MeasuredTraining(
