@@ -34,7 +34,7 @@ Attention = Literal["flash", "sdpa", "eager"]
 #: How context-parallel ranks see one another's keys and values: passed around a ring, or heads traded (Ulysses).
 CpExchange = Literal["ring", "all_to_all"]
 #: How tokens reach the ranks of their experts: NCCL's all-to-all, or kernels that send a token once into each domain.
-Dispatcher = Literal["alltoall", "deepep", "hybridep"]
+Dispatcher = Literal["alltoall", "padded", "deepep", "hybridep"]
 #: Format of matrix products beside the compute format: tensorwise and rowwise or blockwise FP8, MXFP8, NVFP4.
 Matmul = Literal["same", "fp8_tensor", "fp8_row", "fp8_block", "mxfp8", "nvfp4"]
 

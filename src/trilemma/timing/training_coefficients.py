@@ -138,12 +138,13 @@ def rate_terms(setting: TrainingSetting) -> dict[str, Terms]:
     for name in ("tensor", "expert", "context", "shard", "data"):
         hidden = (f"overlap.{name}",) if getattr(setting, f"overlap_{name}", False) and name == "tensor" else ()
         own = (f"links.{framework}",) if name in ("shard", "data") else ()
-        if name == "expert" and setting.dispatcher not in ("", "alltoall"):
+        if name == "expert" and setting.dispatcher not in ("", "alltoall", "padded"):
             own = (f"dispatch.{setting.dispatcher}",)
         wires[f"{name}_near"] = (fabric.near_bytes_per_s, (f"wire.{name}_near", *pcie, *hidden, *own))
         wires[f"{name}_far"] = (fabric.far_bytes_per_s, (f"wire.{name}_far", *hidden, *own))
     bandwidth = card.bandwidth_bytes_per_s.value
-    graphs = (f"graphs.{setting.graphs}.{kind}",) if setting.graphs else ()
+    waits = setting.mixture and setting.dispatcher in ("", "alltoall", "deepep")
+    graphs = (("wait.mixture",) if waits else ()) + (f"graphs.{setting.graphs}.{kind}",) if setting.graphs else (("wait.mixture",) if waits else ())
     fused = ("fused.experts",) if setting.fused_experts else ()
     eight = ("fused.attention",) if setting.attention_fp8 else ()
     return {

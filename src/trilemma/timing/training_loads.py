@@ -25,6 +25,8 @@ from trilemma.workloads import TrainingWorkload
 
 _HALF_BYTES = 2
 #: Schedules that run one micro-batch's forward beside another's backward (DeepSeek-V3 report, section 3.2.1).
+#: Dispatchers whose kernels send a token once into each domain and pass it on there; all-to-all sends every copy.
+_ONCE_A_DOMAIN = ("deepep", "hybridep")
 _DUAL = ("dualpipe", "dualpipev")
 #: Bytes that unfused attention moves per score in one forward pass: written, scaled and masked, soft-maxed, dropped out, read.
 _SCORE_BYTES = 14
@@ -237,7 +239,8 @@ def _exchange(work: TrainingWork, rows: Any, tp: Any, plan: TrainingPlan, fabric
     if not work.experts:
         return 0.0 * rows, 0.0 * rows
     sent = rows / tp * work.exchanged * _HALF_BYTES * plan.imbalance
-    copies, limit = work.experts[0].top_k, work.router_groups
+    once = plan.dispatcher in _ONCE_A_DOMAIN or plan.schedule in _DUAL
+    copies, limit = (work.experts[0].top_k, work.router_groups) if once else (1, (1, 1))
     return exchanged(sent, plan.layout.ep, 1, fabric.near_ranks, copies=copies, limit=limit)
 
 

@@ -17,6 +17,7 @@ _SWITCHES: Mapping[str, Mapping[str, Any]] = {
     "graphs:layers": {"cuda_graphs": True},
     "graphs:step": {"cuda_graphs": True, "step_graph": True},
     "deepep": {"dispatcher": "deepep"},
+    "padded": {"dispatcher": "padded"},
     "hybridep": {"dispatcher": "hybridep"},
     "overlap": {"overlap_expert": True},
     "fused": {"fused_experts": True},
@@ -80,6 +81,8 @@ def _stated(row: Row) -> dict[str, Any]:
     """Switches that the row's own notes name."""
     notes = row.text("notes").lower()
     found: dict[str, Any] = {name: True for name, words in _WORDS.items() if any(word in notes for word in words)}
+    if "capacity" in notes:
+        found["dispatcher"] = "padded"
     found |= {"dispatcher": name for name in ("deepep", "hybridep") if name in notes}
     if _WITHOUT_GRAPHS.search(notes):
         found |= {"cuda_graphs": False, "step_graph": False}
