@@ -81,6 +81,10 @@ def _stated(row: Row) -> dict[str, Any]:
     """Switches that the row's own notes name."""
     notes = row.text("notes").lower()
     found: dict[str, Any] = {name: True for name, words in _WORDS.items() if any(word in notes for word in words)}
+    for script in read_data("validation/submissions.toml")["script"]:
+        if all(word in row.text("source_ref") for word in script["words"]):
+            for flag in script["flags"]:
+                found |= _SWITCHES[flag]
     if "capacity" in notes:
         found["dispatcher"] = "padded"
     found |= {"dispatcher": name for name in ("deepep", "hybridep") if name in notes}
