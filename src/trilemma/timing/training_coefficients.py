@@ -141,7 +141,7 @@ def rate_terms(setting: TrainingSetting) -> dict[str, Terms]:
         if name == "expert" and setting.dispatcher not in ("", "alltoall", "padded"):
             own = (f"dispatch.{setting.dispatcher}",)
         wires[f"{name}_near"] = (fabric.near_bytes_per_s, (f"wire.{name}_near", *pcie, *hidden, *own))
-        wires[f"{name}_far"] = (fabric.far_bytes_per_s, (f"wire.{name}_far", *hidden, *own))
+        wires[f"{name}_far"] = (fabric.far_bytes_per_s, (f"wire.{name}_far", f"ports.{generation}", *hidden, *own))
     bandwidth = card.bandwidth_bytes_per_s.value
     waits = setting.mixture and setting.dispatcher in ("", "alltoall", "deepep")
     graphs = (("wait.mixture",) if waits else ()) + (f"graphs.{setting.graphs}.{kind}",) if setting.graphs else (("wait.mixture",) if waits else ())
