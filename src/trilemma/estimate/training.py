@@ -23,14 +23,9 @@ from trilemma.plans.frameworks import check_vendor
 from trilemma.plans.training import TrainingPlan
 from trilemma.question import TrainingQuestion
 from trilemma.timing.training_capped import step_under_cap
-from trilemma.timing.training_coefficients import (
-    FrameworkTiming,
-    TrainingSetting,
-    framework_of,
-    most_of_bf16,
-    unknown_terms,
-)
+from trilemma.timing.training_coefficients import TrainingSetting, most_of_bf16, unknown_terms
 from trilemma.timing.training_collectives import Fabric
+from trilemma.timing.training_frameworks import FrameworkTiming, framework_of
 from trilemma.timing.training_intervals import step_spread, with_cap, with_host, with_slow_wire
 from trilemma.timing.training_run import Checkpoints, Failures
 from trilemma.timing.training_step import StepTime, training_step

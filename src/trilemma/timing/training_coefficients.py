@@ -7,7 +7,6 @@ says what stands in its place, and the interval is the wider one of what is unkn
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -21,44 +20,28 @@ from trilemma.plans.training import TrainingPlan
 from trilemma.timing.own_rates import training_rates
 from trilemma.timing.roofline import peak_flops
 from trilemma.timing.slow_wires import over_slow_wire
-from trilemma.timing.training_collectives import Fabric
+from trilemma.timing.training_collectives import ONCE_A_DOMAIN, Fabric
+from trilemma.timing.training_frameworks import FrameworkTiming, framework_of, newest_era
 from trilemma.timing.training_ladder import generation_of, rung
 from trilemma.timing.training_passes import step_numbers
-from trilemma.versions import DEFAULT_FRAMEWORK
 
 _FILE = "coefficients/training_time.json"
-_FRAMEWORKS = "training_frameworks.toml"
 #: Formats of matrix products by recipe: the peak that bounds them and the coefficient that holds for them.
 _MATMUL = {
     "same": ("bf16", "bf16"), "fp8_tensor": ("fp8", "fp8"), "fp8_row": ("fp8", "fp8_row"), "fp8_block": ("fp8", "fp8_block"),
     "mxfp8": ("fp8", "mxfp8"), "nvfp4": ("nvfp4", "nvfp4"),
 }  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FrameworkTiming:
-    """A training framework as timing sees it: its coefficients' ``name``, attention kernel and what it overlaps by default.
-
-    ``attention_today``: what it chooses now, if fitted runs are older and no release is named; ``written_in_torch``: layers are
-    plain PyTorch operators, one kernel each unless a compiler fuses them.
-    """
-
-    name: str
-    attention: str = "flash"
-    attention_today: str = ""
-    written_in_torch: bool = False
-    overlap_tensor: bool = False
-    overlap_data: bool = True
-    overlap_expert: bool = False
-    implementation: str = DEFAULT_FRAMEWORK
+#: Dispatchers under which the host reads how many tokens came before it launches what follows; padded buffers have a known size.
+_COUNTED = ("", "alltoall", "deepep")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingSetting:
     """What chooses coefficients: card, fabric, framework, format of products, dense or mixture, era of the software.
 
-    ``host_bytes_per_s`` is one card's part of what its node's memory moves; ``exchange`` and ``launches`` are factors on seconds
-    of tokens on their way to experts and of gaps between kernels, ``unfused`` of elementwise kernels; ``fmt`` is of activations.
+    ``host_bytes_per_s`` is one card's part of what its node's memory moves; ``dispatcher`` moves tokens ("": all-to-all),
+    ``graphs`` replay "parts" of the kernels of a step or the "whole" of them ("": none), ``waits``: the host waits for counts of
+    routed tokens; ``unfused`` is a factor on seconds of elementwise kernels; ``fmt`` is of activations.
     """
 
     accelerator: Accelerator
@@ -73,6 +56,7 @@ class TrainingSetting:
     overlap_data: bool = True
     dispatcher: str = ""
     graphs: str = ""
+    waits: bool = False
     fused_experts: bool = False
     attention_fp8: bool = False
     unfused: float = 1.0
@@ -93,6 +77,8 @@ class TrainingSetting:
         today = chosen.attention_today if not era and plan.version is None else ""
         if f"attention.{generation_of(cluster.accelerator)}.{today}" not in coefficients():
             today = ""
+        dispatcher = plan.dispatcher or chosen.dispatcher
+        whole = plan.step_graph or not mixture or dispatcher == "padded"
         eager = chosen.written_in_torch and not plan.compiled and plan.loss != "fused"
         return cls(
             accelerator=cluster.accelerator,
@@ -105,8 +91,9 @@ class TrainingSetting:
             era=era or newest_era(chosen.name),
             overlap_tensor=chosen.overlap_tensor if plan.overlap_tensor is None else plan.overlap_tensor,
             overlap_data=chosen.overlap_data if plan.overlap_data is None else plan.overlap_data,
-            dispatcher=plan.dispatcher or "",
-            graphs="step" if plan.step_graph else "layers" if plan.cuda_graphs else "",
+            dispatcher=dispatcher,
+            graphs="" if not plan.cuda_graphs else "whole" if whole else "parts",
+            waits=mixture and dispatcher in _COUNTED,
             fused_experts=plan.fused_experts,
             attention_fp8=plan.attention_fp8,
             unfused=float(step_numbers()["eager"]["seconds"]) if eager else 1.0,
@@ -138,13 +125,13 @@ def rate_terms(setting: TrainingSetting) -> dict[str, Terms]:
     for name in ("tensor", "expert", "context", "shard", "data"):
         hidden = (f"overlap.{name}",) if getattr(setting, f"overlap_{name}", False) and name == "tensor" else ()
         own = (f"links.{framework}",) if name in ("shard", "data") else ()
-        if name == "expert" and setting.dispatcher not in ("", "alltoall", "padded"):
+        if name == "expert" and setting.dispatcher in ONCE_A_DOMAIN:
             own = (f"dispatch.{setting.dispatcher}",)
         wires[f"{name}_near"] = (fabric.near_bytes_per_s, (f"wire.{name}_near", *pcie, *hidden, *own))
         wires[f"{name}_far"] = (fabric.far_bytes_per_s, (f"wire.{name}_far", f"ports.{generation}", *hidden, *own))
     bandwidth = card.bandwidth_bytes_per_s.value
-    waits = setting.mixture and setting.dispatcher in ("", "alltoall", "deepep")
-    graphs = (("wait.mixture",) if waits else ()) + (f"graphs.{setting.graphs}.{kind}",) if setting.graphs else (("wait.mixture",) if waits else ())
+    waits = ("wait.mixture",) if setting.waits else ()
+    graphs = (f"graphs.{setting.graphs}.{kind}",) if setting.graphs else ()
     fused = ("fused.experts",) if setting.fused_experts else ()
     eight = ("fused.attention",) if setting.attention_fp8 else ()
     return {
@@ -164,7 +151,7 @@ def rate_terms(setting: TrainingSetting) -> dict[str, Terms]:
         "pipeline_far": (fabric.far_bytes_per_s, ("wire.pipeline",)),
         "host": (card.host_bytes_per_s.value if card.host_bytes_per_s else fabric.far_bytes_per_s, ("wire.host",)),
         "host_optimizer": (setting.host_bytes_per_s * float(host_update()["share"]), ()),
-        "launch": (1.0, ("seconds.launch", f"launch.{kind}", f"launch.{framework}", *graphs)),
+        "launch": (1.0, ("seconds.launch", f"launch.{kind}", f"launch.{framework}", *waits, *graphs)),
         "call": (1.0, ("seconds.call",)),
         "step": (1.0, ("seconds.step",)),
         "straggle": (1.0, ("share.straggle",)),
@@ -189,12 +176,6 @@ def most_of_bf16(setting: TrainingSetting) -> float:
     """
     card = setting.accelerator
     return max(peak_flops(card, _multiplied_in(setting)[0]) / peak_flops(card, "bf16"), 1.0)
-
-
-@cache
-def dispatch() -> Mapping[str, Any]:
-    """Factors of dispatchers and CUDA graphs, numbers with their source (data/coefficients/training_dispatch.toml)."""
-    return read_data("coefficients/training_dispatch.toml")
 
 
 @cache
@@ -256,54 +237,3 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, flo
 def document() -> Mapping[str, Any]:
     """The data file as read."""
     return read_data(_FILE)
-
-
-@cache
-def _framework_rows() -> tuple[Mapping[str, Any], ...]:
-    return tuple(read_data(_FRAMEWORKS)["framework"])
-
-
-@cache
-def frameworks() -> tuple[FrameworkTiming, ...]:
-    rows = ({key: row[key] for key in row if key not in ("words", "eras")} for row in _framework_rows())
-    return tuple(FrameworkTiming(**row) for row in rows)
-
-
-def framework_of(plan: TrainingPlan) -> FrameworkTiming:
-    """The framework that a plan's implementation and version mean; by default the newest of that implementation."""
-    named = find_framework(plan.version or "") if plan.version else None
-    if named is not None and named.implementation == plan.implementation:
-        return named
-    usual = [one for one in frameworks() if one.implementation == plan.implementation]
-    return usual[0] if usual else FrameworkTiming(name=plan.implementation, implementation=plan.implementation)
-
-
-def find_framework(text: str) -> FrameworkTiming | None:
-    """The first framework one of whose words ``text`` holds; None for one that is not known."""
-    lowered = text.lower()[:500]
-    for row, framework in zip(_framework_rows(), frameworks(), strict=True):
-        if any(word in lowered for word in row["words"]):
-            return framework
-    return None
-
-
-def eras(framework: str) -> tuple[str, ...]:
-    """Software eras of a framework, oldest first; a release belongs to the newest era that is not after it."""
-    for row in _framework_rows():
-        if row["name"] == framework:
-            return tuple(row.get("eras", ()))
-    return ()
-
-
-def newest_era(framework: str) -> str:
-    return (eras(framework) or ("",))[-1]
-
-
-def era_of(framework: str, version: str) -> str:
-    """The era that a release or date in ``version`` falls into: ``NeMo 26.02.01`` → ``26.02``; "" where none is stated."""
-    match = re.search(r"\b(?:20)?(\d\d)[.-](\d\d)\b", version) or re.search(r"(\d\d)\.(\d\d)", version)
-    if match is None:
-        return ""
-    stamp = f"{match.group(1)}.{match.group(2)}"
-    known = [era for era in eras(framework) if era <= stamp]
-    return known[-1] if known else (eras(framework) or ("",))[0]

@@ -18,6 +18,8 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.quantities import Numbers
 
 Volume = tuple[Any, Any]
+#: Dispatchers whose kernels send a token once into each domain and pass it on there; all-to-all sends every copy.
+ONCE_A_DOMAIN = ("deepep", "hybridep")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,8 +7,9 @@ import math
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.timing.clocks import untold_half
 from trilemma.timing.slow_wires import slow_wire
-from trilemma.timing.training_coefficients import FrameworkTiming, document, host_update
+from trilemma.timing.training_coefficients import document, host_update
 from trilemma.timing.training_collectives import Fabric
+from trilemma.timing.training_frameworks import FrameworkTiming
 from trilemma.timing.training_step import StepTime
 
 _KINDS = ("dense", "mixture")

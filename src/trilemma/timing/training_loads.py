@@ -17,7 +17,15 @@ from trilemma.quantities import Numbers, ceil_div
 from trilemma.timing.attention import OperatorWork, prefill_work
 from trilemma.timing.operators import Products
 from trilemma.timing.stage_shares import stage_shares
-from trilemma.timing.training_collectives import Fabric, Volume, exchanged, gathered, members_near, passed_on
+from trilemma.timing.training_collectives import (
+    ONCE_A_DOMAIN,
+    Fabric,
+    Volume,
+    exchanged,
+    gathered,
+    members_near,
+    passed_on,
+)
 from trilemma.timing.training_operators import TrainingWork
 from trilemma.timing.training_passes import Passes, passes_of
 from trilemma.timing.training_state_loads import state_loads
@@ -25,8 +33,6 @@ from trilemma.workloads import TrainingWorkload
 
 _HALF_BYTES = 2
 #: Schedules that run one micro-batch's forward beside another's backward (DeepSeek-V3 report, section 3.2.1).
-#: Dispatchers whose kernels send a token once into each domain and pass it on there; all-to-all sends every copy.
-_ONCE_A_DOMAIN = ("deepep", "hybridep")
 _DUAL = ("dualpipe", "dualpipev")
 #: Bytes that unfused attention moves per score in one forward pass: written, scaled and masked, soft-maxed, dropped out, read.
 _SCORE_BYTES = 14
@@ -84,11 +90,13 @@ def training_loads(
     fabric: Fabric,
     *,
     overlap_expert: bool = False,
+    dispatcher: str = "",
 ) -> Loads:
     """Everything that a step of ``plan`` asks for. ``layout`` fields and ``micro_batch`` may be arrays (plans,).
 
-    ``overlap_expert``: expert exchange runs beside another chunk's computation where stages hold several chunks
-    (Megatron-LM ``--overlap-moe-expert-parallel-comm``, which needs interleaving). DualPipe always does.
+    What the framework does where the plan does not say: ``overlap_expert``, expert exchange beside another chunk's computation
+    where stages hold several chunks (Megatron-LM ``--overlap-moe-expert-parallel-comm``; DualPipe always does), and its
+    ``dispatcher`` ("": all-to-all).
     """
     layout = plan.layout
     tp, cp = _float(layout.tp), _float(layout.cp)
@@ -104,7 +112,7 @@ def training_loads(
     stream = work.pointwise.stream / np.where(plan.sp, tp, 1.0)
     inside = (work.pointwise.inner + work.pointwise.routed * plan.imbalance) / tp
     tensor, joins = _tensor(work, plan, rows, etp, fabric)
-    exchange = _exchange(work, rows, tp, plan, fabric)
+    exchange = _exchange(work, rows, tp, plan, fabric, once=(plan.dispatcher or dispatcher) in ONCE_A_DOMAIN)
     once = state_loads(work, plan, workload, share, etp, fabric)
     return Loads(
         linear=linear,
@@ -138,7 +146,7 @@ def training_loads(
 
 
 def _expert_overlap(plan: TrainingPlan, usual: bool) -> Any:
-    """1 where tokens travel beside another micro-batch's computation: as the plan says, else where ``usual`` and stages hold chunks."""
+    """1 where tokens travel beside another micro-batch: as the plan says, else where ``usual`` and stages hold chunks."""
     if plan.schedule in _DUAL:
         return _float(1.0)
     if plan.overlap_expert is not None:
@@ -234,13 +242,14 @@ def _tensor(work: TrainingWork, plan: TrainingPlan, rows: Any, etp: Any, fabric:
     return (near * joins, far * joins), joins
 
 
-def _exchange(work: TrainingWork, rows: Any, tp: Any, plan: TrainingPlan, fabric: Fabric) -> Volume:
-    """(near, far) bytes of one dispatch (as many to combine) of all mixtures."""
+def _exchange(work: TrainingWork, rows: Any, tp: Any, plan: TrainingPlan, fabric: Fabric, *, once: bool) -> Volume:
+    """(near, far) bytes of one dispatch (as many to combine) of all mixtures; ``once``: a token crosses once into each domain,
+    as it does under DualPipe too (DeepSeek-V3 report, section 3.2.2), not once for each of its experts."""
     if not work.experts:
         return 0.0 * rows, 0.0 * rows
     sent = rows / tp * work.exchanged * _HALF_BYTES * plan.imbalance
-    once = plan.dispatcher in _ONCE_A_DOMAIN or plan.schedule in _DUAL
-    copies, limit = (work.experts[0].top_k, work.router_groups) if once else (1, (1, 1))
+    together = once or plan.schedule in _DUAL
+    copies, limit = (work.experts[0].top_k, work.router_groups) if together else (1, (1, 1))
     return exchanged(sent, plan.layout.ep, 1, fabric.near_ranks, copies=copies, limit=limit)
 
 

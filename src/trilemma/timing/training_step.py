@@ -16,8 +16,9 @@ from trilemma.timing.flops_conventions import model_flops_per_token
 from trilemma.timing.roofline import peak_flops
 from trilemma.timing.schedules import bubble_s
 from trilemma.timing.stage_shares import BOTH_ENDS
-from trilemma.timing.training_coefficients import FrameworkTiming, TrainingSetting, rates
+from trilemma.timing.training_coefficients import TrainingSetting, rates
 from trilemma.timing.training_collectives import Fabric
+from trilemma.timing.training_frameworks import FrameworkTiming
 from trilemma.timing.training_loads import Loads, training_loads
 from trilemma.timing.training_operators import TrainingWork, run_work, training_work
 from trilemma.timing.training_stage import (
@@ -137,7 +138,9 @@ def training_step(
     fabric = Fabric.of(cluster)
     setting = TrainingSetting.of(plan, cluster, mixture=work.is_mixture, framework=framework, era=era)
     run = run_work(model, implementation=plan.implementation, mtp=plan.mtp)
-    loads = training_loads(run, plan, workload, fabric, overlap_expert=setting.framework.overlap_expert)
+    loads = training_loads(
+        run, plan, workload, fabric, overlap_expert=setting.framework.overlap_expert, dispatcher=setting.dispatcher
+    )
     lines, hidden, passes = step_lines(
         loads, rates(setting), schedule=plan.schedule, layout_pp=plan.layout.pp, layout_vpp=plan.layout.vpp,
         gpus=plan.layout.gpus, overlap_data=setting.overlap_data, moved_bytes=moved_bytes,

@@ -12,7 +12,8 @@ from trilemma.measured.tables import read_table
 from trilemma.measured.training.document import fit_table, read_samples
 from trilemma.measured.training.fit import Design
 from trilemma.models.catalogue import entries
-from trilemma.timing.training_coefficients import coefficients, document, eras, find_framework, frameworks
+from trilemma.timing.training_coefficients import coefficients, document
+from trilemma.timing.training_frameworks import eras, find_framework, frameworks
 
 TABLE = Path(__file__).parents[2] / "data" / "training_sample.csv"
 

@@ -19,8 +19,9 @@ from trilemma.measured.robust_fit import robust_fit
 from trilemma.models.architecture import Model
 from trilemma.plans.training import Schedule, TrainingPlan
 from trilemma.quantities import Array
-from trilemma.timing.training_coefficients import FrameworkTiming, TrainingSetting, rate_terms
+from trilemma.timing.training_coefficients import TrainingSetting, rate_terms
 from trilemma.timing.training_collectives import Fabric
+from trilemma.timing.training_frameworks import FrameworkTiming
 from trilemma.timing.training_loads import Loads, training_loads
 from trilemma.timing.training_operators import run_work
 from trilemma.timing.training_step import step_lines
@@ -136,7 +137,10 @@ def _prepare(sample: Sample) -> tuple[Loads, dict[str, tuple[float, tuple[str, .
     setting = TrainingSetting.of(
         sample.plan, sample.cluster, mixture=work.is_mixture, framework=sample.framework, era=sample.era
     )
-    loads = training_loads(work, sample.plan, sample.workload, fabric, overlap_expert=sample.framework.overlap_expert)
+    loads = training_loads(
+        work, sample.plan, sample.workload, fabric, overlap_expert=sample.framework.overlap_expert,
+        dispatcher=setting.dispatcher,
+    )  # fmt: skip
     return loads, rate_terms(setting), setting
 
 

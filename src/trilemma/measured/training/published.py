@@ -1,4 +1,4 @@
-"""What published performance recipes set and the rows measured with them leave out: ``data/validation/published_recipes.toml``."""
+"""What published performance recipes set and the rows measured with them leave out: data/validation/published_recipes.toml."""
 
 from __future__ import annotations
 
@@ -12,23 +12,29 @@ from trilemma.data.files import read_data
 from trilemma.measured.tables import Row
 
 _LAYOUT = ("tp", "pp", "vpp", "cp", "ep", "micro_batch")
-#: Flags of a line that are switches of a plan.
+#: Flags of a recipe that are switches of a plan.
 _SWITCHES: Mapping[str, Mapping[str, Any]] = {
-    "graphs:layers": {"cuda_graphs": True},
-    "graphs:step": {"cuda_graphs": True, "step_graph": True},
-    "deepep": {"dispatcher": "deepep"},
+    "graphs:parts": {"cuda_graphs": True},
+    "graphs:whole": {"cuda_graphs": True, "step_graph": True},
+    "alltoall": {"dispatcher": "alltoall"},
     "padded": {"dispatcher": "padded"},
+    "deepep": {"dispatcher": "deepep"},
     "hybridep": {"dispatcher": "hybridep"},
     "overlap": {"overlap_expert": True},
     "fused": {"fused_experts": True},
     "attention:fp8": {"attention_fp8": True},
 }
-#: Words of a row's notes that name a switch.
-_WORDS = {
-    "cuda_graphs": ("cuda graph",),
-    "step_graph": ("full-iteration cuda graph", "full_iteration"),
-    "overlap_expert": ("1f1b overlap", "a2a overlap", "expert-parallel communication overlap"),
-}
+#: Words of a row's notes that name a flag; the later one counts.
+_WORDS = (
+    ("all-to-all dispatcher", "alltoall"),
+    ("capacity-factor", "padded"),
+    ("deepep", "deepep"),
+    ("hybridep", "hybridep"),
+    ("cuda graph", "graphs:parts"),
+    ("full-iteration cuda graph", "graphs:whole"),
+    ("1f1b overlap", "overlap"),
+    ("expert-parallel communication overlap", "overlap"),
+)
 _WITHOUT_GRAPHS = re.compile(r"(?:no|without) cuda graphs|cuda graphs[^.;]{0,40}disabled")
 
 
@@ -48,6 +54,8 @@ class PublishedRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Line:
+    """One recipe. ``found_in``: the start of the source_ref of rows that it holds for ("": those of Megatron-Bridge)."""
+
     found_in: str
     release: tuple[int, ...]
     model: str
@@ -59,9 +67,9 @@ class _Line:
 
 
 def published_recipe(row: Row) -> PublishedRecipe:
-    """The recipe that ``row`` was run with, by release, model, task, card, format and the nearest layout; an empty one where none is
-    known. Recompute and sharding hold for the very layout alone, chunks where the row states none."""
-    lines = _of(row)
+    """The recipe that ``row`` was run with, by release, model, task, card, format and the nearest layout; what the row's notes say
+    themselves counts before it. Recompute, chunks and sharding hold for the very degrees of parallelism alone."""
+    lines = _lines_for(row)
     if not lines:
         return PublishedRecipe(switches=_stated(row))
     stated = {column: row.whole(column, low=1, high=2**24) for column in _LAYOUT}
@@ -70,27 +78,23 @@ def published_recipe(row: Row) -> PublishedRecipe:
         return sum(stated[column] == value for column, value in zip(_LAYOUT, line.layout, strict=True))
 
     best = max(lines, key=alike)
-    switches: dict[str, Any] = {"overlap_expert": False}
-    for flag in best.flags:
-        switches |= _SWITCHES.get(flag, {})
     same = all((stated[column] or 1) == best.layout[_LAYOUT.index(column)] for column in ("tp", "pp", "ep"))
-    return PublishedRecipe(switches=switches | _stated(row), cells=_cells(best) if same else {})
+    switches = {"overlap_expert": False, **_switches(best.flags), **_stated(row)}
+    return PublishedRecipe(switches=switches, cells=_cells(best) if same else {})
+
+
+def _switches(flags: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for flag in flags for name, value in _SWITCHES.get(flag, {}).items()}
 
 
 def _stated(row: Row) -> dict[str, Any]:
-    """Switches that the row's own notes name."""
-    notes = row.text("notes").lower()
-    found: dict[str, Any] = {name: True for name, words in _WORDS.items() if any(word in notes for word in words)}
-    for script in read_data("validation/submissions.toml")["script"]:
-        if all(word in row.text("source_ref") for word in script["words"]):
-            for flag in script["flags"]:
-                found |= _SWITCHES[flag]
-    if "capacity" in notes:
-        found["dispatcher"] = "padded"
-    found |= {"dispatcher": name for name in ("deepep", "hybridep") if name in notes}
-    if _WITHOUT_GRAPHS.search(notes):
-        found |= {"cuda_graphs": False, "step_graph": False}
-    return found
+    """Switches that the row's own notes name, or the script that its source_ref names (data/validation/submissions.toml)."""
+    notes, source = row.text("notes").lower(), row.text("source_ref")
+    scripts = read_data("validation/submissions.toml")["script"]
+    flags = [flag for script in scripts if all(word in source for word in script["words"]) for flag in script["flags"]]
+    flags += [flag for word, flag in _WORDS if word in notes]
+    without = {"cuda_graphs": False, "step_graph": False} if _WITHOUT_GRAPHS.search(notes) else {}
+    return {**_switches(tuple(flags)), **without}
 
 
 def _cells(line: _Line) -> dict[str, str]:
@@ -102,28 +106,27 @@ def _cells(line: _Line) -> dict[str, str]:
     return cells
 
 
-def _of(row: Row) -> list[_Line]:
-    """The lines of the newest release, up to that of ``row``, that has any for its model, task, card and format."""
+def _lines_for(row: Row) -> list[_Line]:
+    """The recipes of the newest release, up to that of ``row``, that has any for its model, task, card and format."""
+    source, bridge = row.text("source_ref"), "bridge" in row.text("framework").lower()
     release, task = _release(row), _task(row.text("model"))
-    source = row.text("source_ref")
-    if release is None or "bridge" not in row.text("framework").lower():
-        release = (0,)
     model, card, fmt = _squeezed(row.text("model")), row.text("gpu").upper(), _format(row.text("precision").lower())
     found = [
         line
-        for line in _lines()
-        if line.release <= release and source.startswith(line.found_in) and line.task == task and fmt in line.formats
-        and any(card.startswith(one) for one in line.cards) and line.model in model
+        for line in _recipes()
+        if (source.startswith(line.found_in) if line.found_in else bridge and line.release <= release)
+        and line.task == task and fmt in line.formats and line.model in model
+        and any(card.startswith(one) for one in line.cards)
     ]  # fmt: skip
     newest = max((line.release for line in found), default=())
     return [line for line in found if line.release == newest]
 
 
-def _release(row: Row) -> tuple[int, ...] | None:
-    """The release that a row's version names, else the month in which its notes say that it was verified."""
+def _release(row: Row) -> tuple[int, ...]:
+    """The release that a row's version names, else the month in which its notes say that it was verified; () for neither."""
     found = re.search(r"\b(\d\d)\.(\d\d)(?:\.(\d\d))?", row.text("version"))
     found = found or re.search(r"verified 20(\d\d)-(\d\d)", row.text("notes"))
-    return tuple(int(part) for part in found.groups() if part) if found else None
+    return tuple(int(part) for part in found.groups() if part) if found else ()
 
 
 def _task(model: str) -> str:
@@ -132,10 +135,8 @@ def _task(model: str) -> str:
 
 
 def _format(precision: str) -> str:
-    for word, name in (("nvfp4", "nvfp4"), ("mx", "mxfp8"), ("block", "fp8_block"), ("fp8", "fp8")):
-        if word in precision:
-            return name
-    return "bf16"
+    words = (("nvfp4", "nvfp4"), ("mx", "mxfp8"), ("block", "fp8_block"), ("fp8", "fp8"))
+    return next((name for word, name in words if word in precision), "bf16")
 
 
 def _squeezed(text: str) -> str:
@@ -143,7 +144,7 @@ def _squeezed(text: str) -> str:
 
 
 @cache
-def _lines() -> tuple[_Line, ...]:
+def _recipes() -> tuple[_Line, ...]:
     return tuple(
         _line(text, collection.get("found_in", ""))
         for collection in read_data("validation/published_recipes.toml")["collection"]

@@ -34,7 +34,7 @@ from trilemma.plans.frameworks import every, names
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import recipe
 from trilemma.plans.training import Matmul, Recompute, Schedule, TrainingPlan, TrainingRecipe
-from trilemma.timing.training_coefficients import FrameworkTiming, era_of, find_framework
+from trilemma.timing.training_frameworks import FrameworkTiming, era_of, find_framework
 from trilemma.versions import DEFAULT_FRAMEWORK
 from trilemma.workloads import TrainingWorkload
 

@@ -16,7 +16,7 @@ from trilemma.models.architecture import Model
 from trilemma.plans.frameworks import every
 from trilemma.plans.recipes import optimizer
 from trilemma.plans.training import Loss, Offload, Optimizer, TrainingRecipe
-from trilemma.timing.training_coefficients import find_framework
+from trilemma.timing.training_frameworks import find_framework
 from trilemma.timing.training_ladder import reach
 from trilemma.workloads import Method
 
