@@ -34,6 +34,10 @@ def training_files(
         )
     if plan.cuda_graphs and traits.writer != "megatron":
         raise InputError(f"--to {to} writes no CUDA graphs; plan without --cuda-graphs, or export --to megatron")
+    if (plan.overlap_expert or plan.fused_experts) and traits.writer != "megatron":
+        raise InputError(
+            f"--to {to} writes no --overlap-expert or --fused-experts; plan without, or export --to megatron"
+        )
     home = importlib.import_module(f"trilemma.engines.{traits.writer}.deploy")
     started: StartedProgram = home.started(
         to=to, model=model, plan=plan, workload=workload, gpus=gpus, gpus_per_node=per_node

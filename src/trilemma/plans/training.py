@@ -33,7 +33,8 @@ Loss = Literal["full", "chunked", "fused", "compiled"]
 Attention = Literal["flash", "sdpa", "eager"]
 #: How context-parallel ranks see one another's keys and values: passed around a ring, or heads traded (Ulysses).
 CpExchange = Literal["ring", "all_to_all"]
-#: How tokens reach the ranks of their experts: NCCL's all-to-all, or kernels that send a token once into each domain.
+#: How tokens reach the ranks of their experts: NCCL's all-to-all, of buffers padded to a capacity, or kernels that send a token
+#: once into each domain.
 Dispatcher = Literal["alltoall", "padded", "deepep", "hybridep"]
 #: Format of matrix products beside the compute format: tensorwise and rowwise or blockwise FP8, MXFP8, NVFP4.
 Matmul = Literal["same", "fp8_tensor", "fp8_row", "fp8_block", "mxfp8", "nvfp4"]
@@ -162,8 +163,10 @@ class TrainingPlan:
     (Arctic long sequence training, 2025); ``optimizer_in_backward`` updates and frees each gradient as it comes.
     ``overlap_tensor`` and ``overlap_data`` say whether collectives of those groups run beside computation (None: as the
     framework does by default).
-    ``dispatcher`` and ``cuda_graphs`` are how experts get their tokens and whether graphs replay kernels (None and False: as in
-    the runs that coefficients come from, which mostly do not say).
+    ``dispatcher`` is how experts get their tokens (None: as the framework does by default, all-to-all mostly), ``overlap_expert``
+    whether they travel beside another micro-batch's computation; ``cuda_graphs`` replay kernels, of a mixture those beside its
+    experts, under ``step_graph`` all of a step. ``fused_experts``: grouped products, activation and casts are one kernel;
+    ``attention_fp8``: the products of attention are in FP8.
     ``mtp`` trains multi-token-prediction layers too. ``hidden_dropout`` and ``attention_dropout`` say that there is any.
     ``companions`` are models and engines that share the cards (`Companion`).
     ``version`` is that of the implementation, where known (facts by date live in data).
@@ -199,7 +202,7 @@ class TrainingPlan:
     dispatcher: Dispatcher | None = None
     cuda_graphs: bool = False
     step_graph: bool = False
-    overlap_expert: bool | None = None
+    overlap_expert: bool = False
     fused_experts: bool = False
     attention_fp8: bool = False
     hidden_dropout: bool = False

@@ -52,7 +52,10 @@ class TrainingConstraints:
     optimizer: str | None = None
     offload: Offload | None = None
     dispatcher: Dispatcher | None = None
+    overlap_expert: bool = False
     cuda_graphs: bool = False
+    step_graph: bool = False
+    fused_experts: bool = False
     shard_group: int | None = None
     loss: Loss | None = None
     mlp_tiles: int | None = None

@@ -30,7 +30,6 @@ class FrameworkTiming:
     written_in_torch: bool = False
     overlap_tensor: bool = False
     overlap_data: bool = True
-    overlap_expert: bool = False
     dispatcher: str = ""
     implementation: str = DEFAULT_FRAMEWORK
 

@@ -89,14 +89,11 @@ def training_loads(
     workload: TrainingWorkload,
     fabric: Fabric,
     *,
-    overlap_expert: bool = False,
     dispatcher: str = "",
 ) -> Loads:
     """Everything that a step of ``plan`` asks for. ``layout`` fields and ``micro_batch`` may be arrays (plans,).
 
-    What the framework does where the plan does not say: ``overlap_expert``, expert exchange beside another chunk's computation
-    where stages hold several chunks (Megatron-LM ``--overlap-moe-expert-parallel-comm``; DualPipe always does), and its
-    ``dispatcher`` ("": all-to-all).
+    ``dispatcher`` of the framework counts where the plan names none ("": all-to-all).
     """
     layout = plan.layout
     tp, cp = _float(layout.tp), _float(layout.cp)
@@ -132,7 +129,7 @@ def training_loads(
         tensor_calls=joins * share * (tp > 1),
         experts_exchange=_scaled(exchange, share),
         expert_calls=work.expert_joins * share * (_float(layout.ep) > 1),
-        expert_overlap=_expert_overlap(plan, overlap_expert),
+        expert_overlap=_float(plan.overlap_expert or plan.schedule in _DUAL),
         context=_scaled(_context(work, plan, rows, tp, fabric), share),
         pipeline=_pipeline(work, plan, rows, tp, fabric),
         micro_batches=_float(plan.micro_batches(workload)),
@@ -143,15 +140,6 @@ def training_loads(
         tensor_volumes=(2.0, 3.0 if plan.sp else 2.0, 2.0),
         **once,
     )
-
-
-def _expert_overlap(plan: TrainingPlan, usual: bool) -> Any:
-    """1 where tokens travel beside another micro-batch: as the plan says, else where ``usual`` and stages hold chunks."""
-    if plan.schedule in _DUAL:
-        return _float(1.0)
-    if plan.overlap_expert is not None:
-        return _float(plan.overlap_expert)
-    return usual * (_float(plan.layout.vpp) > 1)
 
 
 def expert_tensor_parallel(plan: TrainingPlan) -> Any:

@@ -138,9 +138,7 @@ def training_step(
     fabric = Fabric.of(cluster)
     setting = TrainingSetting.of(plan, cluster, mixture=work.is_mixture, framework=framework, era=era)
     run = run_work(model, implementation=plan.implementation, mtp=plan.mtp)
-    loads = training_loads(
-        run, plan, workload, fabric, overlap_expert=setting.framework.overlap_expert, dispatcher=setting.dispatcher
-    )
+    loads = training_loads(run, plan, workload, fabric, dispatcher=setting.dispatcher)
     lines, hidden, passes = step_lines(
         loads, rates(setting), schedule=plan.schedule, layout_pp=plan.layout.pp, layout_vpp=plan.layout.vpp,
         gpus=plan.layout.gpus, overlap_data=setting.overlap_data, moved_bytes=moved_bytes,

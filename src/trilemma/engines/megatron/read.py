@@ -174,13 +174,19 @@ def _plan(
         dispatcher=_dispatcher(options),
         cuda_graphs=options.on("enable-cuda-graph", "external-cuda-graph")
         or (options.text("cuda-graph-impl") or "none") != "none",
+        step_graph="full_iteration" in (options.text("cuda-graph-impl"), options.text("cuda-graph-scope")),
+        overlap_expert=options.on("overlap-moe-expert-parallel-comm"),
+        fused_experts=options.on("use-transformer-engine-op-fuser"),
         hidden_dropout=_dropped(options, "hidden-dropout"),
         attention_dropout=_dropped(options, "attention-dropout"),
     )
 
 
 def _dispatcher(options: Options) -> Dispatcher | None:
-    """DeepEP or HybridEP where the flexible dispatcher is asked for; all-to-all, which scripts state by habit, says nothing."""
+    """DeepEP or HybridEP where the flexible dispatcher is asked for, or padded buffers; all-to-all, which scripts state by habit,
+    says nothing."""
+    if options.on("moe-pad-expert-input-to-capacity"):
+        return "padded"
     if options.text("moe-token-dispatcher-type") != "flex" and not options.on("moe-enable-deepep"):
         return None
     return "hybridep" if options.text("moe-flex-dispatcher-backend") == "hybridep" else "deepep"

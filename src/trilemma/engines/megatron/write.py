@@ -56,11 +56,16 @@ def write(*, model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> li
 
 
 def _dispatched(words: list[str], plan: TrainingPlan) -> list[str]:
-    """``words`` with the dispatcher of ``plan`` in place of all-to-all, and graphs of whole layers."""
+    """``words`` with the dispatcher of ``plan`` in place of all-to-all, graphs of layers or of the step, and fused kernels."""
     if plan.dispatcher in ("deepep", "hybridep") and "alltoall" in words:
         at = words.index("alltoall")
         words = [*words[:at], "flex", "--moe-flex-dispatcher-backend", str(plan.dispatcher), *words[at + 1 :]]
-    return [*words, *(["--cuda-graph-impl", "local"] if plan.cuda_graphs else [])]
+    if plan.dispatcher == "padded" and "alltoall" in words:
+        words = [*words, "--moe-expert-capacity-factor", "1.0", "--moe-pad-expert-input-to-capacity"]
+    if plan.cuda_graphs:
+        words = [*words, "--cuda-graph-impl", "full_iteration" if plan.step_graph else "local"]
+    words = [*words, *(["--overlap-moe-expert-parallel-comm"] if plan.overlap_expert else [])]
+    return [*words, *(["--use-transformer-engine-op-fuser"] if plan.fused_experts else [])]
 
 
 def _chunks(plan: TrainingPlan, model: Model) -> list[str]:

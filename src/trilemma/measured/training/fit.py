@@ -137,10 +137,7 @@ def _prepare(sample: Sample) -> tuple[Loads, dict[str, tuple[float, tuple[str, .
     setting = TrainingSetting.of(
         sample.plan, sample.cluster, mixture=work.is_mixture, framework=sample.framework, era=sample.era
     )
-    loads = training_loads(
-        work, sample.plan, sample.workload, fabric, overlap_expert=sample.framework.overlap_expert,
-        dispatcher=setting.dispatcher,
-    )  # fmt: skip
+    loads = training_loads(work, sample.plan, sample.workload, fabric, dispatcher=setting.dispatcher)
     return loads, rate_terms(setting), setting
 
 

@@ -67,8 +67,8 @@ class _Line:
 
 
 def published_recipe(row: Row) -> PublishedRecipe:
-    """The recipe that ``row`` was run with, by release, model, task, card, format and the nearest layout; what the row's notes say
-    themselves counts before it. Recompute, chunks and sharding hold for the very degrees of parallelism alone."""
+    """The recipe that ``row`` was run with, by release, model, task, card, format and the nearest layout; what its notes say
+    counts before it. Recompute, chunks and sharding hold for the very degrees of parallelism alone."""
     lines = _lines_for(row)
     if not lines:
         return PublishedRecipe(switches=_stated(row))
@@ -79,7 +79,7 @@ def published_recipe(row: Row) -> PublishedRecipe:
 
     best = max(lines, key=alike)
     same = all((stated[column] or 1) == best.layout[_LAYOUT.index(column)] for column in ("tp", "pp", "ep"))
-    switches = {"overlap_expert": False, **_switches(best.flags), **_stated(row)}
+    switches = {**_switches(best.flags), **_stated(row)}
     return PublishedRecipe(switches=switches, cells=_cells(best) if same else {})
 
 
