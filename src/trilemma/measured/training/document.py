@@ -23,6 +23,8 @@ from trilemma.quantities import Array
 from trilemma.timing.training_intervals import SPARSE
 from trilemma.timing.training_operators import training_work
 
+#: Percentiles that bound ranges: of a source that neither the fit nor its range saw nine rows of ten lie between these two.
+_TAIL = 0.04
 #: Fewer samples than this fit nothing.
 _FEWEST = 20
 _FEWEST_OF_CLASS = 8
@@ -41,8 +43,8 @@ _GUESSED = "batch"
 def fit_table(path: str | Path, *, where: Sequence[str] = (), models_dir: str | None = None) -> str:
     """Fit the training rows of ``path`` and return the data file as text. Raises `InputError`.
 
-    Intervals are the 5th and 95th percentile of measured over predicted seconds, each row predicted by a fit that left its source
-    out, apart for what many, few and no runs of other sources tell about.
+    Intervals are percentiles (`_TAIL`) of measured over predicted seconds, each row predicted by a fit that left its source out,
+    apart for what many, few and no runs of other sources tell about.
     """
     table = read_table(path)
     if table.kind.name != "training":
@@ -95,8 +97,8 @@ def _spreads(design: Design, samples: Sequence[Sample], theta: Array) -> dict[st
                 chosen, held = mixture == bool(mixed), by_framework
             ratio, weight = np.exp(design.measured - held), design.weights() * chosen
             weight = weight / np.sqrt([max(weight[sources == one].sum(), 1e-12) for one in sources])
-            low = min(low, _weighted_quantile(ratio[chosen], weight[chosen], 0.05))
-            high = max(high, _weighted_quantile(ratio[chosen], weight[chosen], 0.95))
+            low = min(low, _weighted_quantile(ratio[chosen], weight[chosen], _TAIL))
+            high = max(high, _weighted_quantile(ratio[chosen], weight[chosen], 1 - _TAIL))
             found[f"{kind}_{name}"] = {"step": [low, high], "rows": int(chosen.sum())}
     return found
 

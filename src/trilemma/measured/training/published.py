@@ -99,8 +99,11 @@ def _stated(row: Row) -> dict[str, Any]:
 
 def _cells(line: _Line) -> dict[str, str]:
     cells = {"vpp": str(line.layout[2])} if line.layout[2] > 1 else {}
-    parts = [flag.partition(":")[2] for flag in line.flags if flag.startswith("recompute:")]
-    cells["recompute"] = f"selective ({parts[0].replace('+', ', ')})" if parts else "none"
+    told = dict(flag.split(":") for flag in line.flags if ":" in flag)
+    if "full" in told:
+        cells["recompute"] = f"full ({told['full']} layers)"
+    else:
+        cells["recompute"] = f"selective ({told['recompute'].replace('+', ', ')})" if "recompute" in told else "none"
     if "fsdp" in line.flags:
         cells["fsdp_or_zero"] = "FSDP"
     return cells
@@ -135,8 +138,8 @@ def _task(model: str) -> str:
 
 
 def _format(precision: str) -> str:
-    words = (("nvfp4", "nvfp4"), ("mx", "mxfp8"), ("block", "fp8_block"), ("fp8", "fp8"))
-    return next((name for word, name in words if word in precision), "bf16")
+    words = (("nvfp4", "nvfp4"), ("mx", "mxfp8"), ("block", "fp8_block"), ("fp8", "fp8"), ("bf16", "bf16"))
+    return next((name for word, name in words if word in precision), "")
 
 
 def _squeezed(text: str) -> str:

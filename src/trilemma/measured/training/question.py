@@ -267,7 +267,8 @@ def _recompute(row: Row, assumed: list[str]) -> Recompute:
     if not text:
         assumed.append("no recompute: not stated")
     if text.startswith("full"):
-        return Recompute(mode="full")
+        some = re.search(r"\((\d{1,4}) layers", text)
+        return Recompute(mode="full", layers=int(some.group(1)) if some else None)
     if not text.startswith("selective"):
         return Recompute()
     if "per-op" in text:
