@@ -111,6 +111,24 @@ def of_reports(path: str) -> list[tuple[str, Said]]:
     return found
 
 
+def peaks_of_reports(path: str) -> list[tuple[str, float, float, float, float]]:
+    """(id, GiB told, least, most, GiB stated) of each training report that states its peak: as PyTorch allocated or reserved it,
+    or of the whole card."""
+    found = []
+    for line in Path(path).read_text().splitlines():
+        one = json.loads(line)
+        answer = _answered(one) if "peak_gib" in one else None
+        if answer is None:
+            continue
+        memory = answer["memory"]
+        beside = {"card": (), "reserved": ("context",), "allocated": ("context", "fragmentation")}[one["peak"]]
+        less = sum(item["bytes"] for item in memory["items"] if item["name"] in beside)
+        figures = (memory[key] for key in ("total_bytes", "total_low_bytes", "total_high_bytes"))
+        value, low, high = ((figure - less) / 2**30 for figure in figures)
+        found.append((one["id"], value, low, high, one["peak_gib"]))
+    return found
+
+
 def _answered(report: Mapping[str, Any]) -> Mapping[str, Any] | None:
     words = list(report["words"])
     at = words.index("--") if "--" in words else len(words)
@@ -159,6 +177,9 @@ def main() -> int:
         for name, (sure, held) in reports:
             if not held:
                 print(f"  {name}: said otherwise with {sure:.1%}")
+        for name, value, low, high, stated in peaks_of_reports(given.reports):
+            where = "" if low <= stated <= high else "  outside"
+            print(f"  {name}: {value:.1f} GiB told ({low:.1f} - {high:.1f}), {stated:.1f} stated{where}")
     return 0
 
 

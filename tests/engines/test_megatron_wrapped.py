@@ -8,6 +8,9 @@ import pytest
 from trilemma.engines.extract import extract
 from trilemma.engines.training import TrainingCommand, framework_facts, read_training
 from trilemma.errors import InputError, UnknownName
+from trilemma.hardware.catalogue import find
+from trilemma.hardware.cluster import Cluster
+from trilemma.memory.training import training_memory
 
 SWIFT = "NPROC_PER_NODE=8 megatron"
 BRIDGE = "torchrun --nproc_per_node 8 scripts/training/run_recipe.py"
@@ -108,3 +111,32 @@ def test_every_recipe_is_read_unless_its_model_is_unknown() -> None:
 def test_what_cannot_be_is_refused(words: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read(words)
+
+
+@pytest.mark.parametrize(("words", "loss"), [
+    # swift/megatron/arguments/megatron_args.py at 3602360a: cross_entropy_loss_fusion True, native; heads of a few rows.
+    ("sft", "compiled"),
+    ("sft --cross_entropy_loss_fusion false", "full"),
+    ("sft --cross_entropy_fusion_impl te", "full"),
+    ("sft --task_type seq_cls --num_labels 2", "none"),
+    ("sft --task_type embedding", "none"),
+    ("rlhf --rlhf_type rm", "none"),
+    ("rlhf --rlhf_type kto", "compiled"),
+])  # fmt: skip
+def test_how_ms_swift_makes_a_loss(words: str, loss: str) -> None:
+    command = f"NPROC_PER_NODE=2 megatron {words} --model Qwen/Qwen2.5-7B-Instruct --max_length 8192"
+    assert read(command, gpus=2).plan.loss == loss
+
+
+@pytest.mark.parametrize("command", [
+    "trl reward --model_name_or_path Qwen/Qwen2.5-7B-Instruct",
+    "swift rlhf --rlhf_type rm --model Qwen/Qwen2.5-7B-Instruct",
+    "swift sft --task_type reranker --model Qwen/Qwen2.5-7B-Instruct",
+    "llamafactory-cli train --stage rm --model_name_or_path Qwen/Qwen2.5-7B-Instruct --bf16",
+])  # fmt: skip
+def test_rewards_classes_and_embeddings_make_no_logits(command: str) -> None:
+    found = read(command, gpus=1)
+    assert found.plan.loss == "none"
+    assert found.architecture is not None
+    memory = training_memory(found.architecture, Cluster.of(find("h200-sxm"), 1), found.plan, found.workload)
+    assert "logits" not in {line.name for line in memory.ledger}

@@ -29,13 +29,15 @@ def logits_bytes(
 
     ``full``: ``tokens · vocab · per_logit``, what logits, their FP32 copy, log-softmax and its gradient need at once
     (12 in Transformers: 2 + 4 + 4 + 2 and 8 of them in backward);
-    ``compiled`` likewise at its own price. ``chunked``: all logits in ``kept_per_logit`` bytes and
+    ``compiled`` likewise at its own price, ``none`` nothing. ``chunked``: all logits in ``kept_per_logit`` bytes and
     one of ``chunks`` pieces at the full price, or at ``per_chunk_logit``.
     ``fused`` with the output matrix (Liger, Cut Cross-Entropy): pieces of about
     as many logits as there are hidden values, and where the matrix is trained its FP32 gradient.
 
     Sources: Korthikanti et al. 2022, section 4.3; Hsu et al. 2024 (Liger); Wijmans et al. 2024 (Cut Cross-Entropy).
     """
+    if loss == "none":
+        return np.zeros(np.shape(shards.tokens))
     tp = np.asarray(shards.tp)
     padding = vocab_multiple * tp if vocab_multiple > 1 else 1
     rows = ceil_div(round_up(vocab, padding), tp) if vocab_parallel else vocab

@@ -28,8 +28,9 @@ Schedule = Literal[
     "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zbv", "v-half", "v-min", "dualpipe", "dualpipev", "sequential"
 ]
 #: ``full`` logits in one piece, ``chunked`` along the sequence, ``fused`` with the output matrix (logits never whole),
-#: ``compiled``: whole, by a compiled kernel that keeps more of them (Megatron-LM's native fusion).
-Loss = Literal["full", "chunked", "fused", "compiled"]
+#: ``compiled``: whole, by a compiled kernel that keeps more of them (Megatron-LM's native fusion); ``none``: the head has a few
+#: rows (rewards, classes) or none (embeddings).
+Loss = Literal["full", "chunked", "fused", "compiled", "none"]
 Attention = Literal["flash", "sdpa", "eager"]
 #: How context-parallel ranks see one another's keys and values: passed around a ring, or heads traded (Ulysses).
 CpExchange = Literal["ring", "all_to_all"]

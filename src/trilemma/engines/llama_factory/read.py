@@ -113,6 +113,8 @@ def _stage(run: TrainerRun, values: Values) -> None:
         raise InputError(f"stage {shorten(stage)!r} is not known; use {', '.join(stages)}")
     kind = stages[stage]
     run.sequences = int(kind.get("sequences", 1))
+    if kind.get("headless"):
+        run.loss = "none"
     alone = (values.text("preference_loss") or "") in ("orpo", "simpo")
     named = values.text("reference")
     if kind.get("reference") and not alone and (run.method == "full" or named is not None):

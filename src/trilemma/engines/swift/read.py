@@ -45,6 +45,8 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     if rlhf not in kinds:
         raise InputError(f"--rlhf_type {shorten(rlhf)!r} is not known; use {', '.join(kinds)}")
     beside(run, values, kinds[rlhf])
+    if values.text("task") in framework_facts("swift")["tasks"]["headless"]:
+        run.loss = "none"
     if isinstance(environment, dict) and "NPROC_PER_NODE" in environment and not launch.gpus:
         launch = started(
             split_launch([f"NPROC_PER_NODE={environment['NPROC_PER_NODE']}", *words], programs=(_PROGRAM,))

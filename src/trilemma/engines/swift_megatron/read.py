@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from trilemma.commands.launchers import split_launch, visible_gpus
@@ -46,12 +47,20 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     method: Method = "lora" if (values.text("tuner") or "full").startswith("lora") else "full"
     sequences, companions = _beside(values, kind, method, warnings)
     world = launch.gpus or visible_gpus(launch) or gpus or 1
-    return megatron_command(
+    command = megatron_command(
         [*flags, "--seq-length", str(seq)], framework="swift-megatron", model=model, gpus=world, nodes=launch.nodes or 1,
         method=method, rank=values.whole("rank") or 8 if method != "full" else 0, sequences=sequences, companions=companions,
         unknown=values.unknown, warnings=warnings, examples="packed" if values.on("packing") else "capped",
         targets=_targets(values, warnings) if method != "full" else (),
     )  # fmt: skip
+    return replace(command, plan=replace(command.plan, loss="none")) if _headless(values, kind) else command
+
+
+def _headless(values: Values, kind: str) -> bool:
+    """Whether the model has a head of a few rows, or none: rewards, classes, embeddings."""
+    facts = framework_facts("swift")
+    named = facts["kinds"].get((values.text("rlhf") or "dpo") if kind == "rlhf" else kind, {})
+    return bool(named.get("headless")) or values.text("task") in facts["tasks"]["headless"]
 
 
 def _targets(values: Values, warnings: list[PlanWarning]) -> tuple[str, ...]:

@@ -95,6 +95,8 @@ def beside(run: TrainerRun, values: Values, kind: Mapping[str, Any]) -> None:
     """What preference and reinforcement training hold beside: reference, reward, critic, teacher, engine; the length of a
     sequence that is generated."""
     run.sequences = int(kind.get("sequences", 1))
+    if kind.get("headless"):
+        run.loss = "none"
     beta = values.real("beta")
     asked = beta if beta is not None else kind.get("reference_beta", 0.0)
     if (kind.get("reference") or asked) and run.method == "full" and not values.on("precomputed"):
