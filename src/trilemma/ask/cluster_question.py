@@ -21,7 +21,7 @@ from trilemma.quantities import counted
 from trilemma.simulation.cluster.drawn_jobs import demanding, draw_jobs, faster
 from trilemma.simulation.cluster.event_loop import RunRules
 from trilemma.simulation.cluster.jobs import ClusterJob, ticks
-from trilemma.simulation.cluster.kueue_scenarios import read_scenario
+from trilemma.simulation.cluster.kueue_scenarios import read_scenario, states_scenario
 from trilemma.simulation.cluster.nodes import WHOLE, ClusterNode, uniform_nodes
 from trilemma.simulation.cluster.placed_speed import PlacementTiming
 from trilemma.simulation.cluster.quotas import QueueQuota
@@ -42,7 +42,7 @@ def question_of(asked: SimpleNamespace) -> ClusterQuestion:
     if asked.jobs is None:
         raise InputError("`jobs` is missing; give a table, philly:N or kalos:N")
     cells: tuple[CellQuota, ...] = ()
-    scenario = read_scenario(Path(str(asked.jobs))) if str(asked.jobs).endswith((".yaml", ".yml")) else None
+    scenario = read_scenario(Path(str(asked.jobs))) if states_scenario(Path(str(asked.jobs))) else None
     if scenario is None and asked.nodes is None:
         raise InputError("`nodes` is missing; give a table, or nodes and GPUs as 64x8")
     if scenario is not None:

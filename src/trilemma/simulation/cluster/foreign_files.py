@@ -1,4 +1,4 @@
-"""Files of schedulers, told by what is in them: JSON of Slurm and Kubernetes, KAI's snapshots, the text of ``scontrol show``."""
+"""Files of schedulers, told by what is in them: JSON of Slurm, Kubernetes and Ray, KAI's snapshots, text of ``scontrol show``."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _SNAPSHOT = {
 }  # fmt: skip
 _SLURM_LISTS = ("jobs", "nodes", "partitions", "reservations")
 
-Dialect = Literal["slurm", "scontrol", "kubernetes", "table"]
+Dialect = Literal["slurm", "scontrol", "kubernetes", "ray", "table"]
 
 
 class ForeignFile(NamedTuple):
-    """``dialect`` says what ``content`` is: a document of Slurm, text of scontrol, or objects of Kubernetes."""
+    """``dialect`` says what ``content`` is: a document of Slurm, text of scontrol, objects of Kubernetes, or lists of Ray."""
 
     dialect: Dialect
     content: Any
@@ -38,7 +38,9 @@ class ForeignFile(NamedTuple):
 def open_foreign(path: Path) -> ForeignFile:
     """What a file is, and what is in it unless it is a table. Raises `InputError` where it cannot be read."""
     if path.suffix in (".yaml", ".yml"):
-        documents = load_all(read_text(path, most_bytes=_MOST_YAML_BYTES), name=path.name)
+        documents = list(load_all(read_text(path, most_bytes=_MOST_YAML_BYTES), name=path.name))
+        if any(map(is_launcher, documents)):
+            return ForeignFile("ray", documents)
         return ForeignFile("kubernetes", list(_objects(documents)))
     head = _read(path, 2**16)
     if head[:4] == _ZIP:
@@ -77,16 +79,31 @@ def amount(value: Any, what: str, path: Path) -> float:
     return found
 
 
+def is_listing(document: Any) -> bool:
+    """Whether JSON is a list that Ray prints."""
+    first = document[0] if isinstance(document, list) and document else None
+    names = ("resources_total", "placement_group_id", "driver_node_id", "driver_info", "entrypoint")
+    return isinstance(first, Mapping) and any(name in first for name in names) and "kind" not in first
+
+
+def is_launcher(document: Any) -> bool:
+    """Whether YAML is that of the cluster launcher."""
+    return isinstance(document, Mapping) and isinstance(document.get("available_node_types"), Mapping)
+
+
 def _told(document: Any, path: Path) -> ForeignFile:
     if isinstance(document, Mapping) and isinstance(document.get("rawObjects"), Mapping):
         return ForeignFile("kubernetes", list(_raw_objects(document["rawObjects"])))
     if isinstance(document, Mapping) and any(isinstance(document.get(name), list) for name in _SLURM_LISTS):
         return ForeignFile("slurm", document)
+    if is_listing(document):
+        return ForeignFile("ray", document)
     objects = list(_objects(document if isinstance(document, list) else [document]))
     if any(one.get("kind") for one in objects):
         return ForeignFile("kubernetes", objects)
     raise InputError(
-        f"{shorten(path.name)} is JSON of neither Slurm (jobs, nodes) nor Kubernetes (kind, items); give one of them, or a table"
+        f"{shorten(path.name)} is JSON of neither Slurm (jobs, nodes), Kubernetes (kind, items) nor Ray; give such a file, or a"
+        " table"
     )
 
 

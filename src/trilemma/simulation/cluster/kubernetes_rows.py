@@ -43,7 +43,7 @@ def _workload(one: Mapping[str, Any]) -> Row:
     sizes: Counter[int] = Counter()
     within, strict = "", ""
     for pods in parts(spec, "podSets"):
-        sizes[_gpus(part(pods, "template"))] += _count(pods.get("count"), 1)
+        sizes[pod_gpus(part(pods, "template"))] += _count(pods.get("count"), 1)
         asked = part(pods, "topologyRequest")
         marks = part(part(part(pods, "template"), "metadata"), "annotations")
         required, preferred = (
@@ -69,7 +69,7 @@ def _pod_groups(groups: Mapping[str, Mapping[str, Any]], objects: Sequence[Mappi
             members[str(part(one, "metadata", "annotations").get(_GROUP) or "")].append(one)
     for name, group in groups.items():
         spec, pods = part(group, "spec"), members.get(name, [])
-        sizes = Counter(_gpus(one) for one in pods)
+        sizes = Counter(pod_gpus(one) for one in pods)
         shares = [part(one, "metadata", "annotations").get(_FRACTION) for one in pods]
         share = next((_share(one) for one in shares if one), WHOLE)
         if share < WHOLE:
@@ -107,7 +107,8 @@ def _evenly(sizes: Counter[int]) -> tuple[int, int]:
     return sum(size // each * many for size, many in with_cards.items()), each
 
 
-def _gpus(pod: Mapping[str, Any]) -> int:
+def pod_gpus(pod: Mapping[str, Any]) -> int:
+    """GPUs that the containers of a pod ask for."""
     found = 0
     for one in parts(part(pod, "spec"), "containers"):
         resources = part(one, "resources")

@@ -30,6 +30,14 @@ class WholeScenario:
     jobs: tuple[ClusterJob, ...]
 
 
+def states_scenario(path: Path) -> bool:
+    """Whether a file is YAML of a scenario, not of objects of Kubernetes."""
+    if path.suffix not in (".yaml", ".yml"):
+        return False
+    documents = load_all(read_text(path), name=path.name)
+    return not (documents and isinstance(documents[0], Mapping) and "kind" in documents[0])
+
+
 def read_scenario(path: Path) -> WholeScenario:
     """A generator.yaml of Kueue's test/performance/scheduler: CPUs are the units. Raises `InputError`."""
     (document, *_) = load_all(read_text(path), name=path.name) or [None]

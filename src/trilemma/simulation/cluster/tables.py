@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from trilemma.errors import InputError, shorten
 from trilemma.outside_files import BROKEN
-from trilemma.simulation.cluster import kubernetes_rows, slurm_rows
+from trilemma.simulation.cluster import kubernetes_rows, ray_rows, slurm_rows
 from trilemma.simulation.cluster.cells import TableColumns, TableRow
 from trilemma.simulation.cluster.foreign_files import ForeignFile, open_foreign
 from trilemma.simulation.cluster.jobs import ClusterJob, GangShape, gang_of, ticks
@@ -187,7 +187,8 @@ def _job(row: TableRow, shape: GangShape, work: int | None, defaults: JobDefault
 
 def read_nodes(path: Path) -> list[ClusterNode]:
     """The nodes of a table, of ``scontrol show nodes`` or of ``kubectl get nodes``."""
-    if open_foreign(path).dialect == "kubernetes":
+    foreign = open_foreign(path)
+    if foreign.dialect == "kubernetes" and not any(one.get("kind") == "RayCluster" for one in foreign.content):
         return read_node_manifests(path)
     nodes: list[ClusterNode] = []
     names: set[str] = set()
@@ -265,9 +266,15 @@ def _foreign_rows(foreign: ForeignFile, kind: str, path: Path) -> Iterator[Mappi
         return of_slurm[kind](foreign.content, path)
     if foreign.dialect == "scontrol" and kind in of_scontrol:
         return of_scontrol[kind](foreign.content, path)
+    of_ray = {"jobs": ray_rows.job_rows, "nodes": ray_rows.node_rows}
+    if foreign.dialect == "ray" and kind in of_ray:
+        return of_ray[kind](foreign.content, path)
     if foreign.dialect == "kubernetes" and kind == "jobs":
-        return kubernetes_rows.job_rows(foreign.content, path)
-    raise InputError(f"{path.name} holds no {kind}; give a table of {kind}, or such objects of Kueue or KAI")
+        submitted = [ray_rows.kube_job(one) for one in foreign.content if one.get("kind") == "RayJob"]
+        return iter(submitted) if submitted else kubernetes_rows.job_rows(foreign.content, path)
+    if foreign.dialect == "kubernetes" and kind == "nodes":
+        return ray_rows.node_rows(foreign.content, path)
+    raise InputError(f"{path.name} holds no {kind}; give a table of {kind}, or such objects of Kueue, KAI or Ray")
 
 
 def _table_rows(path: Path, kind: str) -> Iterator[tuple[int, Mapping[str, Any]]]:

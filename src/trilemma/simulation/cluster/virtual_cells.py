@@ -10,6 +10,7 @@ from typing import Any
 from trilemma.commands.bounded_yaml import load_all
 from trilemma.errors import InputError, shorten
 from trilemma.outside_files import read_text
+from trilemma.simulation.cluster.foreign_files import is_launcher
 from trilemma.simulation.cluster.nodes import ClusterNode
 from trilemma.simulation.cluster.quotas import QueueQuota
 
@@ -51,7 +52,8 @@ class _CellType:
 def states_cells(path: Path) -> bool:
     """Whether a file is a HiveD configuration, not a list of objects of Kubernetes."""
     documents = load_all(read_text(path), name=path.name)
-    return bool(documents) and not (isinstance(documents[0], Mapping) and "kind" in documents[0])
+    first = documents[0] if documents else None
+    return bool(documents) and not (isinstance(first, Mapping) and "kind" in first) and not is_launcher(first)
 
 
 def read_cells(path: Path) -> CellCluster:
