@@ -79,3 +79,29 @@ def test_noise_recovery_warming_up_small_steps_and_short_series_are_none(
 def test_clocks_of_a_card_that_waits_mean_nothing(tmp_path: Path) -> None:
     idle = [*series([(300, 1980.0)]), *((345.0, 2.0, 40.0, 90.0) for _ in range(400))]
     assert derated(dmon(tmp_path / "dmon.txt", idle)) == []
+
+
+def query(path: Path, samples: list[tuple[float, float, float, float]], *, reason: str = "Not Active") -> Path:
+    """``nvidia-smi --query-gpu=timestamp,index,… --format=csv -l 1`` of two GPUs, the second of which keeps its clock."""
+    lines = [
+        "timestamp, index, utilization.gpu [%], clocks.current.sm [MHz], temperature.gpu, power.draw [W],"
+        " clocks_event_reasons.hw_thermal_slowdown"
+    ]
+    for clock, busy, degrees, watts in samples:
+        for gpu, at in ((0, clock), (1, 1980.0 if busy > 50 else 345.0)):
+            lines.append(
+                f"2026/11/30 10:00:00.000, {gpu}, {busy:.0f} %, {at:.0f} MHz, {degrees:.0f}, {watts:.2f} W, {reason}"
+            )
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_csv_of_nvidia_smi_tells_it_too(tmp_path: Path) -> None:
+    hot = [*series([(400, 1980.0)]), *series([(400, 1500.0)], degrees=87, watts=520)]
+    (found,) = derated(query(tmp_path / "gpu.csv", hot))
+    assert found.claim.startswith("GPU 0 works at")
+    assert "silently" in found.claim
+    assert found.evidence[0].line == pytest.approx(802, abs=50)
+    (told,) = derated(query(tmp_path / "told.csv", hot, reason="Active"))
+    assert "silently" not in told.claim
+    assert not derated(query(tmp_path / "steady.csv", series([(800, 1980.0)])))

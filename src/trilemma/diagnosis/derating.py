@@ -14,6 +14,8 @@ from trilemma.change_points import cuts, deviation_of
 SERIES = (
     "utilisation_percent", "sm_clock_mhz", "temperature_c", "power_w", "power_violation_percent", "thermal_violation",
 )  # fmt: skip
+#: A GPU works from this utilisation on, in percent.
+WORKS = 60
 #: Samples of work to a point, points that show a level, the least noise of clocks (they move in steps), and the least fall told.
 _BLOCK, _FEWEST, _LEAST_NOISE, _LEAST_FALL = 10, 12, 0.01, 0.03
 

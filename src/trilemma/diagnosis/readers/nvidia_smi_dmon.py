@@ -10,15 +10,15 @@ from math import nan
 from statistics import median
 from typing import Any
 
-from trilemma.diagnosis.derating import SERIES, fallen_clocks
+from trilemma.diagnosis.derating import SERIES, WORKS, fallen_clocks
 from trilemma.diagnosis.findings import Event, Part
 from trilemma.diagnosis.readers import Reader
 
 KIND = "nvidia-smi-dmon"
 _MOST = 200_000
 _MOST_GPUS = 1024
-#: A GPU works above one utilisation and waits below the other, in percent; fewer samples than this show no saw-tooth.
-_WORKS, _WAITS = 60, 15
+#: A GPU waits below this utilisation, in percent; fewer samples than this show no saw-tooth.
+_WAITS = 15
 _FEWEST = 12
 _COLUMNS = {
     "pwr": "power_w", "sm": "utilisation_percent", "mem": "memory_utilisation_percent", "pclk": "sm_clock_mhz",
@@ -69,7 +69,7 @@ class _Gatherer:
             medians = {f"median_{name}": round(median(values), 3) for name, values in kept.items() if values}
             most = {f"most_{name}": max(values) for name, values in kept.items() if values}
             swings = _swings(kept.get("utilisation_percent", ()))
-            fallen = fallen_clocks(self._series[gpu], works=_WORKS)
+            fallen = fallen_clocks(self._series[gpu], works=WORKS)
             told = {"gpu": gpu, **medians, **most, **swings, **fallen}
             events.append(Event(name="samples", line=self._first, values=told))
         for name in sorted({key for one in events for key in one.values if key.startswith("median_")}):
@@ -81,10 +81,10 @@ def _swings(busy: Sequence[float]) -> dict[str, float]:
     """How often utilisation goes from work to waiting, and which share of the samples is either."""
     if len(busy) < _FEWEST:
         return {}
-    states = [value >= _WORKS for value in busy if value >= _WORKS or value <= _WAITS]
+    states = [value >= WORKS for value in busy if value >= WORKS or value <= _WAITS]
     falls = sum(before and not after for before, after in pairwise(states))
     return {"waiting_share": sum(value <= _WAITS for value in busy) / len(busy),
-            "working_share": sum(value >= _WORKS for value in busy) / len(busy), "falls": falls}  # fmt: skip
+            "working_share": sum(value >= WORKS for value in busy) / len(busy), "falls": falls}  # fmt: skip
 
 
 READER = Reader(kind=KIND, form="lines", begin=_Gatherer, marks=("# gpu", "#gpu"))

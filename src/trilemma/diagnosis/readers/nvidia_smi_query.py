@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from array import array
+from math import nan
 from typing import Any
 
+from trilemma.diagnosis.derating import SERIES, WORKS, fallen_clocks
 from trilemma.diagnosis.findings import Event, Part
 from trilemma.diagnosis.gpus import MOST_GPUS, facts_of, gpu_event, number_of
 from trilemma.diagnosis.readers import Reader
@@ -23,6 +26,12 @@ _NUMBERS = {
     "pcie.link.gen.gpumax": "link_generation_most", "utilization.gpu": "busy",
     "ecc.errors.uncorrected.volatile.total": "uncorrected_errors",
 }  # fmt: skip
+#: Columns that are followed over time, as a series names them.
+_FOLLOWED = {
+    "utilization.gpu": "utilisation_percent", "clocks.sm": "sm_clock_mhz", "clocks.current.sm": "sm_clock_mhz",
+    "temperature.gpu": "temperature_c", "power.draw": "power_w", "power.draw.instant": "power_w",
+}  # fmt: skip
+_MOST_SAMPLES = 200_000
 _WORDS = {"name": "name", "gpu_name": "name", "uuid": "uuid", "gpu_uuid": "uuid", "driver_version": "driver"}
 _SWITCHES = {"mig.mode.current": "mig", "persistence_mode": "persistence", "ecc.mode.current": "ecc"}
 _SLOWED = re.compile(
@@ -36,6 +45,7 @@ class _Gatherer:
         self._columns: list[str] = []
         self._gpus: dict[str, Event] = {}
         self._samples = 0
+        self._series: dict[str, dict[str, array[float]]] = {}
 
     def take(self, record: str, where: int) -> None:
         columns = [cell.strip().partition(" [")[0] for cell in record.split(",")]
@@ -57,7 +67,22 @@ class _Gatherer:
         self._samples += 1
         at = row.get("uuid") or row.get("gpu_uuid") or row.get("pci.bus_id") or row.get("index") or str(len(self._gpus))
         if len(self._gpus) < MOST_GPUS or at in self._gpus:
-            self._gpus[at] = gpu_event(where, **_values(row, at))
+            values = _values(row, at)
+            self._gpus[at] = gpu_event(where, **values)
+            if self._samples <= _MOST_SAMPLES:
+                self._follow(at, row, where, slowed=bool(values["slowed_by"]))
+
+    def _follow(self, at: str, row: dict[str, str], where: int, *, slowed: bool) -> None:
+        """One more sample of a GPU's clock and of what stands beside it."""
+        told = dict.fromkeys(SERIES, nan) | {"line": float(where)}
+        for column, name in _FOLLOWED.items():
+            value = number_of(row.get(column, ""))
+            told |= {name: value} if value is not None else {}
+        if any(_SLOWED.match(column) for column in row):
+            told["thermal_violation"] = float(slowed)
+        series = self._series.setdefault(at, {name: array("d") for name in told})
+        for name, value in told.items():
+            series[name].append(value)
 
     def part(self) -> Part | None:
         gpus = list(self._gpus.values())
@@ -65,7 +90,12 @@ class _Gatherer:
             return Part(kind=KIND, weight=1, facts={"gpus": 0, "samples": 0}) if self._columns else None
         driver = next((gpu.values["driver"] for gpu in gpus if gpu.values["driver"]), None)
         facts = facts_of(gpus, driver_version=driver, samples=self._samples)
-        return Part(kind=KIND, weight=20 + self._samples, facts=facts, events=tuple(gpus))
+        fallen = [
+            Event(name="samples", line=falls["fell_at_line"], values={"gpu": self._gpus[at].values["gpu"], **falls})
+            for at, series in self._series.items()
+            if (falls := fallen_clocks(series, works=WORKS))
+        ]
+        return Part(kind=KIND, weight=20 + self._samples, facts=facts, events=(*gpus, *fallen))
 
 
 def _values(row: dict[str, str], at: str) -> dict[str, Any]:

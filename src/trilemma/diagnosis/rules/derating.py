@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trilemma.diagnosis.findings import Case, Event, Evidence, Finding
 from trilemma.diagnosis.rules import Rule
 
-KIND = "nvidia-smi-dmon"
+KINDS = ("nvidia-smi-dmon", "nvidia-smi-csv")
 #: Degrees above which heat is the likely reason, degrees of a rise that tell the same, and the share of watts that tells a cap.
 _HOT_C, _WARMER_C, _LESS_POWER = 82.0, 6.0, 0.95
 #: Of a loss of clocks what waits for memory loses at least this part (curves of power caps, docs/power.md).
@@ -17,7 +17,7 @@ _TOLD = 0.5
 
 
 def _judge(case: Case) -> Iterator[Finding]:
-    for file, part in case.parts(KIND):
+    for file, part in (one for kind in KINDS for one in case.parts(kind)):
         for event in part.events:
             if event.name == "samples" and "clock_after_mhz" in event.values:
                 yield _finding(file, event)
@@ -68,4 +68,4 @@ def _fix(event: Event) -> str:
     return "nvidia-smi -q -d PERFORMANCE names the reason; nvidia-smi -rgc sets locked clocks back"
 
 
-RULE = Rule(needs=(KIND,), judge=_judge)
+RULE = Rule(needs=KINDS, judge=_judge)
