@@ -209,14 +209,6 @@ def test_a_share_without_a_context_line() -> None:
     assert verdict.feasible_fraction(full) == pytest.approx((0.74, 1.0))
 
 
-@pytest.mark.parametrize(
-    ("fraction", "change", "move"),
-    [(0.9, {}, 0), (0.74, {}, 0), (0.95, {}, 0), (0.73, {}, 1), (0.96, {}, -1), (0.1, {"need_bytes": 300.0}, 0)],
-)
-def test_which_way_a_fraction_must_move(fraction: float, change: dict[str, Any], move: int) -> None:
-    assert verdict.fraction_must_move(made(memory_fraction=fraction, **change)) == move
-
-
 def test_ledgers_hold_each_line_once_and_in_order() -> None:
     with pytest.raises(TrilemmaError, match="no memory line is called 'x'"):
         line("x", 1)

@@ -61,7 +61,6 @@ def test_a_card_held_by_others_is_refused() -> None:
     start = _start("codellama-34b", layout=Layout(tp=2), memory_fraction=0.95, free_bytes=60.87 * GIB, context=8192)
     assert verdict.budget_refused(start)
     assert verdict.likeliest(start) == ("oom_load", pytest.approx(1.0))
-    assert verdict.fraction_must_move(start) == -1
     shared = _start("codellama-34b", layout=Layout(tp=2), memory_fraction=0.7, free_bytes=60.87 * GIB, context=8192)
     assert verdict.likeliest(shared)[0] == "ok"
 
@@ -77,8 +76,6 @@ def test_fraction_moves_up_for_a_small_pool() -> None:
     large = _start("qwen2.5-7b-awq", "l4", memory_fraction=0.45, context=32768, version="0.28.0")
     assert verdict.likeliest(small)[0] == "kv_too_small"
     assert verdict.likeliest(large)[0] == "ok"
-    assert verdict.fraction_must_move(small) == 1
-    assert verdict.fraction_must_move(large) == 0
     bounds = verdict.feasible_fraction(small)
     assert bounds is not None
     assert 0.35 < bounds[0] < 0.45 < bounds[1] <= 1

@@ -139,14 +139,6 @@ def _of_unused(start: StartUp) -> tuple[Any, Any]:
     return low, np.ones(np.shape(low))
 
 
-def fraction_must_move(start: StartUp) -> int:
-    """+1 when a single plan needs a larger memory fraction, −1 a smaller one, 0 when it stands or none helps."""
-    bounds = feasible_fraction(start)
-    if bounds is None or bounds[0] <= start.memory_fraction <= bounds[1]:
-        return 0
-    return 1 if start.memory_fraction < bounds[0] else -1
-
-
 def _peak_bytes(start: StartUp) -> Any:
     """The activation peak: room inside the budget that is empty between profiling and serving."""
     lines = (start.ledger.get(name) for name in ("activations", "logits"))

@@ -34,7 +34,6 @@ class AttentionStyle:
     o_bias: bool = False
     qk_norm: QkNorm | None = None
     qk_norm_bias: bool = False
-    v_norm: bool = False
     gate: OutputGate | None = None
     k_is_v: bool = False
     no_kv: bool = False

@@ -96,16 +96,12 @@ def gemma4(fields: Fields) -> Decoder:
 
     def outside(add: Builder) -> None:
         if narrow:
-            add.plain("embed_tokens_per_layer.weight", "embedding", rows, layers * narrow, shard="vocab", units=rows)
-            add.linear("per_layer_model_projection", "latent.up", layers * narrow, hidden)
-            add.norm("per_layer_projection_norm", narrow)
+            embed_every_layer(add, rows=rows, layers=layers, narrow=narrow, hidden=hidden)
 
     def extra(add: Builder, _: int) -> None:
         add.plain("layer_scalar", "norm", 1)
         if narrow:
-            add.linear("per_layer_input_gate", "latent.down", narrow, hidden)
-            add.linear("per_layer_projection", "latent.up", hidden, narrow)
-            add.norm("post_per_layer_input_norm", hidden)
+            mix_layer_embedding(add, narrow=narrow, hidden=hidden)
 
     return Decoder(
         hidden=hidden,
@@ -117,6 +113,20 @@ def gemma4(fields: Fields) -> Decoder:
         outside=outside,
         extra=extra,
     )
+
+
+def embed_every_layer(add: Builder, *, rows: int, layers: int, narrow: int, hidden: int) -> None:
+    """The embedding of E-models that every layer has of its own, ``narrow`` wide, beside that of the model."""
+    add.plain("embed_tokens_per_layer.weight", "embedding", rows, layers * narrow, shard="vocab", units=rows)
+    add.linear("per_layer_model_projection", "latent.up", layers * narrow, hidden)
+    add.norm("per_layer_projection_norm", narrow)
+
+
+def mix_layer_embedding(add: Builder, *, narrow: int, hidden: int) -> None:
+    """What one layer has to take its own embedding in."""
+    add.linear("per_layer_input_gate", "latent.down", narrow, hidden)
+    add.linear("per_layer_projection", "latent.up", hidden, narrow)
+    add.norm("post_per_layer_input_norm", hidden)
 
 
 def _gemma4_layer(fields: Fields, kind: str, *, borrows: bool) -> LayerPlan:

@@ -9,6 +9,7 @@ from trilemma.models.attention import AttentionStyle
 from trilemma.models.blocks.builder import Builder
 from trilemma.models.blocks.decoder import Decoder, LayerPlan
 from trilemma.models.families import shapes
+from trilemma.models.families.gemma import embed_every_layer, mix_layer_embedding
 from trilemma.models.fields import Fields
 
 
@@ -50,9 +51,7 @@ def gemma3n(fields: Fields) -> Decoder:
     )
 
     def outside(add: Builder) -> None:
-        add.plain("embed_tokens_per_layer.weight", "embedding", rows, layers * narrow, shard="vocab", units=rows)
-        add.linear("per_layer_model_projection", "latent.up", layers * narrow, hidden)
-        add.norm("per_layer_projection_norm", narrow)
+        embed_every_layer(add, rows=rows, layers=layers, narrow=narrow, hidden=hidden)
         for index in range(streams - 1):
             add.linear(f"altup_projections.{index}", "hyper", hidden, hidden)
             add.linear(f"altup_unembed_projections.{index}", "hyper", hidden, hidden)
@@ -66,9 +65,7 @@ def gemma3n(fields: Fields) -> Decoder:
         add.linear("laurel.linear_left", "latent.down", rank, hidden)
         add.linear("laurel.linear_right", "latent.up", hidden, rank)
         add.norm("laurel.post_laurel_norm", hidden)
-        add.linear("per_layer_input_gate", "latent.down", narrow, hidden)
-        add.linear("per_layer_projection", "latent.up", hidden, narrow)
-        add.norm("post_per_layer_input_norm", hidden)
+        mix_layer_embedding(add, narrow=narrow, hidden=hidden)
 
     return Decoder(
         hidden=hidden,

@@ -68,16 +68,17 @@ class TableRow:
         return "" if text.lower() in _EMPTY else text
 
     def number(self, what: str) -> float | None:
-        text = self.word(what)
-        if not text:
-            return None
-        try:
-            value = float(text)
-        except ValueError:
-            raise self.wrong(what, text, "is not a number") from None
-        if not 0 <= value <= _MOST:
-            raise self.wrong(what, text, f"is out of range; give 0 or more, up to {_MOST:g}")
+        value = self._value(what, "a number")
+        if value is not None and not 0 <= value <= _MOST:
+            raise self.wrong(what, self.word(what), f"is out of range; give 0 or more, up to {_MOST:g}")
         return value
+
+    def _value(self, what: str, kind: str) -> float | None:
+        text = self.word(what)
+        try:
+            return float(text) if text else None
+        except ValueError:
+            raise self.wrong(what, text, f"is not {kind}") from None
 
     def whole(self, what: str, default: int) -> int:
         value = self.number(what)
@@ -88,13 +89,9 @@ class TableRow:
         return int(value)
 
     def signed(self, what: str) -> int:
-        text = self.word(what)
-        try:
-            value = float(text) if text else 0.0
-        except ValueError:
-            raise self.wrong(what, text, "is not a whole number") from None
+        value = self._value(what, "a whole number") or 0.0
         if not abs(value) <= _MOST:
-            raise self.wrong(what, text, f"is out of range; give a whole number up to {_MOST:g} either way")
+            raise self.wrong(what, self.word(what), f"is out of range; give a whole number up to {_MOST:g} either way")
         return int(value)
 
     def truth(self, what: str, *, default: bool = False) -> bool:

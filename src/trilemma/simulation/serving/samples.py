@@ -67,14 +67,6 @@ class Samples:
             for name, place in zip(wanted, places, strict=True)
         }
 
-    def share_below(self, limit: float) -> float:
-        """The share of values that are at most ``limit``."""
-        if not self.count:
-            return 1.0
-        if self._most:
-            return float(np.mean(np.frombuffer(self._kept) <= limit))
-        return sum(times for at, times in self._bins.items() if _middle(at) <= limit) / self.count
-
     def _to_bins(self) -> None:
         values = np.frombuffer(self._kept)
         places = np.trunc(np.log2(np.maximum(values, _LEAST)) * _BINS).astype(int)
