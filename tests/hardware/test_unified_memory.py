@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 import trilemma as tl
+from trilemma.engines.start_up import CardMemory
 from trilemma.hardware.catalogue import find
 from trilemma.hardware.memory import runtime_total
+from trilemma.quantities import GIB
 
 
 @pytest.mark.parametrize(
@@ -48,3 +50,14 @@ def test_a_no_by_a_hair_does_not_say_that_nothing_is_left() -> None:
         ).to_dict()
         if answer["verdict"]["stage"] == "oom_profile" and answer["memory"]["headroom_bytes"] > 0:
             assert "nothing is left" not in answer["reason"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gib"), [("gb10", 7.0), ("jetson-orin-nano-8gb", 0.45), ("m3-max", 0.0), ("h200-sxm", 0.0)]
+)
+def test_the_system_holds_a_share_of_memory_that_it_shares_with_nvidias_cards(gpu: str, gib: float) -> None:
+    """SGLang on a DGX Spark finds 112 of 119.7 GiB free (jethac/dgx-spark-hijinks); what is told of free memory wins."""
+    card = CardMemory.of(find(gpu), capacity_bytes=None, free_bytes=None)
+    assert (card.capacity_bytes - card.free_bytes) / GIB == pytest.approx(gib, abs=0.15)
+    told = CardMemory.of(find(gpu), capacity_bytes=None, free_bytes=5 * GIB)
+    assert told.free_bytes == 5 * GIB

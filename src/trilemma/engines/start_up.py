@@ -67,7 +67,9 @@ class CardMemory:
             raise InputError(f"a card of {capacity:.0f} bytes with {free_bytes} free cannot be planned for")
         return cls(
             capacity_bytes=capacity,
-            free_bytes=capacity - host_share_bytes(accelerator) if free_bytes is None else min(capacity, free_bytes),
+            free_bytes=capacity - host_share_bytes(capacity, accelerator)
+            if free_bytes is None
+            else min(capacity, free_bytes),
             uncertain_bytes=0.0 if capacity_bytes is not None else (total.high - total.low) / 2,
             shared_bytes=capacity if accelerator.unified_memory else 0.0,
             warnings=() if capacity_bytes else memory_warnings(accelerator),

@@ -76,10 +76,10 @@ def driver_gap_bytes(total_bytes: float, accelerator: Accelerator) -> Interval:
     return Interval(value=middle, low=middle * rule["low_factor"], high=middle * rule["high_factor"])
 
 
-def host_share_bytes(accelerator: Accelerator) -> float:
-    """What the system holds of memory that it shares with the card before an engine starts; 0 where nobody told."""
+def host_share_bytes(total_bytes: float, accelerator: Accelerator) -> float:
+    """What the system holds of ``total_bytes`` that it shares with the card before an engine starts; 0 where nobody told."""
     rule = _rules()["host_share"].get(accelerator.vendor.lower()) if accelerator.unified_memory else None
-    return 0.0 if rule is None else float(rule["gib"]) * GIB
+    return 0.0 if rule is None else float(rule["share"]) * total_bytes
 
 
 def _gap_rule(accelerator: Accelerator) -> dict[str, Any]:
