@@ -100,6 +100,27 @@ def test_queues_of_kueue(tmp_path: Path) -> None:
     assert run.waits_s["research"]["mean"] == 0
 
 
+@pytest.mark.parametrize(("second", "borrowing"), [("borrowingLimit: 6", 10_000), ("lendingLimit: 1", None)])
+def test_a_flavor_without_a_bound_leaves_the_queue_unbounded(
+    tmp_path: Path, second: str, borrowing: int | None
+) -> None:
+    """Quotas of flavors add up; Kueue bounds each flavor by its own limit, and one that states none borrows what there is."""
+    text = f"""
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {{name: q}}
+spec:
+  cohort: c
+  resourceGroups:
+  - coveredResources: [nvidia.com/gpu]
+    flavors:
+    - {{name: h100, resources: [{{name: nvidia.com/gpu, nominalQuota: 8, borrowingLimit: 4}}]}}
+    - {{name: a100, resources: [{{name: nvidia.com/gpu, nominalQuota: 16, {second}}}]}}
+"""
+    (queue,) = read_queue_manifests(Path(written(tmp_path, "flavors.yaml", text)))
+    assert (queue.nominal, queue.borrowing) == (24_000, borrowing)
+
+
 def test_fair_shares_are_those_of_kais_own_simulator(tmp_path: Path) -> None:
     """NVIDIA/KAI-Scheduler, cmd/fairshare-simulator/README.md: 100 GPUs, each deserves 10, weights 3 and 1: 70 and 30."""
     queues = written(tmp_path, "queues.yaml", KAI)

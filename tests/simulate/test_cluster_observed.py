@@ -118,6 +118,7 @@ def test_jobs_that_use_their_cards_little_are_told_with_the_hours_to_gain(tmp_pa
         ("hpc_job,other\n1,40\n", r"use.csv has no column for use"),
         ("hpc_job,tensor_active\nnobody,0.4\n", r"none of its samples of DCGM_FI_PROF_PIPE_TENSOR_ACTIVE is of a job"),
         ('{"status": "error", "result": 1}', r"use.csv is no answer of Prometheus"),
+        ('{"data": {"result": [{"metric": {}, "values": [[1%s, "0.4"]]}]}}' % ("0" * 400), r"none of its samples"),
     ],
 )
 def test_telemetry_that_tells_nothing_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -123,11 +123,13 @@ def _kueue(one: Mapping[str, Any], *, is_cohort: bool, path: Path) -> QueueQuota
     within: Literal["never", "lower-priority"] = "never"
     if preemption.get("withinClusterQueue", "Never") != "Never":
         within = "lower-priority"
-    limits: dict[str, int | None] = {"nominalQuota": None, "borrowingLimit": None, "lendingLimit": None}
-    for resource in _gpu_quotas(spec):
-        for name in limits:
-            if resource.get(name) is not None:
-                limits[name] = (limits[name] or 0) + _whole(resource[name], name, path) * WHOLE
+    quotas = list(_gpu_quotas(spec))
+    limits: dict[str, int | None] = {}
+    for name in ("nominalQuota", "borrowingLimit", "lendingLimit"):
+        stated = [_whole(one[name], name, path) * WHOLE for one in quotas if one.get(name) is not None]
+        # one flavor without a bound leaves all of them unbounded
+        bounded = bool(stated) and (name == "nominalQuota" or len(stated) == len(quotas))
+        limits[name] = sum(stated) if bounded else None
     return QueueQuota(
         name=_name(one, path),
         parent=str(spec.get("parentName") or spec.get("cohortName") or spec.get("cohort") or spec.get("parent") or ""),

@@ -135,7 +135,7 @@ def _of_api(text: str, path: Path) -> Iterator[TelemetrySample]:
             if isinstance(pair, list) and len(pair) == 2:
                 try:
                     yield _sample(labels, float(pair[0]), float(pair[1]))
-                except (TypeError, ValueError):
+                except (TypeError, ValueError, OverflowError):
                     continue
 
 
