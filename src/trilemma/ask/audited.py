@@ -20,6 +20,7 @@ from trilemma.diagnosis.sources import files_of
 from trilemma.errors import InputError, shorten
 from trilemma.estimate.estimate import Estimate
 from trilemma.hardware.network import parse_network
+from trilemma.outside_files import opened
 
 _MOST_GATE_BYTES = 1 << 20
 #: Kinds of files that hold no record of a run (a JSON document may be a plan or a gate).
@@ -135,7 +136,7 @@ def _gate(reading: Reading) -> Mapping[str, Any] | None:
     if reading.kind != "json" or "outcome" not in reading.facts.get("keys", ()) or reading.file == "-":
         return None
     try:
-        with Path(reading.file).open("rb") as file:
+        with opened(reading.file) as file:
             found = json.loads(file.read(_MOST_GATE_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
