@@ -76,6 +76,24 @@ def test_rows_of_training_are_judged(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert judged["metrics"]["iteration_s"]["median_ape"] < 0.25  # a row holds fewer options than a plan
 
 
+def test_rows_of_plans_that_were_kept_are_judged_as_those_plans(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Recipe, overlap, recomputed parts and framework stand in the row: what was predicted comes out again."""
+    path, table = tmp_path / "runs.db", tmp_path / "rows.csv"
+    plans = tl.plan("llama-3.1-8b", "h100-sxm:8", seq=4096, global_batch=64, top=5).plans
+    keep(path, *(run(plan.to_dict(), step_s=plan.speed.step_s.interval.value) for plan in plans))
+    _, rows = exported(path, "training-rows", capsys)
+    assert {row["precision"] for row in rows} == {"fp8-bf16-grads"}
+    assert all("grad-reduce overlap" in row["notes"] for row in rows)
+    main(["runs", "export", "--to", "training-rows", "--ledger", str(path)])
+    table.write_text(capsys.readouterr().out)
+    assert main(["validate", str(table), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["metrics"]["iteration_s"]
+    assert told["median_ape"] < 0.05
+    assert told["coverage90"] == 1.0
+
+
 def test_a_ledger_without_such_runs_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keep(tmp_path / "runs.db", run({}, loss=1.0))
     assert main(["runs", "export", "--to", "training-rows", "--ledger", str(tmp_path / "runs.db")]) == 2

@@ -19,6 +19,11 @@ def recipe(name: str) -> TrainingRecipe:
     return TrainingRecipe(name=name, **_fields(found[name]))
 
 
+def recipe_names() -> frozenset[str]:
+    """The names that `recipe` knows."""
+    return frozenset(_document()["recipe"])
+
+
 def optimizer(name: str) -> Optimizer:
     """The optimizer called ``name``: adamw, adamw-8bit, adafactor, muon, sgd, … Raises `UnknownName`."""
     found = _document()["optimizer"]

@@ -107,12 +107,40 @@ def _training_cells(inputs: Mapping[str, Any]) -> dict[str, Any]:
     plan, load, cluster = inputs["plan"], inputs["workload"], inputs["cluster"]
     layout = plan["layout"]
     return {
-        "gpus_per_node": cluster["gpus_per_node"], "framework": plan["implementation"], "precision": plan["recipe"]["name"],
+        "gpus_per_node": cluster["gpus_per_node"], "framework": _framework(plan), "precision": plan["recipe"]["name"],
         "seq_len": load["seq"], "micro_batch": plan["micro_batch"], "global_batch": load["global_batch"],
         **{name: layout[name] for name in ("tp", "pp", "vpp", "cp", "ep", "dp")}, "fsdp_or_zero": f"ZeRO-{plan['zero']}",
-        "sequence_parallel": plan["sp"], "recompute": plan["recompute"]["mode"], "attention": plan["attention"],
-        "optimizer": plan["optimizer"]["name"],
+        "sequence_parallel": "yes" if plan["sp"] else "no",
+        "recompute": _recompute(plan["recompute"]), "attention": plan["attention"],
+        "optimizer": plan["optimizer"]["name"], "notes": _notes(plan),
     }  # fmt: skip
+
+
+def _framework(plan: Mapping[str, Any]) -> str:
+    """The framework that the estimate was made for, of several that share an implementation."""
+    from trilemma.plans.training_document import training_plan_from_document
+    from trilemma.timing.training_frameworks import framework_of
+
+    try:
+        return framework_of(training_plan_from_document(plan)).name
+    except InputError:  # a plan of another version
+        return str(plan["implementation"])
+
+
+def _recompute(stated: Mapping[str, Any]) -> str:
+    """Mode and parts as tables write them: ``selective (core_attn, mlp)``."""
+    parts = ", ".join(map(str, stated.get("parts", ())))
+    return f"{stated['mode']} ({parts})" if parts else str(stated["mode"])
+
+
+def _notes(plan: Mapping[str, Any]) -> str:
+    """What no column says and decides a step's time, in the words that `validate` reads of a row."""
+    data, tensor = plan.get("overlap_data"), plan.get("overlap_tensor")
+    if data is False and tensor is False:
+        found = ["comm overlap off"]
+    else:
+        found = [words for words, on in (("grad-reduce overlap", data), ("tp-comm overlap on", tensor)) if on]
+    return "; ".join([*found, *(["compile"] if plan.get("compiled") else [])])
 
 
 def _value(figures: Mapping[str, float], names: Sequence[tuple[str, float]]) -> float | None:

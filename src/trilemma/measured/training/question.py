@@ -32,7 +32,7 @@ from trilemma.measured.training.usual import (
 from trilemma.models.architecture import Model
 from trilemma.plans.frameworks import every, names
 from trilemma.plans.plan import Layout
-from trilemma.plans.recipes import recipe
+from trilemma.plans.recipes import recipe, recipe_names
 from trilemma.plans.training import Matmul, Recompute, Schedule, TrainingPlan, TrainingRecipe
 from trilemma.timing.training_frameworks import FrameworkTiming, era_of, find_framework
 from trilemma.versions import DEFAULT_FRAMEWORK
@@ -219,6 +219,8 @@ def _recipe(row: Row, framework: FrameworkTiming, assumed: list[str]) -> tuple[T
     text = row.text("precision").lower()
     if not text:
         assumed.append("precision BF16: not stated")
+    if "-" in text and text in recipe_names():  # a recipe of ours in full, as rows of the ledger name it
+        return recipe(text), recipe(text).matmul
     if "nvfp4" in text and "base" not in text:
         matmul: Matmul = "nvfp4"
     elif "mxfp8" in text or "fp8-mx" in text:
