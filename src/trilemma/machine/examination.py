@@ -11,6 +11,7 @@ from trilemma.diagnosis.findings import Finding
 from trilemma.diagnosis.judging import Diagnosis, judge_readings
 from trilemma.machine.machine import SeenMachine
 from trilemma.machine.probes import Unseen
+from trilemma.quantities import counted
 
 State = Literal["ok", "fault", "note", "not seen"]
 
@@ -163,7 +164,7 @@ def _memory(machine: SeenMachine, _: Diagnosis) -> str:
 
 def _kernel(machine: SeenMachine, _: Diagnosis) -> str:
     kept = [one for one in machine.readings if one.kind == "kernel-log"]
-    return f"{len(kept)} log{'' if len(kept) == 1 else 's'}" if kept else ""
+    return counted(len(kept), "log") if kept else ""
 
 
 def _versions(machine: SeenMachine, _: Diagnosis) -> str:

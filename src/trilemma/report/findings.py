@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trilemma.columns import document_of
 from trilemma.diagnosis.findings import Evidence, Finding
+from trilemma.quantities import counted
 
 if TYPE_CHECKING:
     from trilemma.diagnosis.judging import Diagnosis
@@ -24,7 +25,7 @@ def render(diagnosis: Diagnosis, *, explain: bool = False, width: int = 100) -> 
     """The findings in words; ``explain`` adds the facts of every file."""
     blocks = [finding_words(one, explain=explain, width=width) for one in diagnosis.findings]
     if diagnosis.healthy and len(diagnosis.unreadable) < len(diagnosis.files):
-        blocks.insert(0, f"No fault found in {_count(len(diagnosis.files), 'file')}: {_kinds(diagnosis)}.")
+        blocks.insert(0, f"No fault found in {counted(len(diagnosis.files), 'file')}: {_kinds(diagnosis)}.")
     if diagnosis.missing:
         blocks.append("\n".join(["More would be said with:", *(f"  - {one}" for one in diagnosis.missing)]))
     if diagnosis.unreadable:
@@ -33,10 +34,6 @@ def render(diagnosis: Diagnosis, *, explain: bool = False, width: int = 100) -> 
     if explain:
         blocks.append("\n".join(_facts(diagnosis)))
     return "\n\n".join(blocks)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _kinds(diagnosis: Diagnosis) -> str:
