@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner_accuracy import Deployment, answered, error_rows, group_rows
+from planner_accuracy import Deployment, answered, answered_elsewhere, elsewhere_rows, error_rows, group_rows
 from planner_tables import (
     PLAN_HEAD,
     latencies,
@@ -48,6 +48,7 @@ class Setup:
 
     other: Aiconfigurator | None
     measured: str | None
+    elsewhere: Sequence[str]
     models: str | None
     tier: str
     number: int
@@ -248,6 +249,23 @@ def accuracy(setup: Setup) -> Tables:
     }
 
 
+def elsewhere(setup: Setup) -> Tables:
+    """Both tools on tables of other publishers, to which no term of ours was fitted."""
+    if setup.other is None or not setup.elsewhere:
+        return {}
+    rows = []
+    for path in setup.elsewhere:
+        drawn = answered_elsewhere(
+            path, setup.other, models=setup.models, assume=["isl=150"], number=setup.number, seed=setup.seed,
+            answers=setup.answers,
+        )  # fmt: skip
+        rows += elsewhere_rows(Path(path).stem.removeprefix("serving_"), drawn)
+    head = ["table", "figure", "drawn", "answered"]
+    for who in ("aiconfigurator", "trilemma"):
+        head += [f"{who}: median", "mean", "bias"]
+    return {"elsewhere": table(head, rows)}
+
+
 def _near_the_fp8_plan(one: Deployment) -> bool:
     cells = one.cells
     named = (cells["model"].endswith("Llama-3.1-70B"), cells["gpu"] == "h100_sxm", cells["engine"] == "vllm")
@@ -301,6 +319,7 @@ QUESTIONS: Mapping[str, Callable[[Setup], Tables]] = {
     "precisions": precisions,
     "single-cards": single_cards,
     "accuracy": accuracy,
+    "elsewhere": elsewhere,
     "speed": speed,
 }
 
@@ -321,6 +340,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--aiconfigurator", metavar="PYTHON", help="python of the environment where it is installed")
     parser.add_argument("--llm-analysis", metavar="PYTHON", help="python of the environment where it is installed")
     parser.add_argument("--measured", metavar="TABLE.csv")
+    parser.add_argument("--elsewhere", nargs="+", default=[], metavar="TABLE.csv", help="tables of other publishers")
     parser.add_argument(
         "--models", metavar="DIR", help="configurations of the table's models, as for trilemma validate"
     )
@@ -346,7 +366,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if arguments.measured is None or other is None:
         print("accuracy is passed over: it needs --aiconfigurator and --measured", file=sys.stderr)
     setup = Setup(
-        other=other, measured=arguments.measured, models=arguments.models, tier=arguments.tier,
+        other=other, measured=arguments.measured, elsewhere=arguments.elsewhere, models=arguments.models, tier=arguments.tier,
         number=arguments.deployments, seed=arguments.seed, slice_python=arguments.llm_analysis,
         answers=arguments.answers,
     )  # fmt: skip

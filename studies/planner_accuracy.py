@@ -5,7 +5,7 @@ aiconfigurator does. Both tools are told the same: mean lengths (benchmarks of I
 nominal ones), an 8-bit cache under checkpoints that multiply in 8 or 4 bits, the row's layout.
 
 Ours answers twice: with the shipped terms, which were fitted to rows such as these, and with terms refitted without the
-rows that share the deployment's card and engine.
+rows that share the deployment's card and engine. Tables of other publishers, to which nothing was fitted, are asked once.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 from planners import Aiconfigurator
 
 from trilemma.errors import InputError
+from trilemma.measured.assumptions import filled, parse_assumptions
 from trilemma.measured.metrics import errors
 from trilemma.measured.serving.speed.benches import kv_format_of
 from trilemma.measured.serving.speed.judge import judge
@@ -55,7 +56,8 @@ class Deployment:
     @property
     def group(self) -> str:
         cells = self.cells
-        return f"{cells['model'].rpartition('/')[2]} {cells['precision_weights']}, {cells['gpu']}, {cells['engine']}"
+        precision = cells.get("precision_weights") or "as published"
+        return f"{cells['model'].rpartition('/')[2]} {precision}, {cells['gpu']}, {cells['engine']}"
 
     @property
     def family(self) -> str:
@@ -85,9 +87,33 @@ def answered(
         raise InputError(f"{table} has no deployment of tier {tier} with ttft_ms and tpot_ms that both tools know")
     drawn = random.Random(seed).sample(eligible, min(number, len(eligible)))
     extra = [key for key in eligible if wanted is not None and wanted(deployments[key])]
-    _ask_theirs([deployments[key] for key in dict.fromkeys([*drawn, *extra])], other, answers)
-    _ask_ours(rows, deployments, models)
+    _ask_theirs([deployments[key] for key in dict.fromkeys([*drawn, *extra])], other, answers, models)
+    _ask_ours(rows, deployments, models, (("shipped", ()), ("held_out", ("gpu", "engine"))))
     return [deployments[key] for key in drawn], [deployments[key] for key in extra]
+
+
+def answered_elsewhere(
+    table: str,
+    other: Aiconfigurator,
+    *,
+    models: str | None,
+    assume: Sequence[str],
+    number: int,
+    seed: int,
+    answers: Path | None = None,
+) -> list[Deployment]:
+    """``number`` random deployments of another publisher's ``table`` that state a time per token (tiers A and B), with the
+    answers of both tools; ``assume`` as for ``trilemma validate``.
+    """
+    read = read_table(table)
+    told = filled(read.rows, parse_assumptions(assume, read.columns))
+    rows = [row for row in told if row.text("tier") in ("A", "B")]
+    deployments = _deployments(rows, models)
+    eligible = [key for key, one in sorted(deployments.items()) if "tpot_ms" in one.measured and _asked(one)]
+    drawn = random.Random(seed).sample(eligible, min(number, len(eligible)))
+    _ask_theirs([deployments[key] for key in drawn], other, answers, models)
+    _ask_ours(rows, deployments, models, (("shipped", ()),))
+    return [deployments[key] for key in drawn]
 
 
 def _key(row: Row) -> tuple[str, ...]:
@@ -113,9 +139,12 @@ def _asked(one: Deployment) -> bool:
 
 
 def _ask_ours(
-    rows: Sequence[Row], deployments: Mapping[tuple[str, ...], Deployment], models: str | None
-) -> None:  # fmt: skip
-    for name, holdout in (("shipped", ()), ("held_out", ("gpu", "engine"))):
+    rows: Sequence[Row],
+    deployments: Mapping[tuple[str, ...], Deployment],
+    models: str | None,
+    ways: Sequence[tuple[str, tuple[str, ...]]],
+) -> None:
+    for name, holdout in ways:
         judgements, _ = judge(rows, models_dir=models, holdout=holdout)
         for row, judgement in zip(rows, judgements, strict=True):
             if judgement.comparisons and (one := deployments.get(_key(row))) is not None:
@@ -123,10 +152,12 @@ def _ask_ours(
                 getattr(one, name)[comparison.metric] = comparison.predicted
 
 
-def _ask_theirs(deployments: Sequence[Deployment], other: Aiconfigurator, answers: Path | None) -> None:
+def _ask_theirs(
+    deployments: Sequence[Deployment], other: Aiconfigurator, answers: Path | None, models: str | None
+) -> None:  # fmt: skip
     kept: dict[str, Any] = json.loads(answers.read_text()) if answers is not None and answers.exists() else {}
     # one card, engine and model after the other: the tool loads its tables once for each
-    asked = [(json.dumps(_jobs(one)), one) for one in sorted(deployments, key=lambda one: one.group)]
+    asked = [(json.dumps(_jobs(one, models)), one) for one in sorted(deployments, key=lambda one: one.group)]
     new = [job for job in dict.fromkeys(job for job, _ in asked) if job not in kept]
     kept |= zip(new, other.estimates([json.loads(job) for job in new]) if new else (), strict=True)
     if answers is not None:
@@ -136,7 +167,7 @@ def _ask_theirs(deployments: Sequence[Deployment], other: Aiconfigurator, answer
         one.theirs = {figure: kept[job][figure] for figure in FIGURES if figure in kept[job]}
 
 
-def _jobs(one: Deployment) -> list[dict[str, Any]]:
+def _jobs(one: Deployment, models: str | None) -> list[dict[str, Any]]:
     """Arguments of their estimate, best first: the modes that the table's notes state, which are those of the other tool's own
     regression data, then those that it infers from the checkpoint. The notes call MXFP4 checkpoints NVFP4: there the
     checkpoint comes first.
@@ -164,6 +195,8 @@ def _jobs(one: Deployment) -> list[dict[str, Any]]:
     ways = [{**asked, **stated}, asked]
     if question.precision.startswith("mxfp4"):
         ways.reverse()
+    if models is not None and (folder := Path(models) / cells["model"].replace("/", "--")).is_dir():
+        ways += [{**way, "model_path": str(folder)} for way in ways]  # checkpoints that it does not ship
     cache = [{"kvcache_quant_mode": "fp8"}] if kv_format_of(question.model).bits <= 8 else []
     return [{**way, **extra} for way in ways for extra in [*cache, {}]]
 
@@ -188,6 +221,18 @@ def group_rows(drawn: Sequence[Deployment]) -> list[list[str]]:
         members = [one for one in drawn if one.group == group and one.theirs]
         cells = [_errors_of(members, name, figure)[0] for figure in FIGURES for name in _TOOLS]
         found.append([group, str(len(members)), *cells])
+    return found
+
+
+def elsewhere_rows(name: str, drawn: Sequence[Deployment]) -> list[list[str]]:
+    """Cells of a table: publisher, figure, n drawn and answered by both, then median, mean and bias of each tool."""
+    found = []
+    for figure in reversed(FIGURES):
+        members = [one for one in drawn if figure in one.measured]
+        both = [one for one in members if figure in one.theirs and figure in one.shipped]
+        if both:
+            cells = [cell for tool in ("theirs", "shipped") for cell in _errors_of(both, tool, figure)]
+            found.append([name, figure.removesuffix("_ms").upper(), str(len(members)), str(len(both)), *cells])
     return found
 
 
