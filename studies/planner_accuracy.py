@@ -37,8 +37,19 @@ _KEY = (
 )  # fmt: skip
 _THEIR_ENGINES = ("vllm", "sglang", "trtllm")
 _THEIR_CARD = re.compile(r"[a-z]+\d+_(sxm|pcie)|gb\d+|l40s")
-#: Models whose name in the tables is not the one under which aiconfigurator ships the configuration.
-_THEIR_MODELS = {"meta-llama/Llama-3.1-70B": "meta-llama/Meta-Llama-3.1-70B"}
+#: Models whose name in the tables is not the one under which aiconfigurator ships their configuration, or that of a model of
+#: the very same shape.
+_THEIR_MODELS = {
+    "meta-llama/Llama-3.1-70B": "meta-llama/Meta-Llama-3.1-70B",
+    "meta-llama/Llama-3.1-405B-Instruct": "meta-llama/Meta-Llama-3.1-405B",
+    "deepseek-ai/DeepSeek-V3.1": "deepseek-ai/DeepSeek-V3",
+    "Qwen/Qwen3-235B-A22B-Instruct-2507": "Qwen/Qwen3-235B-A22B",
+    "Qwen/Qwen3-235B-A22B-Thinking-2507": "Qwen/Qwen3-235B-A22B",
+    "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8": "Qwen/Qwen3-235B-A22B-FP8",
+    "Qwen/Qwen3-235B-A22B-Thinking-2507-FP8": "Qwen/Qwen3-235B-A22B-FP8",
+    "Qwen/Qwen3-30B-A3B-Instruct-2507": "Qwen/Qwen3-30B-A3B",
+    "Qwen/Qwen3-30B-A3B-Thinking-2507": "Qwen/Qwen3-30B-A3B",
+}
 
 
 @dataclass(kw_only=True, slots=True)
@@ -195,7 +206,7 @@ def _jobs(one: Deployment, models: str | None) -> list[dict[str, Any]]:
     ways = [{**asked, **stated}, asked]
     if question.precision.startswith("mxfp4"):
         ways.reverse()
-    if models is not None and (folder := Path(models) / cells["model"].replace("/", "--")).is_dir():
+    if models is not None and (folder := Path(models) / asked["model_path"].replace("/", "--")).is_dir():
         ways += [{**way, "model_path": str(folder)} for way in ways]  # checkpoints that it does not ship
     cache = [{"kvcache_quant_mode": "fp8"}] if kv_format_of(question.model).bits <= 8 else []
     return [{**way, **extra} for way in ways for extra in [*cache, {}]]
