@@ -23,6 +23,7 @@ from trilemma.memory.training_model import TrainingModel
 from trilemma.memory.training_state import RankState, rank_state, shard_groups, sharded
 from trilemma.memory.training_step_memory import StepTerms, step_terms
 from trilemma.memory.traits import coefficients
+from trilemma.memory.uncounted import looped_step
 from trilemma.plans.training import TrainingPlan
 from trilemma.workloads import TrainingWorkload
 
@@ -73,7 +74,7 @@ def moments(
     offload = _offload(prepared, plan, workload, lines, step, updated)
     categories = step.activations + sum(lines.values())
     lines, worst, perhaps = _worst_moment(
-        lines, step, prepared, plan, workload, stepped_gradients(updated, plan, prepared.facts)
+        lines, step, prepared, plan, workload, _stepped(updated, plan, prepared, cluster)
     )
     lines["libraries"] = np.full_like(held, libraries_bytes(cluster, prepared.facts))
     lines["offload_buffers"] = offload.buffers
@@ -102,6 +103,15 @@ def _stages(
     """Kept: a search asks again for each mode of recompute, ZeRO stage and recipe."""
     stages = place_layers(order, n_kinds, pp=pp, vpp=vpp, schedule=schedule, sizes=sizes, mtp=mtp)
     return stages if every else could_be_fullest(stages)
+
+
+def _stepped(updated: MomentTable, plan: TrainingPlan, prepared: TrainingModel, cluster: Cluster) -> MomentTable:
+    """What an optimizer step makes beside its state."""
+    copies = stepped_gradients(updated, plan, prepared.facts)
+    frozen = prepared.costs.frozen_format is not None
+    trained = [one for one in prepared.tensors if not frozen or one.role == "adapter"]
+    looped = looped_step(plan, trained, prepared.facts) if cluster.accelerator.vendor == "CPU" else 0.0
+    return np.asarray(copies + looped)
 
 
 def _state_lines(state: RankState, plan: TrainingPlan, prepared: TrainingModel) -> dict[str, MomentTable]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from trilemma.formats import catalogue
 from trilemma.memory.activations import Shards
 from trilemma.memory.training_state import TensorCosts
 from trilemma.memory.traits import coefficients
@@ -59,6 +60,18 @@ def second_moment_copy(plan: TrainingPlan, optimizer: Any, facts: Mapping[str, A
         return 0.0
     copy = np.asarray(optimizer) / len(moments)
     return np.minimum(copy, 4.0 * facts["most_stepped"]) if "most_stepped" in facts and plan.zero >= 3 else copy
+
+
+def looped_step(plan: TrainingPlan, tensors: Sequence[Tensor], facts: Mapping[str, Any]) -> float:
+    """Bytes of what PyTorch's AdamW makes while it steps over one tensor after the other, as it does on a processor: the root
+    of the second moment and that root divided, of the largest tensor.
+
+    Source: torch/optim/adamw.py, _single_tensor_adamw.
+    """
+    if not facts.get("foreach", False) or plan.optimizer.moments not in (("weights", "weights"), ("fp32", "fp32")):
+        return 0.0
+    name = plan.recipe.weights if plan.optimizer.moments[1] == "weights" else "fp32"
+    return 2.0 * max((one.elements for one in tensors), default=0) * catalogue.get(name).bits / 8
 
 
 def uneven_routing(model: Model, plan: TrainingPlan, workload: TrainingWorkload, reserved: Any) -> Any:
