@@ -14,6 +14,7 @@ from trilemma.models.architecture import Model
 from trilemma.plans import Layout, Plan
 from trilemma.question import ServingQuestion
 from trilemma.timing import Machine, model_work
+from trilemma.timing.eras import works_ahead
 from trilemma.timing.host_weights import split_work
 from trilemma.timing.mixed_cards import work_of_cards
 from trilemma.timing.operators import ModelWork
@@ -37,13 +38,15 @@ def timed_plan(start: StartUp, question: ServingQuestion) -> TimedPlan:
     """The plan of ``question``, of one pool, whose engine starts as ``start`` says."""
     cluster, plan = question.cluster, question.plan
     model = as_computed(question.model, plan.engine.name, plan.pool.options)
+    traits, extra = engines.traits_of(plan.engine.name), plan.pool.options.extra
     machine = Machine.serving(
         cluster,
         work=model_work(model, cluster.accelerator),
         engine=engines.canonical(plan.engine.name),
         version=plan.engine.version,
         terms=question.terms,
-        routes_tokens=engines.traits_of(plan.engine.name).routes_tokens(plan.pool.options.extra),
+        routes_tokens=traits.routes_tokens(extra),
+        ahead=works_ahead(engines.canonical(plan.engine.name), plan.engine.version, extra),
         eager=plan.pool.options.eager,
         spilled=start.on_host is not None,
     )

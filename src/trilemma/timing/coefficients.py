@@ -42,6 +42,10 @@ class Coefficients:
         """These with some of `numbers` changed."""
         return replace(self, numbers={**self.numbers, **changed})
 
+    def in_turn(self) -> Coefficients:
+        """These where the host prepares a step only when the cards are done with the last one."""
+        return self.with_numbers(host_overlap_power=1.0)
+
     def matmul_share(self, compute_format: str) -> Any:
         """Share of the dense peak of ``compute_format`` that large matrix products reach."""
         return next(self.matmul[name] for name in (*stands_for(compute_format), "bf16") if name in self.matmul)

@@ -64,6 +64,23 @@ def launches_of(engine: str, version: str | None, accelerator: Accelerator) -> f
     return next((float(row["factor"]) for row in found), 1.0)
 
 
+def works_ahead(engine: str, version: str | None = None, options: Mapping[str, Any] | None = None) -> bool:
+    """Whether the scheduler of ``version`` of ``engine`` (None: the newest) prepares a step while the cards compute the one before
+    it, under its own ``options`` by flag."""
+    row = next((row for row in _rows()["ahead"] if row["engine"] == engine), None)
+    if row is None:
+        return False
+    said = (options or {}).get(row["flag"])
+    if said is not None:
+        return bool(said) is row["told"]
+    return version is None or not _is_before(version, row["since"], engine)
+
+
+def flag_ahead(engine: str) -> str:
+    """The flag by which ``engine`` is told whether to work ahead, "" where it has none."""
+    return next((str(row["flag"]) for row in _rows()["ahead"] if row["engine"] == engine), "")
+
+
 @cache
 def _rows() -> Mapping[str, Any]:
     return read_data("coefficients/engine_eras.toml")

@@ -68,7 +68,7 @@ def decode_step(
     for part, other in work.beside:
         there = other.at_datasheet() if machine.ideal else other
         tally.join(decode_step(part, there, layout, batch=batch, context=context, kv_format=kv_format, tokens=tokens))
-    tally.add("host", "host", machine.coefficients.step_s + machine.coefficients.sequence_s * np.asarray(batch))
+    host_of_step(tally, sequences=batch)
     if machine.eager and not machine.ideal:
         launched = work.kernels + work.attention_kernels + work.expert_ffn_layers
         tally.at_least("kernels", "host", launched * spec_sheet()["eager"]["launch_s"] * uneven)
@@ -211,6 +211,26 @@ def launches(tally: OperatorTally, work: ModelWork, scale: Any) -> None:
     seconds = work.kernels * coefficients.kernel_s + work.attention_kernels * coefficients.attention_kernel_s
     seconds = seconds + work.expert_ffn_layers * coefficients.experts_kernel_s
     tally.add("kernels", "host", seconds * scale)
+
+
+def host_of_step(tally: OperatorTally, *, sequences: Numbers) -> None:
+    """What the host adds to a decode step: a fixed time, and that by which its work for ``sequences`` outlasts the cards."""
+    numbers = tally.machine.coefficients
+    each_s = numbers.sequence_s * np.asarray(sequences)
+    if not tally.machine.ideal:
+        cards_s = sum(tally.parts.values(), start=np.float64(0.0))
+        each_s = outlasting_s(cards_s, each_s, numbers.host_overlap_power)
+    tally.add("host", "host", numbers.step_s + each_s)
+
+
+def outlasting_s(cards_s: Any, host_s: Any, power: Any) -> Any:
+    """Seconds by which ``host_s`` of scheduling and handing on tokens lengthen ``cards_s``.
+
+    A scheduler that works ahead prepares the next step while the cards compute this one, so the longer of the two sets the pace:
+    the ``power``-norm of both, rounded where they are alike as products are. Power 1: they take turns, and all is added. Numbers
+    or arrays (plans,). Source: the sum is exact for 1, the maximum for infinity; ``host_overlap_power`` of ``spec_sheet.toml``.
+    """
+    return (cards_s**power + host_s**power) ** (1.0 / power) - cards_s
 
 
 def _uneven(layers: int, pp: Any, in_flight: Any) -> Any:

@@ -12,7 +12,7 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.quantities import Numbers
 from trilemma.timing.coefficients import Coefficients, at_datasheet, coefficients_for, kernels_of, scaled, spec_sheet
 from trilemma.timing.collectives import Wires, wires
-from trilemma.timing.eras import Era, era_of
+from trilemma.timing.eras import Era, era_of, works_ahead
 from trilemma.timing.operators import ExpertProducts, ModelWork, Products
 from trilemma.timing.roofline import peak_flops
 from trilemma.timing.serving_terms import ServingTerms, precision_of, shipped
@@ -58,8 +58,11 @@ class Machine:
 
     @classmethod
     def of(cls, cluster: Cluster, engine: str = "") -> Machine:
-        """``cluster`` with the coefficients of its kind of card, unfitted, under the kernels of ``engine``."""
+        """``cluster`` with the coefficients of its kind of card, unfitted, under the kernels of ``engine`` and its scheduler's
+        default."""
         coefficients = coefficients_for(cluster.accelerator, engine)
+        if not works_ahead(engine):
+            coefficients = coefficients.in_turn()
         return cls(
             accelerator=cluster.accelerator,
             coefficients=coefficients,
@@ -78,12 +81,13 @@ class Machine:
         terms: ServingTerms | None = None,
         routes_tokens: bool = False,
         eager: bool = False,
+        ahead: bool | None = None,
         spilled: bool = False,
     ) -> Machine:
         """`of`, with the coefficients scaled by ``terms`` (those shipped, where none are given) of ``engine`` on such cards, and
-        by the age of its ``version`` (None: the newest); ``eager``: no graph replays its decode steps;
-        ``spilled``: some layers or experts lie on the host. An engine that runs another's kernels is timed as that one, at its
-        own age."""
+        by the age of its ``version`` (None: the newest); ``eager``: no graph replays its decode steps; ``ahead``: whether its
+        scheduler works ahead of the cards (None: as the version does by default); ``spilled``: some layers or experts lie on the
+        host. An engine that runs another's kernels is timed as that one, at its own age."""
         named, engine = engine, kernels_of(engine)
         plain, terms, precision = cls.of(cluster, engine), terms or shipped(), precision_of(work)
         factors = terms.factors(engine, cluster.accelerator, precision)
@@ -98,6 +102,8 @@ class Machine:
         coefficients = scaled(plain.coefficients, factors)
         untold = terms.untold(engine, cluster.accelerator, precision)
         coefficients = beside_terms(coefficients, untold, era)
+        if not (works_ahead(named, version) if ahead is None else ahead):
+            coefficients = coefficients.in_turn()
         if eager:
             wider = spec_sheet()["eager"]
             era = replace(era, low=era.low * wider["low"], high=era.high * wider["high"])
@@ -112,6 +118,11 @@ class Machine:
             routes_tokens=routes_tokens,
             eager=eager,
         )
+
+    def working(self, *, ahead: bool) -> Machine:
+        """The same machine with a scheduler that works ahead of the cards, or takes turns with them."""
+        power = spec_sheet()["host"]["host_overlap_power"] if ahead else 1.0
+        return self.with_coefficients(self.coefficients.with_numbers(host_overlap_power=power))
 
     def with_coefficients(self, coefficients: Coefficients) -> Machine:
         """The same cards and wires under other coefficients."""

@@ -11,7 +11,7 @@ from trilemma.plans import Layout
 from trilemma.quantities import Numbers
 from trilemma.timing.attention import OperatorWork, decode_work, prefill_work
 from trilemma.timing.exchanges import exchange
-from trilemma.timing.forward_pass import cache_rate, launches, output_head, products, prompt_shares
+from trilemma.timing.forward_pass import cache_rate, host_of_step, launches, output_head, products, prompt_shares
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.pass_time import OperatorTally, PassTime
@@ -50,7 +50,7 @@ def mixed_step(
     output_head(tally, work, layout, rows=sequences + chunks)
     exchange(tally, work, layout, rows=rows, scale=1.0, prompt=True)
     launches(tally, work, 1.0)
-    tally.add("host", "host", machine.coefficients.step_s + machine.coefficients.sequence_s * (sequences + chunks))
+    host_of_step(tally, sequences=sequences + chunks)
     return tally.done()
 
 

@@ -116,6 +116,8 @@ def _one_pool(
     if stage != "ok" and cache_tokens is None and not starts:
         raise InputError(f"the plan does not start ({stage}); see trilemma fit with the same options for what would")
     timed = timed_plan(start, question)
+    ahead = ahead_of(extras, start, engine.name, pool.options.extra)
+    timed = replace(timed, machine=timed.machine.working(ahead=ahead))
     rules = scheduler_of(engine.name, start.version, policy, pool.options.extra)
     running = int(np.asarray(start.max_seqs))
     tokens = rules.tokens or int(np.asarray(start.max_batched_tokens)) or _TOKENS_A_STEP
@@ -125,7 +127,6 @@ def _one_pool(
     tokens = max(tokens, context) if rules.longest_in_one_step else tokens
     blocks = max(held // size, 1)
     coefficients = timed.machine.coefficients
-    ahead, between_s = ahead_of(extras, start, engine.name)
     times = StepTimes(
         timed, most_sequences=min(running, blocks * size), most_tokens=tokens, most_context=max(context, tokens)
     )
@@ -134,7 +135,7 @@ def _one_pool(
         start=start,
         timed=timed,
         rules=rules,
-        times=times.later(between_s) if between_s else times,
+        times=times,
         engines=pool.replicas * int(np.asarray(pool.layout.dp)),
         blocks=blocks,
         block_size=size,

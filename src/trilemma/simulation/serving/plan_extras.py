@@ -16,14 +16,9 @@ from trilemma.estimate.timed_plan import TimedPlan
 from trilemma.plans import ServeOptions
 from trilemma.simulation.serving.adapter_bank import AdapterBank
 from trilemma.simulation.serving.host_cache import HostCache
-from trilemma.simulation.serving.schedulers import (
-    HostCacheRules,
-    between_steps_s,
-    host_cache_of,
-    host_keeps_of,
-    works_ahead,
-)
+from trilemma.simulation.serving.schedulers import HostCacheRules, host_cache_of, host_keeps_of
 from trilemma.timing.adapters import AdapterCost, adapter_cost
+from trilemma.timing.eras import works_ahead
 from trilemma.timing.host_weights import copied_bytes_per_s
 
 
@@ -126,8 +121,6 @@ def host_share_of(
     return HostShare(blocks=blocks, block_s=seconds, block_bytes=block_bytes * ranks, rules=rules)
 
 
-def ahead_of(asked: ExtrasAsked, start: StartUp, engine: str) -> tuple[bool, float]:
-    """Whether the scheduler works ahead of its cards, and seconds of the host between two steps where it could and does not."""
-    by_default = works_ahead(engine, start.version)
-    ahead = by_default if asked.ahead is None else asked.ahead
-    return ahead, between_steps_s() if by_default and not ahead else 0.0
+def ahead_of(asked: ExtrasAsked, start: StartUp, engine: str, options: Mapping[str, Any]) -> bool:
+    """Whether the scheduler works ahead of its cards: as asked, or as its flags and its version have it."""
+    return works_ahead(engine, start.version, options) if asked.ahead is None else asked.ahead

@@ -81,16 +81,6 @@ def host_keeps_of(engine: str) -> str:
     return next(str(row["host_keeps"]) for row in _document()["adapters"] if row["engine"] == engine)
 
 
-def works_ahead(engine: str, version: str) -> bool:
-    """Whether the scheduler composes a step while the one before it runs, unless it is told not to."""
-    return _newest("ahead", engine, version) is not None
-
-
-def between_steps_s() -> float:
-    """Seconds of the host between two steps where a scheduler that could work ahead does not."""
-    return float(_document()["between_steps"]["seconds"])
-
-
 def scheduler_of(
     engine: str, version: str, policy: str | None = None, extra: Mapping[str, Any] | None = None
 ) -> SchedulerRules:

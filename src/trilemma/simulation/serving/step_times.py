@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from trilemma.estimate.timed_plan import TimedPlan
-from trilemma.timing.forward_pass import decode_step, prefill_pass
+from trilemma.timing.forward_pass import decode_step, outlasting_s, prefill_pass
 from trilemma.timing.mixed_step import mixed_step
 
 #: Grid points for each doubling of a length, and the shortest length with a point of its own.
@@ -44,7 +44,7 @@ class StepTimes:
     """
 
     def __init__(self, timed: TimedPlan, *, most_sequences: int, most_tokens: int, most_context: int) -> None:
-        self._timed, self._factor, self._between_s = timed, 1.0, 0.0
+        self._timed, self._factor = timed, 1.0
         self._of_sequences: Callable[[float], float] | None = None
         self._most_sequences = most_sequences
         self._stages = int(np.max(timed.layout.pp))
@@ -62,6 +62,9 @@ class StepTimes:
         self._reads = self._read_times() if self._whole else []
         self._rows = self._row_times(most_tokens + most_sequences * self._verified)
         self._tail = self._tail_times(most_sequences * 2)
+        numbers = timed.machine.coefficients
+        self._host = [float(numbers.sequence_s) * sequences for sequences in range(most_sequences * 2 + 1)]
+        self._power = float(numbers.host_overlap_power)
         self._attention = _PromptAttention(timed, most_tokens=most_tokens, most_context=most_context)
 
     def decode_s(self, sequences: int, context: float) -> float:
@@ -90,10 +93,11 @@ class StepTimes:
             attention_s += self._attention.seconds(new, cached)
             tokens += new
         if not sequences:
-            return self._rows[tokens] + self._tail[ended] + attention_s
+            return self._with_host(self._rows[tokens] + self._tail[ended] + attention_s, ended)
         if self._whole:
             read_s = sequences * self._between(self._reads, context)
-            return self._rows[sequences + tokens] + self._tail[sequences + ended] + read_s + attention_s
+            cards_s = self._rows[sequences + tokens] + self._tail[sequences + ended] + read_s + attention_s
+            return self._with_host(cards_s, sequences + ended)
         step_s = self.decode_s(sequences, context)
         if not self._joint:
             return step_s + (self._rows[tokens] + attention_s) * self._interference
@@ -101,23 +105,19 @@ class StepTimes:
         more_s = self._rows[rows + tokens] - self._rows[rows] + self._tail[sequences + ended] - self._tail[sequences]
         return step_s + (more_s + attention_s) / self._stages
 
+    def _with_host(self, cards_s: float, sequences: int) -> float:
+        """``cards_s`` and what the host's work for ``sequences`` outlasts them."""
+        return cards_s + outlasting_s(cards_s, self._host[sequences], self._power) if self._joint else cards_s
+
     def scaled(self, factor: float) -> StepTimes:
         """The same steps, each ``factor`` times as long."""
         other = copy.copy(self)
-        other._factor, other._between_s = self._factor * factor, self._between_s * factor
-        other._rows, other._tail, other._reads = (
-            [one * factor for one in times] for times in (self._rows, self._tail, self._reads)
+        other._factor = self._factor * factor
+        other._rows, other._tail, other._reads, other._host = (
+            [one * factor for one in times] for times in (self._rows, self._tail, self._reads, self._host)
         )
         other._attention = self._attention.scaled(factor)
         other._decode = [[one * factor for one in row] for row in self._decode]
-        return other
-
-    def later(self, between_s: float) -> StepTimes:
-        """The same steps, each begun ``between_s`` after the one before it has ended."""
-        other = copy.copy(self)
-        other._tail = [one + between_s for one in self._tail]
-        other._decode = [[one + between_s for one in row] for row in self._decode]
-        other._between_s = self._between_s + between_s
         return other
 
     def calibrated(self, factor: Callable[[float], float]) -> StepTimes:
@@ -126,6 +126,7 @@ class StepTimes:
         other._rows = [one * factor(rows) for rows, one in enumerate(self._rows)]
         other._tail = [one * factor(rows) for rows, one in enumerate(self._tail)]
         other._reads = [one * factor(1.0) for one in self._reads]
+        other._host = [one * factor(sequences) for sequences, one in enumerate(self._host)]
         other._attention = self._attention.scaled(factor(float(len(self._rows))))
         other._decode = [[one * factor(at) for one in row] for at, row in enumerate(self._decode)]
         other._of_sequences = factor
@@ -148,7 +149,7 @@ class StepTimes:
         seconds: Any = step.total_s
         if timed.speculation is not None:
             seconds = (seconds + timed.speculation.drafting_s(step, timed.work.layers)) * self._per_token
-        more = np.broadcast_to(seconds * self._factor + self._between_s, (last - first, len(self._lengths)))
+        more = np.broadcast_to(seconds * self._factor, (last - first, len(self._lengths)))
         if self._of_sequences is not None:
             more = more * np.array([self._of_sequences(at) for at in range(first, last)])[:, None]
         self._decode += more.tolist()
@@ -183,7 +184,7 @@ class StepTimes:
         return found
 
     def _tail_times(self, most: int) -> list[float]:
-        """Seconds of the output head and the host, by sequences that get a token."""
+        """Seconds of the output head and the start of a step, by sequences that get a token."""
         timed = self._timed
         if not self._joint:
             return [0.0] * (most + 1)
@@ -191,7 +192,7 @@ class StepTimes:
             timed.work, timed.machine, timed.layout, batch=np.arange(most + 1), context=1, tokens=0, cached=0, prompts=0,
             kv_format=timed.kv_format,
         )  # fmt: skip
-        seconds = sum(np.broadcast_to(one.lines[name], most + 1) for name in ("lm_head", "host"))
+        seconds = np.broadcast_to(one.lines["lm_head"], most + 1) + timed.machine.coefficients.step_s
         tail: list[float] = np.asarray(seconds).tolist()
         return tail
 

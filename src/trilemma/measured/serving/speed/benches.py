@@ -94,6 +94,7 @@ def _bench(members: Sequence[tuple[int, SpeedQuestion]]) -> SpeedFigures:
         trust=_column(questions, "trust"),
         polls_every=_column(questions, "polls_every"),
         launches=_column(questions, "launches"),
+        ahead=np.array([one.ahead for one in questions]),
     )
 
 

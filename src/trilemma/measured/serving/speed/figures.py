@@ -32,7 +32,8 @@ class SpeedFigures:
     ``quantity`` is tpot or ttft in seconds, output, decode or prefill in tokens per second over the whole plan; ``queued``
     ones are taken with every request waiting, those with a ``rate`` (requests a second, else nan) as requests arrive. ``at``
     says where the figures stood in the table, ``trust`` what each weighs, ``polls_every`` after how many passes the scheduler
-    looks for new requests (None: after each, its default), ``launches`` what the release multiplies the time of launches by.
+    looks for new requests (None: after each, its default), ``launches`` what the release multiplies the time of launches by,
+    ``ahead`` whether the scheduler prepares a step while the cards compute another.
     """
 
     work: ModelWork
@@ -53,6 +54,7 @@ class SpeedFigures:
     trust: Array
     polls_every: Array | None = None
     launches: Array | None = None
+    ahead: Any = None
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -69,6 +71,7 @@ class SpeedFigures:
             admission=self.admission.take(chosen),
             polls_every=None if self.polls_every is None else self.polls_every[chosen],
             launches=None if self.launches is None else self.launches[chosen],
+            ahead=None if self.ahead is None else self.ahead[chosen],
             **{name: getattr(self, name)[chosen] for name in arrays},
         )  # fmt: skip
 
@@ -94,7 +97,11 @@ def under(bench: SpeedFigures, factors: Mapping[str, Any]) -> Machine:
     """The machine of ``bench`` under ``factors`` and the age of its releases."""
     if bench.launches is not None and np.any(bench.launches != 1.0):
         factors = {**factors, **{term: factors[term] * bench.launches for term in LAUNCHES if term in factors}}
-    return bench.machine.with_coefficients(scaled(bench.machine.coefficients, factors))
+    coefficients = scaled(bench.machine.coefficients, factors)
+    if bench.ahead is not None and not np.all(bench.ahead):
+        power = np.where(bench.ahead, coefficients.host_overlap_power, 1.0)
+        coefficients = coefficients.with_numbers(host_overlap_power=power)
+    return bench.machine.with_coefficients(coefficients)
 
 
 def _of_load(bench: SpeedFigures, machine: Machine) -> Any:
@@ -174,7 +181,8 @@ def _part(figures: SpeedFigures) -> AskedOnce:
     admitted = [figures.admission.half_way, figures.admission.at_full_length]
     polls = 1.0 if figures.polls_every is None else figures.polls_every
     loads = (figures.isl, figures.osl, figures.concurrency, figures.rate, figures.queued, polls + 0.0 * figures.isl)
-    columns = (*degrees, *loads, *admitted)
+    ahead = 1.0 if figures.ahead is None else figures.ahead
+    columns = (*degrees, *loads, ahead + 0.0 * figures.isl, *admitted)
     question = np.nan_to_num(np.stack([np.asarray(one, dtype=float) for one in columns], axis=1), nan=-1.0)
     _, first, of = np.unique(question, axis=0, return_index=True, return_inverse=True)
     return AskedOnce(figures=figures, asked=figures.take(first), of=of.reshape(-1))

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trilemma.data.files import read_data
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.measured.tables import Row
 from trilemma.plans import Layout
+from trilemma.timing import eras
+from trilemma.timing.eras import flag_ahead
 
 
 def as_launched(
     row: Row, layout: Layout, *, engine: str, accelerator: Accelerator, mixture: bool, assumed: list[str]
 ) -> Layout:
     """``layout`` as the row's script cut the model, where its columns say the ranks alone."""
-    for script in read_data("validation/launch_scripts.toml")["script"]:
+    for script in _scripts():
         alone = script.get("attends_alone") and layout.tp > 1 and layout.dp == 1
         if alone and mixture and _is_of(script, row, engine, accelerator):
             ranks = int(layout.tp)
@@ -26,10 +29,35 @@ def as_launched(
 
 def polls_every(row: Row, *, engine: str, accelerator: Accelerator, in_flight: float) -> float:
     """Passes from one look of the scheduler for new requests to the next; 1 where no script says otherwise."""
-    for script in read_data("validation/launch_scripts.toml")["script"]:
+    for script in _scripts():
         if "polls" in script and _is_of(script, row, engine, accelerator):
             return float(max((start, every) for start, every in script["polls"] if in_flight >= start)[1])
     return 1.0
+
+
+def works_ahead(row: Row, *, engine: str, accelerator: Accelerator) -> bool:
+    """Whether the scheduler works ahead of the cards: by the flag that the row tells, else by that of its script, else as the
+    stated version does by default (none stated: the newest)."""
+    flag = flag_ahead(engine)
+    scripts = (script for script in _scripts() if _is_of(script, row, engine, accelerator))
+    told = {flag: script["flags"][flag] for script in scripts if flag in script.get("flags", {})}
+    if flag and (said := _told(flag, row.text("notes")[:2000])) is not None:
+        told[flag] = said
+    return eras.works_ahead(engine, row.text("version")[:100] or None, told)
+
+
+def _told(flag: str, text: str) -> bool | None:
+    """What ``text`` says of a switch, written as ``--flag``, ``--no-flag``, ``flag=true`` or ``flag: false``; None: nothing."""
+    name = "[-_]".join(map(re.escape, re.split("[-_]", flag)))
+    found = re.search(rf"(?<![\w])(?:--)?(no[-_])?{name}(?:\s*[=:]\s*(true|false|1|0))?(?![\w-])", text, re.IGNORECASE)
+    if found is None:
+        return None
+    return (found[1] is None) == ((found[2] or "true").lower() in ("true", "1"))
+
+
+def _scripts() -> Sequence[Mapping[str, Any]]:
+    scripts: Sequence[Mapping[str, Any]] = read_data("validation/launch_scripts.toml")["script"]
+    return scripts
 
 
 def _is_of(script: Mapping[str, Any], row: Row, engine: str, accelerator: Accelerator) -> bool:
