@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from trilemma.errors import InputError
+from trilemma.errors import InputError, UnknownName
 from trilemma.quantities import parse_count
+
+#: What requests may ask of the sampler: the likeliest token; one of the likeliest by top-k or top-p; that with penalties for repeats.
+SAMPLING = ("greedy", "filtered", "penalized")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,6 +21,7 @@ class Serving:
     maximum). ``prefix_hit`` is the share of prompt tokens found in the prefix cache. ``ttft_ms`` and ``tpot_ms`` are targets.
     ``images`` come with each prompt, of ``image_size`` (width, height) pixels; ``image_tokens`` is what they are together of
     ``isl`` (`trilemma.models.image_tokens`).
+    ``sampling`` is what requests ask of the sampler (`SAMPLING`).
     ``shapes_plan``: a plan that states no context admits the longest request; False where the plan stands as it is, the command
     of an engine.
     """
@@ -34,8 +38,11 @@ class Serving:
     image_size: tuple[int, int] | None = None
     image_tokens: int | None = None
     shapes_plan: bool = True
+    sampling: str = "greedy"
 
     def __post_init__(self) -> None:
+        if self.sampling not in SAMPLING:
+            raise UnknownName("sampling", self.sampling, SAMPLING)
         for name in ("isl", "osl", "concurrency", "context", "images"):
             value = getattr(self, name)
             if value is not None and not 0 < value <= 2**40:

@@ -24,6 +24,7 @@ from trilemma.ask.reading import (
 )
 from trilemma.errors import InputError, UnknownName
 from trilemma.versions import DEFAULT_ENGINE
+from trilemma.workloads import SAMPLING
 
 OptionReader = Callable[[Any], Any]
 #: What an option is a field of: the load, the engine's options, the degrees of a layout, or nothing alone.
@@ -179,6 +180,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(name="context", of=_SERVING, read=whole_number, metavar="TOKENS", group="workload", noun="load",
            help="longest request to admit (prompt + output)",
            searched=Variant(help="longest request to admit (default ISL + OSL)")),
+    Option(name="sampling", of=_LOADED, read=text, group="workload", noun="load", default="greedy", choices=SAMPLING,
+           help="what requests ask of the sampler: the likeliest token (default), top-k or top-p, or penalties as well"),
     Option(name="prefix_hit", of=_LOADED, read=number, metavar="SHARE", group="workload", noun="load", default=0.0,
            help="share of prompt tokens found in cache"),
     Option(name="ttft", of=_LOADED, read=milliseconds, metavar="MS", group="workload", noun="load", field="ttft_ms",

@@ -36,8 +36,8 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.plans import Plan, Pool
 from trilemma.quantities import counted, show_count
 from trilemma.question import ServingQuestion
-from trilemma.timing.eras import works_ahead
 from trilemma.timing import Machine, model_work
+from trilemma.timing.eras import works_ahead
 from trilemma.timing.intervals import pools_spread
 from trilemma.timing.pools import Pools, PoolsSpeed
 from trilemma.timing.pools_capped import pools_under_cap
@@ -173,7 +173,7 @@ def _speed(start: StartUp, question: ServingQuestion) -> tuple[Speed, tuple[Plan
             cluster, work=work, engine=engines.canonical(plan.engine.name), version=plan.engine.version,
             terms=question.terms, routes_tokens=traits.routes_tokens(pool.options.extra),
             ahead=works_ahead(engines.canonical(plan.engine.name), plan.engine.version, pool.options.extra),
-            eager=pool.options.eager,
+            eager=pool.options.eager, sampling=question.workload.sampling,
         )
         for pool in (decode, prefill)
     )  # fmt: skip

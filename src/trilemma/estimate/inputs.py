@@ -21,6 +21,7 @@ _LOAD = (
     "rate",
     "context",
     "prefix_hit",
+    "sampling",
     "ttft_ms",
     "tpot_ms",
     "images",

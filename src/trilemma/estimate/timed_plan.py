@@ -48,6 +48,7 @@ def timed_plan(start: StartUp, question: ServingQuestion) -> TimedPlan:
         routes_tokens=traits.routes_tokens(extra),
         ahead=works_ahead(engines.canonical(plan.engine.name), plan.engine.version, extra),
         eager=plan.pool.options.eager,
+        sampling=question.workload.sampling,
         spilled=start.on_host is not None,
     )
     work = split_work(model, cluster.accelerator, start.on_host)

@@ -82,6 +82,7 @@ class SearchQuestion:
             version=self.engine.version,
             terms=self.terms,
             eager=self.fixed.options.eager,
+            sampling=self.workload.sampling,
         )
         in_flight = float(self.workload.concurrency or 0)
         spread = pools_spread(machine, model) if apart else speed_spread(machine, model, in_flight=in_flight)
@@ -290,6 +291,7 @@ def started(
             version=question.engine.version,
             terms=question.terms,
             eager=question.fixed.options.eager,
+            sampling=question.workload.sampling,
         ),
         kv_format=catalogue.get(start.kv_format),
     )

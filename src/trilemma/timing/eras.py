@@ -73,7 +73,12 @@ def works_ahead(engine: str, version: str | None = None, options: Mapping[str, A
     said = (options or {}).get(row["flag"])
     if said is not None:
         return bool(said) is row["told"]
-    return version is None or not _is_before(version, row["since"], engine)
+    return not is_before(version, row["since"], engine)
+
+
+def is_before(version: str | None, other: str, engine: str) -> bool:
+    """Whether a release that is stated came before another; none stated is the newest."""
+    return version is not None and _is_before(version, other, engine)
 
 
 def flag_ahead(engine: str) -> str:

@@ -57,6 +57,7 @@ def decode_step(
             scale=uneven,
         )
     output_head(tally, work, layout, rows=rows)
+    tally.add("lm_head", "memory_bandwidth", rows * work.vocab * machine.coefficients.sampled_logit_s)
     exchange(tally, work, layout, rows=rows, scale=uneven)
     launches(tally, work, uneven)
     if work.host is not None:

@@ -15,6 +15,7 @@ from trilemma.timing.collectives import Wires, wires
 from trilemma.timing.eras import Era, era_of, works_ahead
 from trilemma.timing.operators import ExpertProducts, ModelWork, Products
 from trilemma.timing.roofline import peak_flops
+from trilemma.timing.sampling import sampled_logit_s, waits_for_tokens
 from trilemma.timing.serving_terms import ServingTerms, precision_of, shipped
 
 #: GGUF's Q8_0 and all below it.
@@ -82,11 +83,13 @@ class Machine:
         routes_tokens: bool = False,
         eager: bool = False,
         ahead: bool | None = None,
+        sampling: str = "greedy",
         spilled: bool = False,
     ) -> Machine:
         """`of`, with the coefficients scaled by ``terms`` (those shipped, where none are given) of ``engine`` on such cards, and
         by the age of its ``version`` (None: the newest); ``eager``: no graph replays its decode steps; ``ahead``: whether its
-        scheduler works ahead of the cards (None: as the version does by default); ``spilled``: some layers or experts lie on the
+        scheduler works ahead of the cards (None: as the version does by default); ``sampling``: what requests ask
+        of the sampler; ``spilled``: some layers or experts lie on the
         host. An engine that runs another's kernels is timed as that one, at its own age."""
         named, engine = engine, kernels_of(engine)
         plain, terms, precision = cls.of(cluster, engine), terms or shipped(), precision_of(work)
@@ -102,8 +105,9 @@ class Machine:
         coefficients = scaled(plain.coefficients, factors)
         untold = terms.untold(engine, cluster.accelerator, precision)
         coefficients = beside_terms(coefficients, untold, era)
-        if not (works_ahead(named, version) if ahead is None else ahead):
+        if not (works_ahead(named, version) if ahead is None else ahead) or waits_for_tokens(sampling, engine=named):
             coefficients = coefficients.in_turn()
+        coefficients = coefficients.with_numbers(sampled_logit_s=plain.logit_s(sampling, engine=named, version=version))
         if eager:
             wider = spec_sheet()["eager"]
             era = replace(era, low=era.low * wider["low"], high=era.high * wider["high"])
@@ -118,6 +122,11 @@ class Machine:
             routes_tokens=routes_tokens,
             eager=eager,
         )
+
+    def logit_s(self, sampling: str, *, engine: str, version: str | None) -> float:
+        """Seconds of the sampler for each logit of a row, its passes streaming as 16-bit weights do before any term is fitted."""
+        streamed = self.bandwidth * float(coefficients_for(self.accelerator, engine).stream_share(16))
+        return sampled_logit_s(sampling, engine=engine, version=version, bytes_per_s=streamed)
 
     def working(self, *, ahead: bool) -> Machine:
         """The same machine with a scheduler that works ahead of the cards, or takes turns with them."""

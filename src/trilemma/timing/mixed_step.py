@@ -48,6 +48,8 @@ def mixed_step(
         for one, times in ((decode, sequences), (prompt, chunks)):
             _attend(tally, one.times(times * count), bytes_per_s=cache_rate(machine, mixer))
     output_head(tally, work, layout, rows=sequences + chunks)
+    logits = (sequences + chunks) * work.vocab
+    tally.add("lm_head", "memory_bandwidth", logits * machine.coefficients.sampled_logit_s)
     exchange(tally, work, layout, rows=rows, scale=1.0, prompt=True)
     launches(tally, work, 1.0)
     host_of_step(tally, sequences=sequences + chunks)

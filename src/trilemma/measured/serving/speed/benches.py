@@ -22,6 +22,7 @@ from trilemma.models.identity import ByIdentity
 from trilemma.plans import Layout, ServeOptions
 from trilemma.quantities import Array
 from trilemma.timing.admission import Admission
+from trilemma.timing.coefficients import spec_sheet
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import model_work
 from trilemma.timing.serving_terms import precision_of
@@ -94,8 +95,18 @@ def _bench(members: Sequence[tuple[int, SpeedQuestion]]) -> SpeedFigures:
         trust=_column(questions, "trust"),
         polls_every=_column(questions, "polls_every"),
         launches=_column(questions, "launches"),
-        ahead=np.array([one.ahead for one in questions]),
+        told=_told(questions, machine),
     )
+
+
+def _told(questions: Sequence[SpeedQuestion], machine: Machine) -> dict[str, Array]:
+    """Numbers of ``machine`` that flags of the rows, and what their requests asked of the sampler, set."""
+    power, turn = spec_sheet()["host"]["host_overlap_power"], 1.0
+    logit_s = [machine.logit_s(one.sampling, engine=one.engine, version=one.version) for one in questions]
+    return {
+        "host_overlap_power": np.array([power if one.ahead else turn for one in questions]),
+        "sampled_logit_s": np.array(logit_s),
+    }
 
 
 def _column(questions: Sequence[SpeedQuestion], name: str) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ class SpeedFigures:
     ones are taken with every request waiting, those with a ``rate`` (requests a second, else nan) as requests arrive. ``at``
     says where the figures stood in the table, ``trust`` what each weighs, ``polls_every`` after how many passes the scheduler
     looks for new requests (None: after each, its default), ``launches`` what the release multiplies the time of launches by,
-    ``ahead`` whether the scheduler prepares a step while the cards compute another.
+    ``told`` are numbers of the machine that flags of the rows set, by name.
     """
 
     work: ModelWork
@@ -54,7 +54,7 @@ class SpeedFigures:
     trust: Array
     polls_every: Array | None = None
     launches: Array | None = None
-    ahead: Any = None
+    told: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class SpeedFigures:
             admission=self.admission.take(chosen),
             polls_every=None if self.polls_every is None else self.polls_every[chosen],
             launches=None if self.launches is None else self.launches[chosen],
-            ahead=None if self.ahead is None else self.ahead[chosen],
+            told={name: values[chosen] for name, values in self.told.items()},
             **{name: getattr(self, name)[chosen] for name in arrays},
         )  # fmt: skip
 
@@ -98,10 +98,7 @@ def under(bench: SpeedFigures, factors: Mapping[str, Any]) -> Machine:
     if bench.launches is not None and np.any(bench.launches != 1.0):
         factors = {**factors, **{term: factors[term] * bench.launches for term in LAUNCHES if term in factors}}
     coefficients = scaled(bench.machine.coefficients, factors)
-    if bench.ahead is not None and not np.all(bench.ahead):
-        power = np.where(bench.ahead, coefficients.host_overlap_power, 1.0)
-        coefficients = coefficients.with_numbers(host_overlap_power=power)
-    return bench.machine.with_coefficients(coefficients)
+    return bench.machine.with_coefficients(coefficients.with_numbers(**bench.told))
 
 
 def _of_load(bench: SpeedFigures, machine: Machine) -> Any:
@@ -181,8 +178,7 @@ def _part(figures: SpeedFigures) -> AskedOnce:
     admitted = [figures.admission.half_way, figures.admission.at_full_length]
     polls = 1.0 if figures.polls_every is None else figures.polls_every
     loads = (figures.isl, figures.osl, figures.concurrency, figures.rate, figures.queued, polls + 0.0 * figures.isl)
-    ahead = 1.0 if figures.ahead is None else figures.ahead
-    columns = (*degrees, *loads, ahead + 0.0 * figures.isl, *admitted)
+    columns = (*degrees, *loads, *figures.told.values(), *admitted)
     question = np.nan_to_num(np.stack([np.asarray(one, dtype=float) for one in columns], axis=1), nan=-1.0)
     _, first, of = np.unique(question, axis=0, return_index=True, return_inverse=True)
     return AskedOnce(figures=figures, asked=figures.take(first), of=of.reshape(-1))

@@ -12,6 +12,8 @@ from trilemma.measured.tables import Row
 from trilemma.plans import Layout
 from trilemma.timing import eras
 from trilemma.timing.eras import flag_ahead
+from trilemma.timing.sampling import waits_for_tokens
+from trilemma.workloads import SAMPLING
 
 
 def as_launched(
@@ -35,7 +37,13 @@ def polls_every(row: Row, *, engine: str, accelerator: Accelerator, in_flight: f
     return 1.0
 
 
-def works_ahead(row: Row, *, engine: str, accelerator: Accelerator) -> bool:
+def sampling_of(row: Row, *, engine: str, accelerator: Accelerator) -> str:
+    """What the requests of a row ask of the sampler: as its script says, else the likeliest token, which benchmarks ask for."""
+    scripts = (script for script in _scripts() if "sampling" in script and _is_of(script, row, engine, accelerator))
+    return next((str(script["sampling"]) for script in scripts), SAMPLING[0])
+
+
+def works_ahead(row: Row, *, engine: str, accelerator: Accelerator, sampling: str) -> bool:
     """Whether the scheduler works ahead of the cards: by the flag that the row tells, else by that of its script, else as the
     stated version does by default (none stated: the newest)."""
     flag = flag_ahead(engine)
@@ -43,7 +51,8 @@ def works_ahead(row: Row, *, engine: str, accelerator: Accelerator) -> bool:
     told = {flag: script["flags"][flag] for script in scripts if flag in script.get("flags", {})}
     if flag and (said := _told(flag, row.text("notes")[:2000])) is not None:
         told[flag] = said
-    return eras.works_ahead(engine, row.text("version")[:100] or None, told)
+    waits = waits_for_tokens(sampling, engine=engine)
+    return eras.works_ahead(engine, row.text("version")[:100] or None, told) and not waits
 
 
 def _told(flag: str, text: str) -> bool | None:

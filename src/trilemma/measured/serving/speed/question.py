@@ -15,7 +15,7 @@ from trilemma.engines.traits import every
 from trilemma.errors import InputError, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.memory import runtime_total
-from trilemma.measured.serving.speed.launch_scripts import as_launched, polls_every, works_ahead
+from trilemma.measured.serving.speed.launch_scripts import as_launched, polls_every, sampling_of, works_ahead
 from trilemma.measured.serving.speed.pool_rows import PoolLayout, measured_per_gpu, of_pools, pools_of
 from trilemma.measured.serving.speed.row_loads import is_limited, lengths_of, load_of, most_sequences_of, rate_of
 from trilemma.measured.tables import Row, UnusableRow
@@ -52,7 +52,7 @@ class SpeedQuestion:
     the row in a fit: usable with assumptions counts half (its time to first token nothing), flagged or contradictory
     nothing. ``rate`` is requests a second where arrivals are stated instead of requests in flight, ``polls_every`` the passes
     after which the scheduler looks for new requests; ``launches`` what the build that a row states multiplies their time by,
-    ``ahead`` whether the scheduler prepares a step while the cards compute another, ``most_sequences`` those that its server runs at once; ``pools`` how prefill and decode were laid out where they ran apart
+    ``ahead`` whether the scheduler prepares a step while the cards compute another, ``sampling`` what requests ask of the sampler, ``most_sequences`` those that its server runs at once; ``pools`` how prefill and decode were laid out where they ran apart
     (``layout`` then counts the cards of both).
     """
 
@@ -73,6 +73,8 @@ class SpeedQuestion:
     polls_every: float = 1.0
     launches: float = 1.0
     ahead: bool = True
+    sampling: str = "greedy"
+    version: str | None = None
     most_sequences: float | None = None
     pools: PoolLayout | None = None
 
@@ -108,6 +110,7 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
         measured = measured_per_gpu(row, pools, measured, assumed) if metric == "output_tok_s_per_gpu" else measured
     else:
         layout = as_launched(row, layout, engine=engine, accelerator=accelerator, mixture=mixture, assumed=assumed)
+    sampling = sampling_of(row, engine=engine, accelerator=accelerator)
     kind: Kind = "queued" if queued else "load"
     if metric == "prefill_tok_s":
         kind = "prefill"
@@ -130,7 +133,9 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
         rate=rate,
         polls_every=polls_every(row, engine=engine, accelerator=accelerator, in_flight=concurrency),
         launches=launches_of(engine, _build(row), accelerator),
-        ahead=works_ahead(row, engine=engine, accelerator=accelerator),
+        ahead=works_ahead(row, engine=engine, accelerator=accelerator, sampling=sampling),
+        sampling=sampling,
+        version=row.text("version")[:100] or None,
         most_sequences=most_sequences_of(row),
         pools=pools,
     )
