@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from trilemma.errors import InputError, UnknownName
 from trilemma.quantities import parse_count
 
-#: What requests may ask of the sampler: the likeliest token; one of the likeliest by top-k or top-p; that with penalties for repeats.
+#: What requests may ask of the sampler: the likeliest token; one of the likeliest, by top-k or top-p; that under penalties.
 SAMPLING = ("greedy", "filtered", "penalized")
 
 

@@ -75,8 +75,9 @@ def test_better_hardware_lengthens_no_line(name, card, engine, part, factor, isl
     before, after = (
         speed(stored(name), one, engine, isl=isl) for one in (find(card), better(find(card), part, factor))
     )
-    for line, seconds in before.lines.items():
-        assert np.all(after.lines[line] <= seconds * (1 + 1e-9)), line
+    for line, seconds in before.lines.items():  # but the host's, of which faster cards hide less
+        assert line == "host" or np.all(after.lines[line] <= seconds * (1 + 1e-9)), line
+    assert np.all(after.tpot_s <= before.tpot_s * (1 + 1e-9))
     assert np.all(after.ttft_s <= before.ttft_s * (1 + 1e-9))
     assert np.all(after.output_tokens_per_s >= before.output_tokens_per_s * (1 - 1e-9))
 
@@ -100,7 +101,8 @@ def test_fewer_bits_lengthen_no_line_that_only_moves_bytes(name, card, engine):
 def test_a_narrower_cache_lengthens_no_line(name, card, engine):
     wide, narrow = (speed(stored(name), find(card), engine, kv_format=kv) for kv in (BF16, FP8))
     for line, seconds in wide.lines.items():
-        assert np.all(narrow.lines[line] <= seconds * (1 + 1e-9)), line
+        assert line == "host" or np.all(narrow.lines[line] <= seconds * (1 + 1e-9)), line  # less of it is hidden
+    assert np.all(narrow.tpot_s <= wide.tpot_s * (1 + 1e-9))
 
 
 @pytest.mark.slow

@@ -98,7 +98,10 @@ def test_better_hardware_lengthens_no_line_under_the_terms_of_an_engine(model, b
     batch = np.array([1, 4, 16, 64, 256, 1024])
     before, after = (speed(model, batch=batch, accelerator=one) for one in (plain, replace(plain, **double)))
     for name, seconds in before.lines.items():
-        assert np.all(after.lines[name] <= seconds * (1 + 1e-12)), name
+        assert name == "host" or np.all(after.lines[name] <= seconds * (1 + 1e-12)), (
+            name
+        )  # faster cards hide less of it
+    assert np.all(after.tpot_s <= before.tpot_s * (1 + 1e-12))
     assert np.all(after.ttft_s <= before.ttft_s)
 
 

@@ -65,8 +65,8 @@ def launches_of(engine: str, version: str | None, accelerator: Accelerator) -> f
 
 
 def works_ahead(engine: str, version: str | None = None, options: Mapping[str, Any] | None = None) -> bool:
-    """Whether the scheduler of ``version`` of ``engine`` (None: the newest) prepares a step while the cards compute the one before
-    it, under its own ``options`` by flag."""
+    """Whether the scheduler of ``version`` of ``engine`` (None: the newest) prepares a step while the cards compute the last one,
+    under its own ``options`` by flag."""
     row = next((row for row in _rows()["ahead"] if row["engine"] == engine), None)
     if row is None:
         return False

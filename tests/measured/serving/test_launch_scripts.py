@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from trilemma.measured.serving.speed.benches import benches_of
 from trilemma.measured.serving.speed.figures import predict
 from trilemma.measured.serving.speed.question import SpeedQuestion, read_speed_question
-from trilemma.measured.tables import Row
+from trilemma.measured.tables import Row, UnusableRow
 from trilemma.timing.serving_terms import priors
 
 INFERENCEX = "origin=InferenceX; mode=agg"
@@ -47,3 +49,32 @@ def test_queued_mixtures_of_the_overview_attend_on_each_rank_alone():
     dense = question(source_ref=OVERVIEW, **cells | {"model": "llama-3.1-70b"})
     assert (dense.layout.tp, dense.layout.dp) == (8, 1)
     assert question(**cells).layout.tp == 8
+
+
+def test_a_row_tells_whether_its_scheduler_works_ahead():
+    # InferenceX at 2025-12-15, gptoss_fp4_b200_docker.sh: async-scheduling: true, under vLLM 0.11.2 that has it off by default
+    assert question(engine="vllm", version="vllm/vllm-openai:v0.11.2", notes=INFERENCEX).ahead
+    assert not question(engine="vllm", version="0.12.0").ahead
+    assert question(engine="vllm", version="0.12.0", notes="server flags: async-scheduling=true dtype=bfloat16").ahead
+    assert question(engine="vllm", version="0.19.0").ahead
+    assert not question(engine="vllm", version="0.19.0", notes="serve: vllm serve X --no-async-scheduling").ahead
+    assert question().ahead
+    assert not question(notes="serve: python -m sglang.launch_server --disable-overlap-schedule --tp 8").ahead
+
+
+def test_requests_of_ml_energy_are_penalized():
+    # ml-energy/benchmark@c1d6557: temperature 0.8, top_p 0.95, repetition_penalty 1.1 in every request
+    flags = "origin=ML.ENERGY v3.0; server flags: async-scheduling=true max-num-batched-tokens=8192"
+    told, plain = (question(engine="vllm", version="0.11.1", metric="tpot_ms", notes=notes) for notes in (flags, ""))
+    assert (told.sampling, told.ahead) == ("penalized", False)
+    assert plain.sampling == "greedy"
+    factors = dict.fromkeys(priors().terms, 1.0)
+    sampled, greedy = (float(predict(benches_of([one])[0], factors)[0]) for one in (told, plain))
+    # 16 rows of 151,936 words: a sort, and passes over 120 bytes a logit
+    assert sampled - greedy == pytest.approx(16 * 151_936 * (0.13e-9 + 120 / (8e12 * 0.79)), rel=0.15)
+
+
+def test_rows_that_verify_drafts_are_refused():
+    with pytest.raises(UnusableRow, match="drafts"):
+        question(notes="origin=club-3090; compose=dual/bf16-mtp.yml (TP=2); speculative=no or unsaid")
+    assert question(notes="compose=qwen3.6-35b-a3b/dual/fp8.yml (TP=2, vision, no-MTP); speculative=no or unsaid")

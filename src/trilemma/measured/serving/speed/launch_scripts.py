@@ -47,10 +47,11 @@ def works_ahead(row: Row, *, engine: str, accelerator: Accelerator, sampling: st
     """Whether the scheduler works ahead of the cards: by the flag that the row tells, else by that of its script, else as the
     stated version does by default (none stated: the newest)."""
     flag = flag_ahead(engine)
-    scripts = (script for script in _scripts() if _is_of(script, row, engine, accelerator))
-    told = {flag: script["flags"][flag] for script in scripts if flag in script.get("flags", {})}
-    if flag and (said := _told(flag, row.text("notes")[:2000])) is not None:
-        told[flag] = said
+    scripts = (script for script in _scripts() if flag in script.get("flags", {}))
+    stated = [script["flags"][flag] for script in scripts if _is_of(script, row, engine, accelerator)]
+    said = _told(flag, row.text("notes")[:2000]) if flag else None
+    words = [one for one in (said, *stated) if one is not None]
+    told = {flag: words[0]} if words else {}
     waits = waits_for_tokens(sampling, engine=engine)
     return eras.works_ahead(engine, row.text("version")[:100] or None, told) and not waits
 

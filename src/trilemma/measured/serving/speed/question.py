@@ -41,6 +41,8 @@ METRICS = {
 _TRUST = {"B": 0.5, "C": 0.0}
 #: The wait for a first token hangs on how a load began (all at once, or as others end), which only tier A lets one know.
 _BEGUN = {"B": 0.0, "C": 0.0}
+#: Words of a launch file or its settings that name drafts: ``dual/bf16-mtp.yml``, ``MTP n=2``.
+_DRAFTS = re.compile(r"(?<!no)[-_]mtp\.ya?ml|(?<!no-)\bMTP n=[1-9]|\bn-swept\b", re.IGNORECASE)
 _BUILD = re.compile(r"(?:\bb|\()(\d{4,5})\b")
 
 
@@ -52,7 +54,8 @@ class SpeedQuestion:
     the row in a fit: usable with assumptions counts half (its time to first token nothing), flagged or contradictory
     nothing. ``rate`` is requests a second where arrivals are stated instead of requests in flight, ``polls_every`` the passes
     after which the scheduler looks for new requests; ``launches`` what the build that a row states multiplies their time by,
-    ``ahead`` whether the scheduler prepares a step while the cards compute another, ``sampling`` what requests ask of the sampler, ``most_sequences`` those that its server runs at once; ``pools`` how prefill and decode were laid out where they ran apart
+    ``ahead`` whether the scheduler prepares a step while the cards compute one, ``sampling`` what requests ask of the sampler,
+    ``most_sequences`` those that its server runs at once; ``pools`` how prefill and decode were laid out where they ran apart
     (``layout`` then counts the cards of both).
     """
 
@@ -178,6 +181,8 @@ def _refuse_unstated_deployments(row: Row) -> None:
         raise UnusableRow("a figure of one node of a larger deployment")
     if notes.startswith("CPU inference"):
         raise UnusableRow("runs on a CPU")
+    if _DRAFTS.search(notes):
+        raise UnusableRow("verifies drafts whose acceptance is not stated")
 
 
 def _layout(row: Row, assumed: list[str]) -> Layout:
