@@ -6,6 +6,7 @@ Columns win over names; whatever had to be filled in is listed; what cannot be r
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -17,7 +18,14 @@ from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.memory import runtime_total
 from trilemma.measured.serving.speed.launch_scripts import as_launched, polls_every, sampling_of, works_ahead
 from trilemma.measured.serving.speed.pool_rows import PoolLayout, measured_per_gpu, of_pools, pools_of
-from trilemma.measured.serving.speed.row_loads import is_limited, lengths_of, load_of, most_sequences_of, rate_of
+from trilemma.measured.serving.speed.row_loads import (
+    is_limited,
+    lengths_of,
+    load_of,
+    most_sequences_of,
+    rate_of,
+    refuse_unstated,
+)
 from trilemma.measured.tables import Row, UnusableRow
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.models.identity import ByIdentity
@@ -27,6 +35,7 @@ from trilemma.timing.eras import launches_of
 #: What a figure measures: latency or throughput of a load, throughput with every request queued, or one bare phase.
 Kind = Literal["load", "queued", "decode", "prefill"]
 
+_PHASES: Mapping[str, Kind] = {"prefill_tok_s": "prefill", "decode_tok_s": "decode"}
 #: Metric → (lowest, highest) value that can be.
 METRICS = {
     "ttft_ms": (1e-3, 1e8),
@@ -41,8 +50,6 @@ METRICS = {
 _TRUST = {"B": 0.5, "C": 0.0}
 #: The wait for a first token hangs on how a load began (all at once, or as others end), which only tier A lets one know.
 _BEGUN = {"B": 0.0, "C": 0.0}
-#: Words of a launch file or its settings that name drafts: ``dual/bf16-mtp.yml``, ``MTP n=2``.
-_DRAFTS = re.compile(r"(?<!no)[-_]mtp\.ya?ml|(?<!no-)\bMTP n=[1-9]|\bn-swept\b", re.IGNORECASE)
 _BUILD = re.compile(r"(?:\bb|\()(\d{4,5})\b")
 
 
@@ -92,7 +99,7 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
     assumed: list[str] = []
     metric, measured = _metric(row)
     engine = engine_of(row.text("engine"))
-    _refuse_unstated_deployments(row)
+    refuse_unstated(row)
     apart = of_pools(row)
     layout = Layout() if apart else _layout(row, assumed)
     rate = rate_of(row)
@@ -114,11 +121,7 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
     else:
         layout = as_launched(row, layout, engine=engine, accelerator=accelerator, mixture=mixture, assumed=assumed)
     sampling = sampling_of(row, engine=engine, accelerator=accelerator)
-    kind: Kind = "queued" if queued else "load"
-    if metric == "prefill_tok_s":
-        kind = "prefill"
-    elif metric == "decode_tok_s":
-        kind = "decode"
+    kind = _PHASES.get(metric, "queued" if queued else "load")
     return SpeedQuestion(
         model=model,
         accelerator=accelerator,
@@ -173,16 +176,6 @@ def _metric(row: Row) -> tuple[str, float]:
     if value is None:
         raise UnusableRow("states no value")
     return metric, value
-
-
-def _refuse_unstated_deployments(row: Row) -> None:
-    notes = row.text("notes")[:2000]
-    if "PER 8-GPU NODE" in notes:
-        raise UnusableRow("a figure of one node of a larger deployment")
-    if notes.startswith("CPU inference"):
-        raise UnusableRow("runs on a CPU")
-    if _DRAFTS.search(notes):
-        raise UnusableRow("verifies drafts whose acceptance is not stated")
 
 
 def _layout(row: Row, assumed: list[str]) -> Layout:

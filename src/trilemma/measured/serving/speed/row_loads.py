@@ -68,3 +68,18 @@ def most_sequences_of(row: Row) -> float | None:
     """The most requests that one replica runs at once, where the row tells its server's flags; None for the engine's default."""
     match = _MOST.search(row.text("notes")[:2000])
     return None if match is None else float(match[1])
+
+
+#: Words of a launch file or its settings that name drafts: ``dual/bf16-mtp.yml``, ``MTP n=2``.
+_DRAFTS = re.compile(r"(?<!no)[-_]mtp\.ya?ml|(?<!no-)\bMTP n=[1-9]|\bn-swept\b", re.IGNORECASE)
+
+
+def refuse_unstated(row: Row) -> None:
+    """Raise `UnusableRow` where what ran is not what the columns of a row say."""
+    notes = row.text("notes")[:2000]
+    if "PER 8-GPU NODE" in notes:
+        raise UnusableRow("a figure of one node of a larger deployment")
+    if notes.startswith("CPU inference"):
+        raise UnusableRow("runs on a CPU")
+    if _DRAFTS.search(notes):
+        raise UnusableRow("verifies drafts whose acceptance is not stated")
