@@ -66,7 +66,7 @@ def launches_of(engine: str, version: str | None, accelerator: Accelerator) -> f
 
 def works_ahead(engine: str, version: str | None = None, options: Mapping[str, Any] | None = None) -> bool:
     """Whether the scheduler of ``version`` of ``engine`` (None: the newest) prepares a step while the cards compute the last one,
-    under its own ``options`` by flag."""
+    under its own ``options`` by flag. Source: table ``ahead`` of ``data/coefficients/engine_eras.toml``."""
     row = next((row for row in _rows()["ahead"] if row["engine"] == engine), None)
     if row is None:
         return False
@@ -77,12 +77,12 @@ def works_ahead(engine: str, version: str | None = None, options: Mapping[str, A
 
 
 def is_before(version: str | None, other: str, engine: str) -> bool:
-    """Whether a release that is stated came before another; none stated is the newest."""
+    """Whether a release that is stated came before another, by their numbers; none stated is the newest. A definition."""
     return version is not None and _is_before(version, other, engine)
 
 
 def flag_ahead(engine: str) -> str:
-    """The flag by which ``engine`` is told whether to work ahead, "" where it has none."""
+    """The flag by which ``engine`` is told whether to work ahead, "" where table ``ahead`` of ``engine_eras.toml`` has none."""
     return next((str(row["flag"]) for row in _rows()["ahead"] if row["engine"] == engine), "")
 
 

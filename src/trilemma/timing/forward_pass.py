@@ -215,7 +215,10 @@ def launches(tally: OperatorTally, work: ModelWork, scale: Any) -> None:
 
 
 def host_of_step(tally: OperatorTally, *, sequences: Numbers) -> None:
-    """What the host adds to a decode step: a fixed time, and that by which its work for ``sequences`` outlasts the cards."""
+    """What the host adds to a decode step: a fixed time, and that by which its work for ``sequences`` outlasts the cards.
+
+    Seconds, arrays (plans,). Source: ``host`` of ``spec_sheet.toml``, under the terms of an engine.
+    """
     numbers = tally.machine.coefficients
     each_s = numbers.sequence_s * np.asarray(sequences)
     if not tally.machine.ideal:

@@ -16,7 +16,7 @@ _GREEDY, _, _PENALIZED = SAMPLING
 def sampled_logit_s(kind: str, *, engine: str, version: str | None, bytes_per_s: float) -> float:
     """Seconds that the sampler of an engine takes for each logit of a row, at what its passes stream at.
 
-    A number; 0 for greedy rows. Source: ``data/coefficients/sampling.toml``.
+    Numbers; 0 for greedy rows. Source: ``data/coefficients/sampling.toml``.
     """
     if kind == _GREEDY:
         return 0.0
@@ -26,7 +26,8 @@ def sampled_logit_s(kind: str, *, engine: str, version: str | None, bytes_per_s:
 
 
 def waits_for_tokens(kind: str, *, engine: str) -> bool:
-    """Whether the host of ``engine`` has to see each token before it chooses the next, so that it works ahead of nothing."""
+    """Whether the host of ``engine`` has to see each token before it chooses the next, so that it works ahead of nothing.
+    Source: table ``waits`` of ``data/coefficients/sampling.toml``."""
     return kind == _PENALIZED and any(row["engine"] == engine for row in _data()["waits"])
 
 

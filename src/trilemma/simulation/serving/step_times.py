@@ -64,6 +64,7 @@ class StepTimes:
         self._tail = self._tail_times(most_sequences * 2)
         numbers = timed.machine.coefficients
         self._host = [float(numbers.sequence_s) * sequences for sequences in range(most_sequences * 2 + 1)]
+        self._start = [float(numbers.step_s)] * len(self._host)
         self._power = float(numbers.host_overlap_power)
         self._attention = _PromptAttention(timed, most_tokens=most_tokens, most_context=most_context)
 
@@ -106,15 +107,18 @@ class StepTimes:
         return step_s + (more_s + attention_s) / self._stages
 
     def _with_host(self, cards_s: float, sequences: int) -> float:
-        """``cards_s`` and what the host's work for ``sequences`` outlasts them."""
-        return cards_s + outlasting_s(cards_s, self._host[sequences], self._power) if self._joint else cards_s
+        """``cards_s``, the start of a step, and what the host's work for ``sequences`` outlasts the cards."""
+        if not self._joint:
+            return cards_s
+        later_s: float = outlasting_s(cards_s, self._host[sequences], self._power)
+        return cards_s + self._start[sequences] + later_s
 
     def scaled(self, factor: float) -> StepTimes:
         """The same steps, each ``factor`` times as long."""
         other = copy.copy(self)
         other._factor = self._factor * factor
-        other._rows, other._tail, other._reads, other._host = (
-            [one * factor for one in times] for times in (self._rows, self._tail, self._reads, self._host)
+        other._rows, other._tail, other._reads, other._host, other._start = (
+            [one * factor for one in times] for times in (self._rows, self._tail, self._reads, self._host, self._start)
         )
         other._attention = self._attention.scaled(factor)
         other._decode = [[one * factor for one in row] for row in self._decode]
@@ -126,7 +130,9 @@ class StepTimes:
         other._rows = [one * factor(rows) for rows, one in enumerate(self._rows)]
         other._tail = [one * factor(rows) for rows, one in enumerate(self._tail)]
         other._reads = [one * factor(1.0) for one in self._reads]
-        other._host = [one * factor(sequences) for sequences, one in enumerate(self._host)]
+        other._host, other._start = (
+            [one * factor(sequences) for sequences, one in enumerate(times)] for times in (self._host, self._start)
+        )
         other._attention = self._attention.scaled(factor(float(len(self._rows))))
         other._decode = [[one * factor(at) for one in row] for at, row in enumerate(self._decode)]
         other._of_sequences = factor
@@ -184,7 +190,7 @@ class StepTimes:
         return found
 
     def _tail_times(self, most: int) -> list[float]:
-        """Seconds of the output head and the start of a step, by sequences that get a token."""
+        """Seconds of the output head, by sequences that get a token."""
         timed = self._timed
         if not self._joint:
             return [0.0] * (most + 1)
@@ -192,8 +198,7 @@ class StepTimes:
             timed.work, timed.machine, timed.layout, batch=np.arange(most + 1), context=1, tokens=0, cached=0, prompts=0,
             kv_format=timed.kv_format,
         )  # fmt: skip
-        seconds = np.broadcast_to(one.lines["lm_head"], most + 1) + timed.machine.coefficients.step_s
-        tail: list[float] = np.asarray(seconds).tolist()
+        tail: list[float] = np.broadcast_to(one.lines["lm_head"], most + 1).tolist()
         return tail
 
 

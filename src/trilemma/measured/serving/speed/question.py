@@ -6,7 +6,6 @@ Columns win over names; whatever had to be filled in is listed; what cannot be r
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -35,7 +34,7 @@ from trilemma.timing.eras import launches_of
 #: What a figure measures: latency or throughput of a load, throughput with every request queued, or one bare phase.
 Kind = Literal["load", "queued", "decode", "prefill"]
 
-_PHASES: Mapping[str, Kind] = {"prefill_tok_s": "prefill", "decode_tok_s": "decode"}
+_PHASES: dict[str, Kind] = {"prefill_tok_s": "prefill", "decode_tok_s": "decode"}
 #: Metric → (lowest, highest) value that can be.
 METRICS = {
     "ttft_ms": (1e-3, 1e8),
