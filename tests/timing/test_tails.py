@@ -39,7 +39,7 @@ def test_poisson_tables(mean: float, share: float, expected: int) -> None:
 
 @pytest.mark.parametrize("share", [0.3, 0.6])
 def test_the_slowest_requests_are_those_of_the_simulation(share: float) -> None:
-    """The median within 10 %, what the slowest take over it within 12 %, at shares of what each says is saturated (17.8
+    """The median within 12 %, what the slowest take over it within 12 %, at shares of what each says is saturated (19.1
     requests a second in the simulation)."""
     plan = {"engine": "vllm", "context": 4096}
     most = tl.fit("llama-3.1-8b", "h100-sxm", isl=1024, osl=256, rate=5, **plan).to_dict()["speed"][
@@ -51,14 +51,14 @@ def test_the_slowest_requests_are_those_of_the_simulation(share: float) -> None:
     seen = tl.simulate(
         "llama-3.1-8b",
         "h100-sxm",
-        arrivals=f"poisson:{17.8 * share}",
+        arrivals=f"poisson:{19.1 * share}",
         isl=1024,
         osl=256,
         requests=3000,
         bounds=False,
         **plan,
     ).to_dict()["metrics"]["e2e_ms"]
-    assert said["p50"] == pytest.approx(seen["p50"], rel=0.10)
+    assert said["p50"] == pytest.approx(seen["p50"], rel=0.12)
     assert said["p99"] / said["p50"] == pytest.approx(seen["p99"] / seen["p50"], rel=0.12)
 
 
