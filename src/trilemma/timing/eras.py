@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -22,11 +22,11 @@ LAUNCHES = ("kernel", "experts_kernel")
 class Era:
     """What a release multiplies the terms of serving by, and between which factors of its times nine of ten deployments lie.
 
-    ``pcie_share`` is what its collectives reach of PCIe, where that is known of its age and differs from today's.
+    ``numbers`` are coefficients that differ from today's: what its collectives reach of PCIe, which kernels it runs.
     """
 
     factors: Mapping[str, float] = field(default_factory=dict)
-    pcie_share: float | None = None
+    numbers: Mapping[str, float] = field(default_factory=dict)
     low: float = 1.0
     high: float = 1.0
     name: str = ""
@@ -34,6 +34,28 @@ class Era:
 
 def era_of(engine: str, version: str | None, accelerator: Accelerator, *, spilled: bool = False) -> Era:
     """The era of ``version`` of ``engine`` (None: the newest) on a card; ``spilled``: some layers or experts lie on the host."""
+    found = _age_of(engine, version, accelerator, spilled=spilled)
+    return replace(found, numbers={**found.numbers, **kernels_at(engine, version, accelerator)})
+
+
+def kernels_at(engine: str, version: str | None, accelerator: Accelerator) -> dict[str, float]:
+    """Coefficients of the kernels that a release runs where they differ from the newest; none where no release is stated.
+
+    A table of numbers by name. They and their sources stand in ``[[kernels]]`` of ``data/coefficients/engine_eras.toml``."""
+    numbers: dict[str, float] = {}
+    for row in _rows()["kernels"]:
+        if version is not None and _is_of(row, engine, accelerator) and _is_before(version, row["before"], engine):
+            numbers |= row["numbers"]
+    return numbers
+
+
+def fitted_release(engine: str) -> str | None:
+    """The release of ``engine`` whose kernels runs that state none had, where its kernels have changed since."""
+    known: Mapping[str, str] = _rows()["fitted_releases"]
+    return known.get(engine)
+
+
+def _age_of(engine: str, version: str | None, accelerator: Accelerator, *, spilled: bool) -> Era:
     document = _rows()
     for row in document["slower"]:
         if _is_of(row, engine, accelerator) and version is not None and _is_before(version, row["before"], engine):
@@ -50,7 +72,7 @@ def era_of(engine: str, version: str | None, accelerator: Accelerator, *, spille
             return Era(factors=factors, low=row["low"], high=row["high"])
     for row in document["collectives"]:
         if _is_of(row, engine, accelerator) and version is not None and _is_before(version, row["before"], engine):
-            return Era(pcie_share=float(row["pcie_share"]))
+            return Era(numbers={"pcie_share": float(row["pcie_share"])})
     return Era()
 
 

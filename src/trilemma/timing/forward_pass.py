@@ -88,13 +88,15 @@ def prefill_pass(
 ) -> PassTime:
     """Seconds to run ``prompts`` prompts of ``tokens`` new tokens each, behind ``cached`` cached ones, to their first token.
 
-    With ``pp`` stages this is the way through all of them. Attention-data-parallel replicas of a mixture prefill at once,
+    With ``pp`` stages this is the way through all of them; micro-batches, where the engine cuts a pass into such, are in
+    different stages at once. Attention-data-parallel replicas of a mixture prefill at once,
     since experts move in step. Array arguments broadcast.
     """
     tally = OperatorTally(machine)
-    rows = np.asarray(tokens, dtype=float) * prompts
+    rows, times, overlapped = _micro_batches(machine, np.asarray(tokens, dtype=float) * prompts, layout)
+    tally.overlapped, turns = overlapped, times * overlapped
     shares = prompt_shares(machine, work)
-    products(tally, work, layout, rows=rows, scale=1.0, shares=shares)
+    products(tally, work, layout, rows=rows, scale=turns, shares=shares)
     for mixer, count in work.mixers:
         one = prefill_work(mixer, tokens=tokens, cached=cached, tp=layout.tp, kv_format=kv_format)
         tally.operator(
@@ -103,16 +105,21 @@ def prefill_pass(
             computed_in="bf16",
             share=machine.coefficients.prefill_attention,
             bytes_per_s=cache_rate(machine, mixer),
+            scale=overlapped,
         )
+        if machine.coefficients.score_bytes > 0:
+            scores = mixer.prefill_scores(tokens, cached, rows, tp=layout.tp) * machine.coefficients.score_bytes
+            moved = OperatorWork(bytes=scores * np.asarray(prompts, dtype=float) * count)
+            _move(tally, "attention", moved, scale=overlapped)
     output_head(tally, work, layout, rows=np.asarray(prompts, dtype=float))
-    exchange(tally, work, layout, rows=rows, scale=1.0, prompt=True)
-    launches(tally, work, 1.0)
+    exchange(tally, work, layout, rows=rows, scale=turns, prompt=True)
+    launches(tally, work, turns)
     if work.host is not None:
         over = prefill_on_host(
             tally, work.host, _host_rates(machine, work), tokens=tokens, cached=cached, prompts=prompts,
             kv_format=kv_format, tp=layout.tp,
         )  # fmt: skip
-        products(tally, work.host.on_cards, layout, rows=rows, scale=np.where(over, 1.0, 0.0), shares=shares)
+        products(tally, work.host.on_cards, layout, rows=rows, scale=np.where(over, turns, 0.0), shares=shares)
     for part, other in work.beside:
         there = other.at_datasheet() if machine.ideal else other
         tally.join(
@@ -120,6 +127,26 @@ def prefill_pass(
         )
     tally.add("host", "host", machine.coefficients.step_s + machine.coefficients.sequence_s * np.asarray(prompts))
     return tally.done()
+
+
+def _micro_batches(machine: Machine, rows: Any, layout: Layout) -> tuple[Any, Any, Any]:
+    """(rows of one micro-batch, how many of them, the share of the time one stage after another that they take).
+
+    ``n`` of them pass ``p`` stages in ``n + p − 1`` turns of ``n · p``. Numbers or arrays. Source: ggml-org/llama.cpp pull 6017
+    (n_ubatch; pipeline parallelism over cards); Huang et al. 2019, GPipe.
+    """
+    most = machine.coefficients.micro_batch_rows
+    if most <= 0:
+        return rows, 1.0, 1.0
+    times, stages = np.maximum(np.ceil(rows / most), 1.0), np.asarray(layout.pp)
+    return rows / times, times, (times + stages - 1) / (times * stages)
+
+
+def _move(tally: OperatorTally, line: str, work: OperatorWork, *, scale: Any) -> None:
+    """Traffic by itself, at the rate at which 16-bit weights are read."""
+    machine = tally.machine
+    rate = machine.bandwidth * np.minimum(machine.coefficients.stream_share(16), 1.0)
+    tally.operator(line, work, computed_in="bf16", share=1.0, bytes_per_s=rate, scale=scale)
 
 
 def prompt_shares(machine: Machine, work: ModelWork) -> tuple[Any, Any]:
@@ -174,6 +201,11 @@ def products(
         pooled[alike] = (product, before + product.work(rows, layout.tp))
     for product, sum_of_work in pooled.values():
         tally.product("dense", product, sum_of_work, share=shares[0], scale=scale)
+    if coefficients.expands_above_rows > 0:
+        narrow = [one for one in work.dense if one.bits < 16]
+        written = sum((one.bytes + 2.0 * one.elements) * one.share(layout.tp) for one in narrow)
+        expanded = OperatorWork(bytes=np.where(rows > coefficients.expands_above_rows, written, 0.0))
+        _move(tally, "dense", expanded, scale=scale)
     if not work.experts:
         return
     tokens = rows * np.asarray(layout.dp)

@@ -31,7 +31,7 @@ def beside_terms(coefficients: Coefficients, untold: frozenset[str], era: Era) -
     """
     if "matmul" in untold:
         coefficients = replace(coefficients, matmul=coefficients.matmul | spec_sheet()["halved_sums"]["matmul"])
-    return coefficients if era.pcie_share is None else coefficients.with_numbers(pcie_share=era.pcie_share)
+    return coefficients.with_numbers(**era.numbers) if era.numbers else coefficients
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,9 +172,26 @@ class Machine:
         peak, int8 = peak_flops(self.accelerator, computed_in), self.accelerator.peak_flops.get("int8")
         if int8 is None:
             return peak
-        if self.coefficients.quantised_in_int8 and bits <= _NARROW_BITS:
+        if self.multiplies_in_int8(bits):
             return max(peak, int8.value)
         return max(peak, int8.value / 2) if self.coefficients.sums_in_fp16 else peak
+
+    def multiplies_in_int8(self, bits: float) -> bool:
+        """Whether the engine brings both sides of products with weights of ``bits`` to INT8; ``bits`` is a number."""
+        narrow = bits <= _NARROW_BITS and "int8" in self.accelerator.peak_flops
+        return bool(self.coefficients.quantised_in_int8) and narrow
+
+    def int8_share(self, bits: float) -> float:
+        """What INT8 units reach of their peak over what products in 16 bits reach of theirs, a number; 1 where none are used.
+
+        Kernels that unpack scales and sums of blocks on the way are some times as fast as 16-bit products of the same shape
+        (``int8_share`` of the spec sheet), however fast INT8 units are: twice those of FP16 from NVIDIA, no faster on RDNA3.
+        """
+        if not self.multiplies_in_int8(bits):
+            return 1.0
+        int8 = self.accelerator.peak_flops["int8"].value
+        wide = max(peak_flops(self.accelerator, "bf16"), int8 / 2 if self.coefficients.sums_in_fp16 else 0.0)
+        return min(float(self.coefficients.int8_share) * wide / int8, 1.0)
 
     def least_computing_s(self, work: ModelWork, *, fresh: Numbers, osl: Numbers) -> Any:
         """Seconds in which one card at its peaks would multiply for a request of ``fresh`` prompt and ``osl`` output tokens.

@@ -42,12 +42,14 @@ class PassTime:
     """Exposed seconds of one pass by (line, resource that binds); lines and resources both sum to the total.
 
     ``works`` are FLOPs and bytes behind the lines that have any. The datasheet roof of each line is the same pass on
-    `Machine.at_datasheet`; ``computing_s`` what the FLOPs of the cards take at their peak.
+    `Machine.at_datasheet`; ``computing_s`` what the FLOPs of the cards take at their peak. All of it counts ``overlapped`` times
+    what it would take one stage after another: micro-batches of one pass that are in different stages at once.
     """
 
     parts: Mapping[tuple[str, str], Numbers]
     works: tuple[LineWork, ...] = ()
     computing_s: Numbers = 0.0
+    overlapped: Numbers = 1.0
 
     @property
     def lines(self) -> dict[str, Any]:
@@ -66,6 +68,11 @@ class PassTime:
     def total_s(self) -> Any:
         return sum(self.parts.values(), start=np.float64(0.0))
 
+    @property
+    def beside_s(self) -> Any:
+        """Seconds of launches and the host, which passes that run as one have in common; a number or an array."""
+        return sum((self._sum(0, name) for name in _BESIDE), start=np.float64(0.0))
+
     def _sum(self, at: int, name: str) -> Any:
         return sum((seconds for key, seconds in self.parts.items() if key[at] == name), start=np.float64(0.0))
 
@@ -80,6 +87,7 @@ class OperatorTally:
         self.roof_s: Any = np.float64(0.0)
         self.computing_s: Any = np.float64(0.0)
         self.joined_s: Any = np.float64(0.0)
+        self.overlapped: Any = 1.0
 
     def add(self, line: str, resource: str, seconds: Any) -> None:
         self.parts[line, resource] = self.parts.get((line, resource), np.float64(0.0)) + seconds
@@ -128,6 +136,7 @@ class OperatorTally:
         machine = self.machine
         if product.bits < 16 and product.computed_in == EXPANDED:
             share, stream = share * machine.coefficients.expanded_matmul, stream * machine.coefficients.expanded_stream
+        share = share * machine.int8_share(product.bits)
         self.operator(
             line,
             work,
@@ -163,7 +172,9 @@ class OperatorTally:
         if np.any(short_s > 0):
             longer = 1.0 + np.maximum(short_s, 0.0) / worked_s
             self.parts |= {key: seconds * longer for key, seconds in on_cards.items()}
-        return PassTime(parts=dict(self.parts), works=tuple(self.works), computing_s=self.computing_s)
+        return PassTime(
+            parts=dict(self.parts), works=tuple(self.works), computing_s=self.computing_s, overlapped=self.overlapped
+        )
 
 
 def token_parts(

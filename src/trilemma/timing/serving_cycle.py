@@ -108,14 +108,15 @@ class Cycle:
 
 def cycle_of(
     load: ReplicaLoad, host: Coefficients, *, step_s: Numbers, bare_s: Numbers, prompt_s: Numbers, each_s: Numbers,
-    prompt_flops_s: Numbers = 0.0, token_flops_s: Numbers = 0.0, arrivals_per_s: Numbers | None = None,
+    launched_s: Numbers = 0.0, prompt_flops_s: Numbers = 0.0, token_flops_s: Numbers = 0.0, arrivals_per_s: Numbers | None = None,
 ) -> Cycle:  # fmt: skip
     """The turn of ``load`` where a decode step takes ``step_s``, a token ``bare_s`` of steps, one prompt alone ``prompt_s`` and
-    one among others ``each_s`` of prefill; the FLOPs of one and of a step of all tokens take ``prompt_flops_s`` and
+    one among others ``each_s`` of prefill, ``launched_s`` of it for launches and the host, which the step that it is mixed into
+    pays for both; the FLOPs of one and of a step of all tokens take ``prompt_flops_s`` and
     ``token_flops_s`` at their peaks (seconds; numbers or arrays). Where requests come at ``arrivals_per_s`` to each replica, they
     find those ahead that came a little before (`arrivals_ahead_s`), not a share of all in flight. See `serving_speed` for the
     laws."""
-    mixed_s = each_s * host.interference  # what a prefill adds to the step that it is mixed into
+    mixed_s = (each_s - launched_s) * host.interference  # what a prefill adds to the step that it is mixed into
     a_token = load.prefills_a_token
     tpot_s = bare_s + a_token * mixed_s
     decode_s = (load.osl - 1) * tpot_s

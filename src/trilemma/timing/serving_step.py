@@ -153,7 +153,7 @@ class _Turn:
         growing = np.log(self.stepping(more).total_s / self.step.total_s) / np.log(_CROWD)
         return tails_at_rate(
             load, self.cycle, rate=np.asarray(rate, dtype=float) / load.dp, step_s=self.step.total_s, growing=growing,
-            each_s=self.shared.total_s / load.together / load.pp + self.images_s,
+            each_s=self.shared.total_s / load.together / load.pp / self.shared.overlapped + self.images_s,
         )  # fmt: skip
 
     @property
@@ -188,6 +188,7 @@ def _turn(
     prompt = prompt or prefill_pass(work, machine, layout, **passes)
     same = alone and (known or np.shape(prompt.total_s) == np.shape(load.together))
     shared = prompt if same else prefill_pass(work, machine, layout, prompts=load.together, **passes)
+    several = load.together * load.pp * shared.overlapped  # prompts of a pass, and stages that others fill meanwhile
     per_token, drafting_s = 1.0 / guess.tokens_per_step, guess.drafting_s(step, work.layers)
     cycle = cycle_of(
         load,
@@ -195,8 +196,9 @@ def _turn(
         step_s=step.total_s,
         bare_s=(step.total_s + drafting_s) * per_token,
         prompt_s=prompt.total_s + images_s,
-        each_s=shared.total_s / load.together / load.pp + images_s,
-        prompt_flops_s=shared.computing_s / load.together / load.pp,
+        each_s=shared.total_s / several + images_s,
+        launched_s=shared.beside_s / several,
+        prompt_flops_s=shared.computing_s / several,
         token_flops_s=step.computing_s * per_token,
         arrivals_per_s=None if rate is None else np.asarray(rate, dtype=float) / load.dp,
     )

@@ -201,6 +201,12 @@ class AttentionKind(ABC):
     def prefill_flops(self, tokens: Any, cached: Any, *, tp: Numbers) -> Any:
         """FLOPs of ``tokens`` new tokens behind ``cached`` ones under the causal mask, on one rank."""
 
+    def prefill_scores(self, tokens: Any, cached: Any, rows: Any, *, tp: Numbers) -> Any:
+        """Scores that a pass of ``tokens`` in micro-batches of ``rows`` writes out on one rank where attention is not fused;
+        the mask saves nothing within a micro-batch. 0 for kinds that have none."""
+        del tokens, cached, rows, tp
+        return 0.0
+
     @abstractmethod
     def unmasked_flops(self, seq: int) -> float:
         """FLOPs of one token of a sequence of ``seq`` where the causal mask saves nothing, all heads."""

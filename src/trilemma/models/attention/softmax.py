@@ -201,6 +201,10 @@ class SoftmaxAttention(AttentionKind):
             pairs = np.minimum(pairs, tokens * self.chunk / 2)
         return 2.0 * ceil_div(self.heads, tp) * (self.k_dim + self.v_dim) * pairs
 
+    def prefill_scores(self, tokens: Any, cached: Any, rows: Any, *, tp: Numbers) -> Any:
+        pairs = self.prefill_flops(tokens, cached, tp=tp) / (2.0 * (self.k_dim + self.v_dim))
+        return pairs + ceil_div(self.heads, tp) * tokens * np.minimum(rows, tokens) / 2
+
     def unmasked_flops(self, seq: int) -> float:
         return 2.0 * self.heads * (self.k_dim + self.v_dim) * seq
 

@@ -62,7 +62,7 @@ def benches_of(questions: Sequence[SpeedQuestion | str]) -> list[SpeedFigures]:
     groups: dict[tuple[Any, ...], list[int]] = {}
     for at, question in enumerate(questions):
         if isinstance(question, SpeedQuestion) and question.pools is None:
-            key = (id(question.model), question.accelerator.id, question.engine)
+            key = (id(question.model), question.accelerator.id, question.engine, question.kernels)
             groups.setdefault(key, []).append(at)
     return [_bench([(at, questions[at]) for at in members]) for members in groups.values()]  # type: ignore[misc]
 
@@ -76,6 +76,7 @@ def _bench(members: Sequence[tuple[int, SpeedQuestion]]) -> SpeedFigures:
     work, kv_format = model_work(first.model, first.accelerator), kv_format_of(first.model)
     gpus = int(max(np.max(layout.gpus), first.accelerator.gpus_per_node))
     machine = Machine.of(Cluster.of(first.accelerator, gpus), first.engine)
+    machine = machine.with_coefficients(machine.coefficients.with_numbers(**dict(first.kernels)))
     return SpeedFigures(
         work=work,
         machine=machine,
@@ -86,6 +87,7 @@ def _bench(members: Sequence[tuple[int, SpeedQuestion]]) -> SpeedFigures:
         isl=_column(questions, "isl"),
         osl=_column(questions, "osl"),
         concurrency=np.where(np.isinf(_column(questions, "concurrency")), 1e9, _column(questions, "concurrency")),
+        cached=_column(questions, "cached"),
         rate=np.array([np.nan if one.rate is None else one.rate for one in questions]),
         admission=Admission.joined([_admission(one, kv_format.name) for one in questions]),
         queued=np.array([one.kind == "queued" for one in questions]),
@@ -93,7 +95,7 @@ def _bench(members: Sequence[tuple[int, SpeedQuestion]]) -> SpeedFigures:
         measured=np.array([in_seconds_or_tokens(one, one.measured) for one in questions]),
         at=np.array([at for at, _ in members]),
         trust=_column(questions, "trust"),
-        polls_every=_column(questions, "polls_every"),
+        passes_waited=_column(questions, "passes_waited"),
         launches=_column(questions, "launches"),
         told=_told(questions, machine),
     )

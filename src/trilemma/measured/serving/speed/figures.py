@@ -31,8 +31,9 @@ class SpeedFigures:
 
     ``quantity`` is tpot or ttft in seconds, output, decode or prefill in tokens per second over the whole plan; ``queued``
     ones are taken with every request waiting, those with a ``rate`` (requests a second, else nan) as requests arrive. ``at``
-    says where the figures stood in the table, ``trust`` what each weighs, ``polls_every`` after how many passes the scheduler
-    looks for new requests (None: after each, its default), ``launches`` what the release multiplies the time of launches by,
+    says where the figures stood in the table, ``trust`` what each weighs, ``passes_waited`` those that a
+    prompt waits for by a script beside what the engine's default asks (None: no more), ``cached`` tokens lie before bare prompts
+    (None: none), ``launches`` what the release multiplies the time of launches by,
     ``told`` are numbers of the machine that flags of the rows set, by name.
     """
 
@@ -52,7 +53,8 @@ class SpeedFigures:
     measured: Array
     at: Any
     trust: Array
-    polls_every: Array | None = None
+    passes_waited: Array | None = None
+    cached: Array | None = None
     launches: Array | None = None
     told: Mapping[str, Array] = field(default_factory=dict)
 
@@ -69,7 +71,8 @@ class SpeedFigures:
             work=self.work, machine=self.machine, engine=self.engine, precision=self.precision,
             kv_format=self.kv_format, layout=Layout(**degrees),
             admission=self.admission.take(chosen),
-            polls_every=None if self.polls_every is None else self.polls_every[chosen],
+            passes_waited=None if self.passes_waited is None else self.passes_waited[chosen],
+            cached=None if self.cached is None else self.cached[chosen],
             launches=None if self.launches is None else self.launches[chosen],
             told={name: values[chosen] for name, values in self.told.items()},
             **{name: getattr(self, name)[chosen] for name in arrays},
@@ -109,9 +112,8 @@ def _of_load(bench: SpeedFigures, machine: Machine) -> Any:
 
 def load_speed(bench: SpeedFigures, machine: Machine) -> ServingSpeed:
     """The speed of each figure's load on ``machine``."""
-    if bench.polls_every is not None:
-        # a request that arrives between two looks waits for half of the passes between them
-        waited = machine.coefficients.steps_waited + (bench.polls_every - 1) / 2
+    if bench.passes_waited is not None:
+        waited = machine.coefficients.steps_waited + bench.passes_waited
         machine = machine.with_coefficients(machine.coefficients.with_numbers(steps_waited=waited))
     dp = np.asarray(bench.layout.dp)
     load: dict[str, Any] = {
@@ -132,7 +134,13 @@ def phase_pass(bench: SpeedFigures, machine: Machine, phase: str) -> PassTime:
         return decode_step(bench.work, machine, bench.layout, batch=running, context=context, kv_format=bench.kv_format)
     prompts = bench.concurrency / np.asarray(bench.layout.dp)
     return prefill_pass(
-        bench.work, machine, bench.layout, tokens=bench.isl, cached=0, prompts=prompts, kv_format=bench.kv_format
+        bench.work,
+        machine,
+        bench.layout,
+        tokens=bench.isl,
+        cached=0.0 if bench.cached is None else bench.cached,
+        prompts=prompts,
+        kv_format=bench.kv_format,
     )
 
 
@@ -176,7 +184,7 @@ def parts_of(bench: SpeedFigures) -> list[AskedOnce]:
 def _part(figures: SpeedFigures) -> AskedOnce:
     degrees = [np.asarray(getattr(figures.layout, name)) for name in ("tp", "pp", "dp", "ep")]
     admitted = [figures.admission.half_way, figures.admission.at_full_length]
-    polls = 1.0 if figures.polls_every is None else figures.polls_every
+    polls = 0.0 if figures.passes_waited is None else figures.passes_waited
     loads = (figures.isl, figures.osl, figures.concurrency, figures.rate, figures.queued, polls + 0.0 * figures.isl)
     columns = (*degrees, *loads, *figures.told.values(), *admitted)
     question = np.nan_to_num(np.stack([np.asarray(one, dtype=float) for one in columns], axis=1), nan=-1.0)

@@ -29,12 +29,46 @@ def as_launched(
     return layout
 
 
-def polls_every(row: Row, *, engine: str, accelerator: Accelerator, in_flight: float) -> float:
-    """Passes from one look of the scheduler for new requests to the next; 1 where no script says otherwise."""
+def passes_waited(
+    row: Row,
+    layout: Layout,
+    *,
+    engine: str,
+    accelerator: Accelerator,
+    mixture: bool,
+    isl: float,
+    osl: float,
+    in_flight: float,
+) -> float:
+    """Passes that a request waits in the mean before its prompt is taken up, by what a script asks of the scheduler; 0 where no
+    script says otherwise.
+
+    One that ``polls`` looks for new requests after every so many passes: half of them are waited for. One that ``holds`` prompts
+    back lets up to so many passes go by until they fill a pass (`held_passes`).
+    """
+    waited = 0.0
     for script in _scripts():
-        if "polls" in script and _is_of(script, row, engine, accelerator):
-            return float(max((start, every) for start, every in script["polls"] if in_flight >= start)[1])
-    return 1.0
+        if not _is_of(script, row, engine, accelerator) or not _is_laid_out(script, row, layout, mixture):
+            continue
+        if "polls" in script:
+            every = max((start, every) for start, every in script["polls"] if in_flight >= start)[1]
+            waited = (float(every) - 1) / 2
+        if "holds" in script:
+            passes, tokens = script["holds"]
+            waited = held_passes(float(passes), fills=tokens / isl, arriving=(in_flight - 1) / osl)
+    return waited
+
+
+def held_passes(passes: float, *, fills: float, arriving: float) -> float:
+    """Passes that prompts wait in the mean where a scheduler holds them back for ``passes`` since the first, or until there are
+    ``fills`` of them; ``arriving`` more come with each pass.
+
+    The first waits for all of them, those after it for half. Numbers. Source: TensorRT-LLM, PyExecutor._waiting_requests
+    (batch_wait_timeout_iters, batch_wait_max_tokens_ratio).
+    """
+    more = min(passes * arriving, max(fills - 1, 0.0))
+    window = min(passes, more / arriving) if arriving > 0 else passes
+    return window * (1 + more / 2) / (1 + more)
 
 
 def sampling_of(row: Row, *, engine: str, accelerator: Accelerator) -> str:
@@ -77,4 +111,15 @@ def _is_of(script: Mapping[str, Any], row: Row, engine: str, accelerator: Accele
         and row.text("source_ref").startswith(script.get("found_in", ""))
         and script.get("notes", "") in row.text("notes")
         and generation in script.get("architectures", (generation,))
+    )
+
+
+def _is_laid_out(script: Mapping[str, Any], row: Row, layout: Layout, mixture: bool) -> bool:
+    """Whether the conditions of a script hold: nominal lengths, ranks, and what kind of model it is for."""
+    lengths = script.get("lengths")
+    return (
+        (lengths is None or [row.number("isl", low=0, high=1e8), row.number("osl", low=0, high=1e8)] == lengths)
+        and int(layout.tp) < script.get("tp_below", 1 << 30)
+        and int(layout.dp) >= script.get("dp_from", 1)
+        and mixture in script.get("mixture", (True, False))
     )

@@ -14,11 +14,13 @@ from trilemma.engines.loading import as_published_for
 from trilemma.engines.traits import every
 from trilemma.errors import InputError, shorten
 from trilemma.hardware.accelerator import Accelerator
-from trilemma.hardware.memory import runtime_total
-from trilemma.measured.serving.speed.launch_scripts import as_launched, polls_every, sampling_of, works_ahead
+from trilemma.measured.serving.speed.launch_scripts import as_launched, passes_waited, sampling_of, works_ahead
 from trilemma.measured.serving.speed.pool_rows import PoolLayout, measured_per_gpu, of_pools, pools_of
+from trilemma.measured.serving.speed.row_layouts import layout_of, replicas_of
 from trilemma.measured.serving.speed.row_loads import (
+    cached_of,
     is_limited,
+    kernels_of_row,
     lengths_of,
     load_of,
     most_sequences_of,
@@ -58,11 +60,12 @@ class SpeedQuestion:
 
     ``precision`` is what the row calls its weights; ``layout.dp`` counts replicas of attention. ``trust`` is the weight of
     the row in a fit: usable with assumptions counts half (its time to first token nothing), flagged or contradictory
-    nothing. ``rate`` is requests a second where arrivals are stated instead of requests in flight, ``polls_every`` the passes
-    after which the scheduler looks for new requests; ``launches`` what the build that a row states multiplies their time by,
-    ``ahead`` whether the scheduler prepares a step while the cards compute one, ``sampling`` what requests ask of the sampler,
-    ``most_sequences`` those that its server runs at once; ``pools`` how prefill and decode were laid out where they ran apart
-    (``layout`` then counts the cards of both).
+    nothing. ``rate`` is requests a second where arrivals are stated instead of requests in flight, ``passes_waited`` those
+    that a prompt waits for by its script; ``cached`` tokens lie before the ``isl`` of a bare prompt; ``launches`` what the build
+    that a row states multiplies their time by, ``kernels`` coefficients that it and the options set; ``ahead`` whether the
+    scheduler prepares a step while the cards compute one, ``sampling`` what requests ask of the sampler; ``most_sequences`` those
+    that its server runs at once; ``pools`` how prefill and decode were laid out where they ran apart (``layout`` then counts the
+    cards of both).
     """
 
     model: Model
@@ -79,7 +82,9 @@ class SpeedQuestion:
     assumed: tuple[str, ...]
     trust: float = 1.0
     rate: float | None = None
-    polls_every: float = 1.0
+    passes_waited: float = 0.0
+    cached: float = 0.0
+    kernels: tuple[tuple[str, float], ...] = ()
     launches: float = 1.0
     ahead: bool = True
     sampling: str = "greedy"
@@ -100,17 +105,18 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
     engine = engine_of(row.text("engine"))
     refuse_unstated(row)
     apart = of_pools(row)
-    layout = Layout() if apart else _layout(row, assumed)
+    layout = Layout() if apart else layout_of(row, assumed)
     rate = rate_of(row)
     concurrency, queued = (1.0, False) if rate is not None else load_of(row)
     isl, osl = lengths_of(row, metric)
+    cached = cached_of(row, isl) if metric == "prefill_tok_s" else 0.0
     model, precision = _model(row, models_dir, assumed)
     model = _published(ByIdentity(model), engine)
     accelerator = _card(row, assumed)
     mixture = any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers)
     pools = None
     if queued and not apart:
-        layout = _replicas(row, layout, model, accelerator, assumed)
+        layout = replicas_of(row, layout, model, accelerator, assumed)
     if is_limited(row):
         assumed.append("as if all requests were queued at once: the row names limits of latency without a rate")
     if apart:
@@ -127,7 +133,7 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
         engine=engine,
         precision=precision,
         layout=layout,
-        isl=isl,
+        isl=isl - cached,
         osl=osl,
         concurrency=concurrency,
         kind=kind,
@@ -136,11 +142,22 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
         assumed=tuple(assumed),
         trust=0.0 if is_limited(row) else _trust(row.text("tier").upper(), metric),
         rate=rate,
-        polls_every=polls_every(row, engine=engine, accelerator=accelerator, in_flight=concurrency),
+        passes_waited=passes_waited(
+            row,
+            layout,
+            engine=engine,
+            accelerator=accelerator,
+            mixture=mixture,
+            isl=isl,
+            osl=osl,
+            in_flight=concurrency,
+        ),
         launches=launches_of(engine, _build(row), accelerator),
         ahead=works_ahead(row, engine=engine, accelerator=accelerator, sampling=sampling),
         sampling=sampling,
         version=row.text("version")[:100] or None,
+        cached=cached,
+        kernels=kernels_of_row(row, engine, _build(row), accelerator),
         most_sequences=most_sequences_of(row),
         pools=pools,
     )
@@ -175,46 +192,6 @@ def _metric(row: Row) -> tuple[str, float]:
     if value is None:
         raise UnusableRow("states no value")
     return metric, value
-
-
-def _layout(row: Row, assumed: list[str]) -> Layout:
-    tp, pp, dp = (row.whole(column, low=1, high=4096) for column in ("tp", "pp", "dp"))
-    gpus = row.whole("gpus", low=1, high=65536)
-    if gpus is None and tp is None:
-        raise UnusableRow("names no layout")
-    spread = row.text("ep").lower() in ("on", "true", "yes")  # over all ranks
-    ep = 65536 if spread else row.whole("ep", low=0, high=65536) or 1
-    pp, dp = pp or 1, dp or 1
-    if tp is None:
-        if gpus is None or gpus % (pp * dp):
-            raise UnusableRow(f"{gpus} GPUs are not a multiple of pp x dp = {pp * dp}")
-        tp = gpus // (pp * dp)
-        if tp > 1:
-            assumed.append(f"tp {tp}: what pp and dp leave of the GPUs")
-    if gpus is not None and tp * pp * dp != gpus:
-        if tp * pp == gpus and tp % dp == 0:
-            tp //= dp  # attention-data-parallel ranks inside a tensor-parallel group
-        elif tp * pp * dp == 1 and ep == gpus:
-            tp = gpus
-            assumed.append(f"tp {tp}: the row spreads experts over {gpus} GPUs and cuts nothing else")
-        else:
-            raise UnusableRow(f"tp {tp} x pp {pp} x dp {dp} is not {gpus} GPUs")
-    return Layout(tp=tp, pp=pp, dp=dp, ep=min(ep, tp * dp))
-
-
-#: Weights of a replica take at most this share of its cards: less room would hold few requests.
-_WEIGHTS_SHARE = 0.7
-
-
-def _replicas(row: Row, layout: Layout, model: Model, accelerator: Accelerator, assumed: list[str]) -> Layout:
-    """A run without latency to mind and without a layout: replicas over the fewest cards that hold the weights."""
-    if any(row.text(column) for column in ("tp", "pp", "dp", "ep")) or int(layout.gpus) == 1:
-        return layout
-    n_bytes, gpus = float(sum(tensor.bytes for tensor in model.tensors)), int(layout.gpus)
-    room = runtime_total(accelerator).interval.value * _WEIGHTS_SHARE
-    ranks = next((n for n in range(1, gpus + 1) if gpus % n == 0 and n_bytes <= n * room), gpus)
-    assumed.append(f"{gpus // ranks} replicas of {ranks} GPUs: the fewest that hold the weights")
-    return Layout(tp=ranks, dp=gpus // ranks)
 
 
 #: Words of a precision column that name no scheme of the house, and the scheme that they mean.

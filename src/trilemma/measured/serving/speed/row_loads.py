@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 
 from trilemma.errors import shorten
+from trilemma.hardware.accelerator import Accelerator
 from trilemma.measured.tables import Row, UnusableRow
+from trilemma.timing.coefficients import coefficients_for
+from trilemma.timing.eras import fitted_release, kernels_at
 
 #: InferenceX draws lengths evenly from 80 to 100 % of the nominal ones (its RANDOM_RANGE_RATIO), 90 % in the mean.
 _DRAWN_SHARE = 0.9
@@ -59,6 +62,34 @@ def lengths_of(row: Row, metric: str) -> tuple[float, float]:
         raise UnusableRow("states no prompt length")
     share = _DRAWN_SHARE if "origin=InferenceX" in row.text("notes") else 1.0
     return isl * share, (osl or 0.0) * share
+
+
+_DEPTH = re.compile(r"\bdepth[ =]+([0-9]{1,8})\b")
+_MICRO_BATCH = re.compile(r"\b(?:n_)?ubatch[ =]+([0-9]{1,6})\b|(?<![\w-])-u?b[ =]+([0-9]{1,6})\b")
+_COMMIT = re.compile(r"[0-9a-f]{7,40}")
+_FUSED = re.compile(r"(?:flash_attn|fa)=(?:-fa )?(1|true|0|false|(?=;))", re.IGNORECASE)
+
+
+def cached_of(row: Row, isl: float) -> float:
+    """Tokens that were cached before the prompt whose rate a row tells: ``isl`` counts them where notes name a depth."""
+    match = _DEPTH.search(row.text("notes")[:2000])
+    depth = float(match[1]) if match is not None else 0.0
+    return depth if depth < isl else 0.0
+
+
+def kernels_of_row(row: Row, engine: str, build: str | None, accelerator: Accelerator) -> tuple[tuple[str, float], ...]:
+    """Coefficients that the release and the options of a row's command set: its kernels, its micro-batch, fused attention."""
+    if build is None and not _COMMIT.fullmatch(
+        row.text("version")[:40]
+    ):  # one that a commit alone names counts as the newest
+        build = fitted_release(engine)
+    notes, numbers = row.text("notes")[:2000], kernels_at(engine, build, accelerator)
+    micro, fused = _MICRO_BATCH.search(notes), _FUSED.search(notes)
+    if micro is not None and coefficients_for(accelerator, engine).micro_batch_rows > 0:
+        numbers["micro_batch_rows"] = float(micro[1] or micro[2])
+    if fused is not None and fused[1].lower() in ("1", "true"):
+        numbers["score_bytes"] = 0.0
+    return tuple(sorted(numbers.items()))
 
 
 _MOST = re.compile(r"max[_-](?:num[_-]seqs|running[_-]requests)[ =:]+([1-9][0-9]{0,5})\b", re.IGNORECASE)
