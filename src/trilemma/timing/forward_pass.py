@@ -156,7 +156,7 @@ def prompt_shares(machine: Machine, work: ModelWork) -> tuple[Any, Any]:
     long stretches of rows: these reach what dense products do. Others fuse gathering and products into one kernel, which
     fitted runs tell of.
 
-    Numbers. Source: deepseek-ai/DeepGEMM README, H800: 1,093 to 1,297 TFLOPS grouped (contiguous), 1,025 to 1,358 dense;
+    Two numbers. Source: deepseek-ai/DeepGEMM README, H800: 1,093 to 1,297 TFLOPS grouped (contiguous), 1,025 to 1,358 dense;
     SGLang on GB200 with DeepEP and DeepGEMM: 18,471 prompt tokens a second and GPU of DeepSeek-R1 in FP8
     (lmsys.org/blog/2025-09-25-gb200-part-2).
     """
