@@ -23,7 +23,8 @@ Passes = Sequence[tuple[PassTime, Numbers]]
 def under_cap(turned: Callable[..., Any], work: ModelWork, machine: Machine, layout: Layout, **asked: Any) -> Any:
     """What ``turned`` makes of a load, at the clock at which cards under a cap draw no more than it.
 
-    ``turned`` answers with its ``passes``, its ``cycle`` and its ``clock``; its times are in seconds, in the shape of the load.
+    ``turned`` answers with its ``passes``, its ``cycle`` and its ``clock``; its times are in seconds, numbers or arrays in the
+    shape of the load.
     Source: `trilemma.timing.clocks`.
     """
     turn = turned(work, machine, layout, **asked)
