@@ -93,7 +93,7 @@ def prefill_pass(
     since experts move in step. Array arguments broadcast.
     """
     tally = OperatorTally(machine)
-    rows, times, overlapped = _micro_batches(machine, np.asarray(tokens, dtype=float) * prompts, layout)
+    rows, times, overlapped = _micro_batches(machine, work, np.asarray(tokens, dtype=float) * prompts, layout)
     tally.overlapped, turns = overlapped, times * overlapped
     shares = prompt_shares(machine, work)
     products(tally, work, layout, rows=rows, scale=turns, shares=shares)
@@ -129,13 +129,15 @@ def prefill_pass(
     return tally.done()
 
 
-def _micro_batches(machine: Machine, rows: Any, layout: Layout) -> tuple[Any, Any, Any]:
+def _micro_batches(machine: Machine, work: ModelWork, rows: Any, layout: Layout) -> tuple[Any, Any, Any]:
     """(rows of one micro-batch, how many of them, the share of the time one stage after another that they take).
 
     ``n`` of them pass ``p`` stages in ``n + p − 1`` turns of ``n · p``. Numbers or arrays. Source: ggml-org/llama.cpp pull 6017
     (n_ubatch; pipeline parallelism over cards); Huang et al. 2019, GPipe.
     """
     most = machine.coefficients.micro_batch_rows
+    if most > 0 and work.host is not None:
+        most = work.host.part.micro_batch
     if most <= 0:
         return rows, 1.0, 1.0
     times, stages = np.maximum(np.ceil(rows / most), 1.0), np.asarray(layout.pp)
