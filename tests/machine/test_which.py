@@ -66,3 +66,29 @@ def test_the_context_stands_where_the_window_is_narrow(monkeypatch: pytest.Monke
     monkeypatch.setattr(asking, "names", lambda: ["qwen3-8b"])
     row = next(line for line in tl.which("rtx-4090").show(width=80).splitlines() if line.startswith("qwen3-8b"))
     assert f"{tl.which('rtx-4090').runs[0].max_context:,}" in row
+
+
+def test_models_that_do_not_fit_are_passed_over_without_looking_for_what_would_mend_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from trilemma.search import remedies
+
+    def not_here(*_: Any, **__: Any) -> None:
+        raise AssertionError("nobody reads remedies of a table of what runs")
+
+    monkeypatch.setattr(remedies, "remedies", not_here)
+    seen: list[tuple[int, int, str]] = []
+    found = tl.which("rtx-4090", progress=lambda *step: seen.append(step))
+    assert found.too_large
+    assert seen == [*((at, len(_SOME), name) for at, name in enumerate(_SOME)), (len(_SOME), len(_SOME), "")]
+
+
+def test_weights_are_stored_anew_once_for_each_number_of_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trilemma.search import precisions
+
+    stored: list[str] = []
+    whole = precisions.requantize
+    monkeypatch.setattr(precisions, "requantize", lambda model, name: (stored.append(name), whole(model, name))[1])
+    tl.which("rtx-4090:8")
+    assert stored.count("q4_k_m") <= len(_SOME)
+    assert stored.count("fp8") <= len(_SOME)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,9 +49,11 @@ def here(
     every: bool = False,
     models: str | None = None,
     host_memory: float | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> Here:
     """What this machine runs, the one whose tools printed ``outputs`` (files or folders), or one with the cards of ``gpu``
-    (``rtx-4090:2``); of models that people run, or of ``every`` one in the catalogue, the largest first."""
+    (``rtx-4090:2``); of models that people run, or of ``every`` one in the catalogue, the largest first. ``progress`` is told how many models of
+    how many were tried, and the next."""
     if gpu is not None:
         machine = _named(gpu, host_memory)
     elif host_memory is not None:
@@ -68,7 +70,7 @@ def here(
             "model": [{"name": name, "ways": table["ways"]} for name in names()],
             "most_shown": len(names()),
         }
-    runs, too_large = _tried(machine, table, models)
+    runs, too_large = _tried(machine, table, models, progress)
     if every:
         runs.sort(key=lambda run: (-run.weights_bytes, run.model))
     return Here(
@@ -84,10 +86,16 @@ def here(
     )
 
 
-def which(gpu: str | None = None, *, models: str | None = None, host_memory: float | None = None) -> Here:
+def which(
+    gpu: str | None = None,
+    *,
+    models: str | None = None,
+    host_memory: float | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Here:
     """Every model of the catalogue that runs on this machine, or on the cards of ``gpu``, the largest first; with
     ``host_memory`` (GiB beside named cards) those too of which a part lies there."""
-    return here(gpu=gpu, every=True, models=models, host_memory=host_memory)
+    return here(gpu=gpu, every=True, models=models, host_memory=host_memory, progress=progress)
 
 
 def _named(gpu: str, host_memory: float | None) -> SeenMachine:
@@ -116,7 +124,12 @@ def _cards(machine: SeenMachine) -> list[CardsHere]:
     ]
 
 
-def _tried(machine: SeenMachine, table: dict[str, Any], models: str | None) -> tuple[list[RunsHere], list[str]]:
+def _tried(
+    machine: SeenMachine,
+    table: dict[str, Any],
+    models: str | None,
+    progress: Callable[[int, int, str], None] | None,
+) -> tuple[list[RunsHere], list[str]]:
     known = [(card, count) for card, count in machine.kinds() if card.part is not None and not card.sliced]
     if not known:
         return [], []
@@ -125,9 +138,11 @@ def _tried(machine: SeenMachine, table: dict[str, Any], models: str | None) -> t
     runs: list[RunsHere] = []
     too_large: list[str] = []
     there = that_run_on(card.part)
-    for row in table["model"]:
+    for at, row in enumerate(table["model"]):
         if len(runs) == table["most_shown"]:
             break
+        if progress is not None:
+            progress(at, len(table["model"]), row["name"])
         # cards that none of the usual engines runs on are asked with those that do
         ways = [way for way in row["ways"] if way["engine"] in there] or [{"engine": name} for name in there]
         found = next(
@@ -142,6 +157,8 @@ def _tried(machine: SeenMachine, table: dict[str, Any], models: str | None) -> t
             too_large.append(row["name"])
         else:
             runs.append(found)
+    if progress is not None:
+        progress(len(table["model"]), len(table["model"]), "")
     return runs, too_large
 
 
@@ -150,7 +167,6 @@ def _fitting(
 ) -> RunsHere | None:
     """The fewest cards, a power of two, on which a model fits this way."""
     from trilemma.ask.nouns import weights_of
-    from trilemma.ask.questions import fit
     from trilemma.hardware.catalogue import find
     from trilemma.models.parameters import weight_bytes
 
@@ -163,7 +179,7 @@ def _fitting(
     gpus = 1
     while gpus <= count:
         if size < _WEIGHTS_SHARE * part.runtime_total().value * gpus:
-            answer = _asked(fit, model, way, f"{card}:{gpus}", table, models)
+            answer = _asked(model, way, f"{card}:{gpus}", table, models)
             if answer is not None and answer.fits and answer.command:
                 return _run(model, way, answer, gpus, size)
         gpus *= 2
@@ -181,7 +197,6 @@ def _beside(
 ) -> RunsHere | None:
     """The model on all cards and, where they do not hold it, in the memory of the host too; None where that is not known."""
     from trilemma.ask.nouns import weights_of
-    from trilemma.ask.questions import fit
     from trilemma.models.parameters import weight_bytes
 
     if machine.host_memory_bytes is None or card.part is None:
@@ -193,25 +208,29 @@ def _beside(
     size = float(weight_bytes(weights.model))
     if size > card.part.runtime_total().value * count + _HOST_SHARE * machine.host_memory_bytes:
         return None
-    answer = _asked(fit, model, way, f"{card.word}:{count}", table, models)
+    answer = _asked(model, way, f"{card.word}:{count}", table, models)
     if answer is None or not answer.fits or not answer.uses_host or not answer.command:
         return None
     return _run(model, way, answer, count, size)
 
 
-def _asked(
-    fit: Any, model: str, way: dict[str, Any], gpu: str, table: dict[str, Any], models: str | None
-) -> Answer | None:
+def _asked(model: str, way: dict[str, Any], gpu: str, table: dict[str, Any], models: str | None) -> Answer | None:
+    """What `fit` answers, without what would mend a plan that does not start: the next way is tried instead."""
+    from trilemma.ask.answers import Answer
+    from trilemma.ask.options import FIT, settled
+    from trilemma.ask.serving import question_of
+    from trilemma.estimate.serving import estimate
+
     # a model that was not made for so long a context is asked for one request alone
     for context in (table["context"], table["isl"] + table["osl"]):
+        options = {
+            "engine": way["engine"], "precision": way.get("precision"), "models": models, "concurrency": 1,
+            "isl": table["isl"], "osl": table["osl"], "context": context,
+        }  # fmt: skip
         try:
-            answer: Answer = fit(
-                model, gpu, engine=way["engine"], precision=way.get("precision"), models=models, concurrency=1,
-                isl=table["isl"], osl=table["osl"], context=context,
-            )  # fmt: skip
+            return Answer.of(estimate(question_of(model, gpu, settled(FIT, options))))
         except InputError:
             continue
-        return answer
     return None
 
 

@@ -23,5 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from trilemma.ask.here import which
     from trilemma.cli.output import tell
+    from trilemma.cli.progress import bar
 
-    return tell(which(arguments.gpu, models=arguments.models, host_memory=arguments.host_memory), arguments)
+    found = which(arguments.gpu, models=arguments.models, host_memory=arguments.host_memory, progress=bar)
+    return tell(found, arguments)

@@ -51,6 +51,15 @@ class Tensor:
     def bytes(self) -> int:
         return self.format.storage_bytes(self.shape)
 
+    def stored_as(self, wanted: Format) -> Tensor:
+        """This tensor in another format: written out, since a search stores hundreds of thousands anew."""
+        if wanted is self.format or wanted == self.format:
+            return self
+        return Tensor(
+            name=self.name, role=self.role, shape=self.shape, format=wanted, part=self.part, layer=self.layer,
+            shard=self.shard, shard_units=self.shard_units, experts=self.experts, quantizable=self.quantizable,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DenseFfn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from trilemma.engines import traits_of
 from trilemma.engines.loading import as_published_for
@@ -13,6 +14,7 @@ from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
 from trilemma.models.architecture import Model
 from trilemma.models.catalogue import hub_id, served_id
+from trilemma.models.identity import ByIdentity
 from trilemma.models.parameters import weight_bytes
 from trilemma.models.published import published_as
 from trilemma.models.quantized import find_scheme, requantize
@@ -146,6 +148,14 @@ def _published(model: Model, name: str, engine: str) -> WeightPrecision | None:
 
 
 def _precision(model: Model, name: str, engine: str) -> WeightPrecision:
+    return _kept(ByIdentity(model), name, engine)
+
+
+@lru_cache(maxsize=32)
+def _kept(same: ByIdentity, name: str, engine: str) -> WeightPrecision:
+    """Kept, since one model is asked about on several numbers of cards, and every tensor of it is stored anew."""
+    model = same.value
+    assert isinstance(model, Model)
     found, traits = _stored(model, name, engine), traits_of(engine)
     if found.checkpoint != AS_PUBLISHED:
         found = _published(model, name, engine) or found

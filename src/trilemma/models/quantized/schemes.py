@@ -176,7 +176,7 @@ def _stored(tensor: Tensor, model: Model, dtype: Format, wanted: Format | None) 
     if wanted is None or wanted == dtype:
         plain = tensor.quantizable or tensor.format == model.dtype or tensor.format.granularity != "none"
         wanted = dtype if plain else tensor.format
-    return tensor if wanted == tensor.format else replace(tensor, format=wanted)
+    return tensor.stored_as(wanted)
 
 
 def _settled(model: Model) -> tuple[str, ...]:
