@@ -35,6 +35,16 @@ class InputError(TrilemmaError):
         return _FIELD.sub(lambda found: f"--{_FLAGS.get(found[1], found[1]).replace('_', '-')}", str(self))
 
 
+class GpusUnsaid(InputError):
+    """A training command that leaves the number of its GPUs to what the machine has; ``card`` is the one that was named."""
+
+    def __init__(self, card: str = "h100-sxm") -> None:
+        many = f"{card}:1 or {card}:8"
+        super().__init__(
+            f"the command does not say how many GPUs it runs on; say how many there are, such as `gpu` {many}"
+        )
+
+
 def with_flags(error: Exception) -> str:
     """What an error says, options as flags where it names any."""
     return error.flags if isinstance(error, InputError) else str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import trilemma as tl
 from trilemma.ask.unknown_models import UnknownModel
 from trilemma.commands.bare_json import quoted
+from trilemma.errors import InputError
 
 #: As vllm-project/recipes@8959cf64 renders it for Llama-3.3-70B on Blackwell.
 RENDERED = (
@@ -58,3 +60,20 @@ def test_a_model_that_is_not_known_leaves_its_flags_judged() -> None:
     with pytest.raises(UnknownModel, match=r"flags in doubt: .*--max-modl-len; the nearest") as told:
         tl.check("vllm serve made-up/Nothing-9B --max-modl-len 8192", gpu="h100-sxm")
     assert len(told.value.doubted) == 1
+
+
+def test_a_training_command_without_a_number_of_cards_is_told_with_the_card_that_was_named(tmp_path: Path) -> None:
+    file = tmp_path / "qlora.yml"
+    file.write_text(
+        "base_model: NousResearch/Meta-Llama-3.1-8B\nadapter: lora\nlora_r: 16\nsequence_len: 2048\nmicro_batch_size: 1\n"
+    )
+    with pytest.raises(InputError, match=r"such as `gpu` rtx-4090:1 or rtx-4090:8"):
+        tl.check(f"axolotl train {file}", gpu="rtx-4090")
+    shown = tl.check(f"axolotl train {file}", gpu="rtx-4090:1").show(width=200)
+    assert " · axolotl · one GPU" in shown.splitlines()[0]  # frameworks have no version to show
+
+
+def test_a_deepspeed_file_that_is_not_there_is_asked_for_as_one() -> None:
+    words = "deepspeed --num_gpus 8 train.py --deepspeed not_here.json --model_name_or_path facebook/opt-13b"
+    with pytest.raises(InputError, match=r"not_here.json cannot be read: .*; name the DeepSpeed file"):
+        tl.check(words, gpu="a100-sxm4-80gb:8")

@@ -38,6 +38,9 @@ def _said(capsys: pytest.CaptureFixture[str], words: str) -> str:
         ("facility --gpu h100-sxm:8", "without it here, such as trilemma facility h100-sxm:8"),
         ("recommend qwen3-32b --serve 64/64 --gpu h100-sxm:8", "keep it to some with --include"),
         ("fit qwen3-32b extra --gpu l40s", "one word too many"),
+        ("fit llama 3 70b --gpu l40s", "stands in quotes"),
+        ("plan qwen3-32b --gpu l40s:4 --serve 1024/1024 --qps 5", "--rate 5 here"),
+        ("recommend qwen3-32b --serve 1024/1024 --request-rate=5", "--rate 5 here"),
         ("precision plan qwen3-32b --gpux l40s", "--gpu"),
     ],
 )

@@ -92,3 +92,12 @@ def test_weights_are_stored_anew_once_for_each_number_of_cards(monkeypatch: pyte
     tl.which("rtx-4090:8")
     assert stored.count("q4_k_m") <= len(_SOME)
     assert stored.count("fp8") <= len(_SOME)
+
+
+def test_weights_that_are_published_in_fewer_bits_are_not_made_wider(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gpt-oss is published in MXFP4 (12.8 GB); its Q4_K_M stores the experts in more (15.8 GB)."""
+    monkeypatch.setattr(asking, "names", lambda: ("gpt-oss-20b", "qwen3-14b"))
+    runs = {run.model: run for run in tl.which("apple-m2").runs}
+    assert (runs["gpt-oss-20b"].engine, runs["gpt-oss-20b"].weights) == ("llama.cpp", "as published")
+    assert runs["gpt-oss-20b"].weights_bytes < 13e9 + 1e9
+    assert runs["qwen3-14b"].weights == "q4_k_m"

@@ -22,13 +22,15 @@ def test_a_finding_is_told_with_its_first_evidence_and_all_of_it_where_asked() -
     short, full = (finding_words(FOUND, explain=explain, width=100).splitlines() for explain in (False, True))
     assert short[0] == "ERROR (cause, likely): a card fell off the bus."
     assert [line.split()[0] for line in short[1:]] == [
-        "expected", "observed", "evidence", "log1:1:", "log2:2:", "log3:3:", "fix", "effect",
+        "expected", "observed", "evidence", "log1:1:", "log2:2:", "log3:3:", "and", "fix", "effect",
     ]  # fmt: skip
     assert [line.split()[-1] for line in short[3:7]] == ["0", "1", "2", "3"]
-    assert [line.split()[-2:] for line in (short[1], short[2], short[7], short[8])] == [
+    assert [line.split()[-2:] for line in (short[1], short[2], short[8], short[9])] == [
         ["8", "cards"], ["7", "cards"], ["replace", "it"], ["job", "runs"],
     ]  # fmt: skip
-    assert len(full) == len(short) + 2
+    assert short[7].strip() == "and 2 more, with --explain"
+    assert len(full) == len(short) + 1
+    assert not any("more, with" in line for line in full)
 
 
 def test_what_no_fault_was_found_in_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

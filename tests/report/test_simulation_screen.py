@@ -287,6 +287,8 @@ def test_engines_are_counted_where_there_are_several() -> None:
     assert where(replicas=4) == f"{start} · 4 engines"
     assert where(tp=2, pp=2) == f"{start} · TP2 PP2"
     assert where(tp=2, replicas=2) == f"{start} · 2 engines of TP2"
+    assert where(dp=8) == f"{start} · DP8"  # one engine of eight ranks, each with a queue of its own
+    assert where(tp=2, dp=2, replicas=2) == f"{start} · 2 engines of TP2 DP2"
     pools = {
         "prefill": {"tp": 2, "pp": 1, "dp": 1, "replicas": 1},
         "decode": {"tp": 1, "pp": 1, "dp": 1, "replicas": 2},

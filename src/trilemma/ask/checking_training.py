@@ -11,7 +11,7 @@ from trilemma.ask.answers import Answer
 from trilemma.ask.checking import cards_of, idle_warnings
 from trilemma.ask.logged import beside_training_log
 from trilemma.ask.nouns import surrounded
-from trilemma.errors import InputError
+from trilemma.errors import GpusUnsaid, InputError, shorten
 from trilemma.hardware.cluster import Cluster
 from trilemma.question import Question
 
@@ -29,7 +29,10 @@ def checked_training(framework: str, words: Sequence[str], gpu: Any, options: Si
     accelerator, named, cards, counted = cards_of(gpu)
     if cards:
         raise InputError(f"training gives every card the same part of a model, and `gpu` names {gpu}; name one kind")
-    command = read_training(framework, words, gpus=named if counted else None)
+    try:
+        command = read_training(framework, words, gpus=named if counted else None)
+    except GpusUnsaid:
+        raise GpusUnsaid(shorten(str(gpu)) if isinstance(gpu, str) else accelerator.id) from None
     needed = command.gpus
     if counted and needed > named:
         raise InputError(

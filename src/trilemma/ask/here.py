@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from trilemma.quantities import GIB
 
 if TYPE_CHECKING:
     from trilemma.ask.answers import Answer
+    from trilemma.hardware.accelerator import Accelerator
 
 #: A model's weights beyond this share of all cards' memory are not tried.
 _WEIGHTS_SHARE = 0.95
@@ -52,8 +54,8 @@ def here(
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Here:
     """What this machine runs, the one whose tools printed ``outputs`` (files or folders), or one with the cards of ``gpu``
-    (``rtx-4090:2``); of models that people run, or of ``every`` one in the catalogue, the largest first. ``progress`` is told how many models of
-    how many were tried, and the next."""
+    (``rtx-4090:2``); of models that people run, or of ``every`` one in the catalogue, the largest first.
+    ``progress`` is told how many models of how many were tried, and the next."""
     if gpu is not None:
         machine = _named(gpu, host_memory)
     elif host_memory is not None:
@@ -176,6 +178,8 @@ def _fitting(
     except InputError:
         return None
     size = float(weight_bytes(weights.model))
+    if size > _published_bytes(model, way, part, models):
+        return None
     gpus = 1
     while gpus <= count:
         if size < _WEIGHTS_SHARE * part.runtime_total().value * gpus:
@@ -184,6 +188,16 @@ def _fitting(
                 return _run(model, way, answer, gpus, size)
         gpus *= 2
     return None
+
+
+def _published_bytes(model: str, way: dict[str, Any], part: Accelerator, models: str | None) -> float:
+    """Bytes of the weights as they are published for the engine of ``way``: what is wider is no way to make them fit."""
+    from trilemma.ask.nouns import weights_of
+    from trilemma.models.parameters import weight_bytes
+
+    if way.get("precision") is None:
+        return math.inf
+    return float(weight_bytes(weights_of(model, part, precision=None, models=models, engine=way["engine"]).model))
 
 
 def _beside(

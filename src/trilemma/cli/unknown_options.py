@@ -12,6 +12,7 @@ from trilemma.errors import InputError, nearest, shorten
 
 #: Nouns of a plan whose fields engines' flags set, and the options that set them here under another name.
 _FIELDS = ("options", "layout", "draft")
+_RATES = ("--rate", "--qps", "--rps", "--request-rate", "--requests-per-second")
 _OTHERWISE = {"eager": "eager", "method": "draft", "tokens": "draft", "model": "draft"}
 
 
@@ -19,10 +20,17 @@ def refusal(parser: argparse.ArgumentParser, unknown: Sequence[str], words: Sequ
     """The error that names the first of ``unknown``, which are among ``words``, and what would be right."""
     word = next((one for one in unknown if one.startswith("-")), unknown[0])
     if not word.startswith("-"):
-        return InputError(f"{shorten(word)!r} is one word too many; see {parser.prog} --help")
+        return InputError(
+            f"{shorten(word)!r} is one word too many; a name of several words stands in quotes (see {parser.prog} --help)"
+        )
     name = word.partition("=")[0].split(maxsplit=1)[0]
     known = [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
-    remedy = _in_quotes(word, known) or _cards(unknown, name, known, words) or _named_otherwise(name, known, parser)
+    remedy = (
+        _in_quotes(word, known)
+        or _cards(unknown, name, known, words)
+        or _named_otherwise(name, known, parser)
+        or _rate(unknown, name, known)
+    )
     if remedy is None:
         said = (_lengths(unknown, name, known), _of_training(name, known, parser), _of_engine(name, known, parser))
         remedy = "; ".join(text for text in said if text is not None)
@@ -54,6 +62,17 @@ def _cards(unknown: Sequence[str], name: str, known: Sequence[str], words: Seque
     if count.isdecimal():
         return f"did you mean --gpu {shorten(card)}:{count}?"
     return f"did you mean --gpu {shorten(count or card, most=40)}?"
+
+
+def _rate(unknown: Sequence[str], name: str, known: Sequence[str]) -> str | None:
+    """``--rate 4``, ``--qps 4``, ``--request-rate=4``: requests a second, where they are drawn at random or called otherwise."""
+    ours = {"--arrivals": "poisson:", "--rate": ""}
+    flag = next((one for one in ours if one in known), None)
+    if flag is None or name not in _RATES:
+        return None
+    spelled = [part for word in unknown for part in word.split("=", 1)]
+    value = shorten(spelled[spelled.index(name) + 1 :][0] if name != spelled[-1] else "4", most=20)
+    return f"requests a second are {flag} {ours[flag]}{value} here"
 
 
 def _named_otherwise(name: str, known: Sequence[str], parser: argparse.ArgumentParser) -> str | None:

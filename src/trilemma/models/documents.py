@@ -14,9 +14,12 @@ from trilemma.outside_files import read_bytes
 MAX_CONFIG_BYTES = 16 * 2**20
 
 
-def read_json(path: Path, *, limit: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
-    """The object in ``path``. Raises `InputError` when it is missing, larger than ``limit`` bytes or not a JSON object."""
-    raw = read_bytes(path, most_bytes=limit, give="give a config.json or the folder that holds one")
+def read_json(
+    path: Path, *, limit: int = MAX_CONFIG_BYTES, give: str = "give a config.json or the folder that holds one"
+) -> dict[str, Any]:
+    """The object in ``path``; ``give`` says what would be right where it cannot be read. Raises `InputError` when it is
+    missing, larger than ``limit`` bytes or not a JSON object."""
+    raw = read_bytes(path, most_bytes=limit, give=give)
     return parse_object(raw, what=shorten(str(path)))
 
 

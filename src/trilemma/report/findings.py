@@ -50,6 +50,8 @@ def finding_words(finding: Finding, *, explain: bool, width: int) -> str:
     shown = finding.evidence if explain else finding.evidence[:_EVIDENCE_SHOWN]
     told = [("expected", finding.expected), ("observed", finding.observed)]
     told += [("evidence" if at == 0 else "", _place(proof)) for at, proof in enumerate(shown)]
+    if len(shown) < len(finding.evidence):
+        told.append(("", f"and {len(finding.evidence) - len(shown)} more, with --explain"))
     told += [("fix", finding.fix), ("effect", finding.predicted_effect)]
     for label, text in told:
         if text:

@@ -69,7 +69,7 @@ def _where(inputs: Mapping[str, Any]) -> str:
 
 def _pool(name: str, layout: Mapping[str, int]) -> str:
     degrees = " ".join(f"{what.upper()}{size}" for what, size in layout.items() if size > 1 and what != "replicas")
-    engines = layout["replicas"] * layout["dp"]
+    engines = layout["replicas"]
     many = (
         f"{counted(engines, 'engine')} of "
         if engines > 1 and degrees

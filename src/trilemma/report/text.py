@@ -82,10 +82,8 @@ def _headline(estimate: Estimate, width: int) -> list[str]:
 def title_of(estimate: Estimate) -> str:
     """Model, cards, engine and plan in a line."""
     asked = estimate.question
-    return (
-        f"{asked.model.name} on {asked.cluster.gpus} x {asked.cluster.name}"
-        f" · {asked.engine} {estimate.version} · {estimate.summary}"
-    )
+    engine = f"{asked.engine} {estimate.version}".strip()  # training frameworks have no version here
+    return f"{asked.model.name} on {asked.cluster.gpus} x {asked.cluster.name} · {engine} · {estimate.summary}"
 
 
 def _sure(probability: float) -> str:

@@ -35,7 +35,9 @@ class DeepSpeedConfig:
 
 def read_config(path: str) -> DeepSpeedConfig:
     """The DeepSpeed file at ``path``. Raises `InputError` naming key, value and remedy."""
-    return from_mapping(read_json(Path(path), limit=_MOST_BYTES), name=path)
+    return from_mapping(
+        read_json(Path(path), limit=_MOST_BYTES, give="name the DeepSpeed file as it lies here"), name=path
+    )
 
 
 def from_mapping(document: Mapping[str, Any], *, name: str) -> DeepSpeedConfig:

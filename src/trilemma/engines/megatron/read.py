@@ -11,7 +11,7 @@ from trilemma.engines.megatron.architecture import model_from_flags
 from trilemma.engines.megatron.precision import optimizer_of, recipe_of
 from trilemma.engines.megatron.stages import chunks, stage_layers
 from trilemma.engines.training import TrainingCommand, framework_facts, replicas, steps_per_batch, unknown_warning
-from trilemma.errors import InputError, PlanWarning, shorten
+from trilemma.errors import GpusUnsaid, InputError, PlanWarning, shorten
 from trilemma.memory.traits import implementation_facts
 from trilemma.models.architecture import ExpertFfn, Ffn, Model
 from trilemma.plans.plan import Layout
@@ -76,7 +76,7 @@ def _required(name: str) -> int:
 def _world(launch: LauncherCommand, gpus: int | None) -> int:
     world = launch.gpus or gpus
     if world is None:
-        raise InputError("the command does not say how many GPUs it runs on; name them, such as --gpu h100-sxm:64")
+        raise GpusUnsaid
     return world
 
 

@@ -10,7 +10,7 @@ from trilemma.commands.option_words import whole
 from trilemma.engines.megatron.wrapped import megatron_command
 from trilemma.engines.trainer import Values, from_flags, from_overrides, trainer
 from trilemma.engines.training import TrainingCommand, framework_facts
-from trilemma.errors import InputError, PlanWarning, UnknownName, shorten
+from trilemma.errors import GpusUnsaid, InputError, PlanWarning, UnknownName, shorten
 from trilemma.workloads import Method
 
 _MODES = {"pretrain": "pretrain", "sft": "sft", "lora": "peft", "dora": "peft", "peft": "peft"}
@@ -36,7 +36,7 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
         world = whole(nodes or 1, "--nodes") * whole(per_node or 8, "--gpus-per-node")
     world = world or gpus or row.get("gpus")
     if world is None:
-        raise InputError("the command does not say how many GPUs it runs on; name them, such as --gpu h100-sxm:64")
+        raise GpusUnsaid
     method: Method = "full"
     if _MODES[mode] == "peft":
         method = "dora" if mode == "dora" else "lora"

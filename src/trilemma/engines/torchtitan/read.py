@@ -9,7 +9,7 @@ from trilemma.commands.launchers import LauncherCommand, split_launch
 from trilemma.commands.option_words import whole
 from trilemma.engines.torchtitan.settings import TorchtitanSettings, settings_of
 from trilemma.engines.training import TrainingCommand, framework_facts, replicas, steps_per_batch, unknown_warning
-from trilemma.errors import InputError, PlanWarning, shorten
+from trilemma.errors import GpusUnsaid, InputError, PlanWarning, shorten
 from trilemma.models.resolve import load_model
 from trilemma.plans.plan import Layout
 from trilemma.plans.recipes import optimizer, recipe
@@ -39,7 +39,7 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     per_node = _gpus_of_script(launch) if by_script else launch.gpus_per_node
     world = per_node * (launch.nodes or 1) if by_script and per_node else launch.gpus or gpus
     if world is None:
-        raise InputError("the command does not say how many GPUs it runs on; name them, such as --gpu h100-sxm:64")
+        raise GpusUnsaid
     settings = settings_of(launch.words, launch.environment, started_by_script=by_script)
     model = load_model(settings.model)
     facts = framework_facts("torchtitan")

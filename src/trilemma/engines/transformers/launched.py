@@ -83,4 +83,4 @@ def _fsdp_config(value: Any) -> Mapping[str, Any]:
         except (ValueError, RecursionError):
             raise InputError(f"--fsdp_config {shorten(value)!r} is not valid JSON; give an object or a file") from None
         return found if isinstance(found, Mapping) else {}
-    return read_json(Path(value), limit=2**20)
+    return read_json(Path(value), limit=2**20, give="name the file of --fsdp_config as it lies here")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from trilemma.commands.launchers import LauncherCommand
 from trilemma.engines.training import TrainingCommand, framework_facts, replicas
 from trilemma.engines.transformers.formats import optimizer_of, recipe_of
-from trilemma.errors import InputError, PlanWarning, shorten
+from trilemma.errors import GpusUnsaid, InputError, PlanWarning, shorten
 from trilemma.memory.adapters import is_target_name
 from trilemma.models.architecture import Model
 from trilemma.models.naming import without_url
@@ -120,7 +120,7 @@ def assemble(
     """
     world = launch.gpus or processes or gpus
     if world is None:
-        raise InputError("the command does not say how many GPUs it runs on; name them, such as --gpu a100:8")
+        raise GpusUnsaid
     if run.sharding.hybrid:
         run.sharding.group = _group_of_node(launch, world, nodes)
     dp = replicas(world, given={"tensor parallel": run.tp, "context parallel": run.cp, "pipeline parallel": run.pp})
