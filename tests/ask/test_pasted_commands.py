@@ -77,3 +77,14 @@ def test_a_deepspeed_file_that_is_not_there_is_asked_for_as_one() -> None:
     words = "deepspeed --num_gpus 8 train.py --deepspeed not_here.json --model_name_or_path facebook/opt-13b"
     with pytest.raises(InputError, match=r"not_here.json cannot be read: .*; name the DeepSpeed file"):
         tl.check(words, gpu="a100-sxm4-80gb:8")
+
+
+@pytest.mark.parametrize(("name", "mix"), [("llama3.1:8b", "gguf-q4_k_m"), ("llama3.1:8b-instruct-q8_0", "gguf-q8_0")])
+def test_a_name_of_an_engines_library_means_its_weights_there(name: str, mix: str) -> None:
+    """ollama.com/library/llama3.1: 8b is 8b-instruct-q4_K_M, 4.9 GB; asked in words and as a command it is the same."""
+    asked = tl.fit(name, "rtx-4090", engine="ollama")
+    told = tl.check(f"ollama run {name}", gpu="rtx-4090")
+    assert asked.command == told.command == f"ollama run {name}"
+    assert asked.memory.total.value == pytest.approx(told.memory.total.value)
+    assert any(mix in note for note in asked.question.model.assumptions)
+    assert tl.fit(name, "rtx-4090", engine="ollama", precision="bf16").memory.total.value > 13e9

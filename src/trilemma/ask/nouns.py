@@ -42,7 +42,18 @@ def weights_of(
     from trilemma.versions import DEFAULT_ENGINE
 
     name = engine_of(engine).name if engine is not None else DEFAULT_ENGINE
+    if precision is None:
+        given = of_library(given, engine) or given
     return precisions(model_of(given, models), accelerator, [precision or "as published"], engine=name)[0]
+
+
+def of_library(given: Any, engine: Any) -> str | None:
+    """The name, size and mix stated, by which the library of ``engine`` has ``given`` (``llama3.1:8b``); None for other names."""
+    from trilemma import engines
+
+    if not isinstance(given, str) or engine is None:
+        return None
+    return engines.get(engines.canonical(engine_of(engine).name)).named_weights(given)
 
 
 def cluster_of(gpu: Any, options: SimpleNamespace, *, mixed: bool = False) -> Cluster:

@@ -14,6 +14,7 @@ from trilemma.ask.nouns import (
     engine_of,
     engines_of,
     model_of,
+    of_library,
     storage_rate,
     weights_of,
     workload_of,
@@ -61,7 +62,9 @@ def question_of(
     terms = terms_of(options.profile)
     if options.runs:
         terms = anchored_by(options.runs, terms, model=weights.model, cluster=cluster, plan=plan)
-    return weights.asked(cluster=cluster, workload=load, plan=plan, free_bytes=free_bytes, terms=terms)
+    asked = weights.asked(cluster=cluster, workload=load, plan=plan, free_bytes=free_bytes, terms=terms)
+    named = of_library(model, options.engine) if options.precision is None else None
+    return asked if named is None else replace(asked, served_as=named)
 
 
 def judged(question: Question[Serving, Plan]) -> Answer:

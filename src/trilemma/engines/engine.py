@@ -72,6 +72,13 @@ class Engine:
         """The plan that a command line of the engine asks for. Raises `InputError` naming flag, value and remedy."""
         return cast(EngineCommand, self._part("read").read(argv, version=version))
 
+    def named_weights(self, name: str) -> str | None:
+        """What ``name:tag`` of the engine's own library holds, size and mix stated; None where it is no such name."""
+        if ":" not in name or "/" in name:
+            return None
+        library = getattr(self._part("read"), "weights_of", None)
+        return None if library is None else str(library(name))
+
     def write(self, *, model: str, plan: Plan) -> list[str]:
         """The words of the command that runs ``plan``. Raises `InputError` for a plan that the engine cannot run."""
         return cast("list[str]", self._part("write").write(model=model, plan=plan))
