@@ -88,3 +88,20 @@ def test_requests_beyond_the_window_need_no_more_than_it() -> None:
     assert float(long.pool.grows_to) < 16384
     few = _start("mistral-7b-v0.1", version="0.28.0", context=2048, kv_cache_bytes=8 * GIB)
     assert float(few.pool.need_bytes) < float(short.pool.need_bytes)
+
+
+@pytest.mark.parametrize(
+    ("version", "card", "told"),
+    [
+        ("0.8.5", "rtx-5090", True),  # vllm-project/vllm issue 16901: no kernel image is available
+        ("0.8.5", "b200-sxm", True),
+        ("0.8.5", "h100-sxm", False),
+        ("0.9.0", "rtx-5090", False),  # its release notes: CUDA 12.8, Blackwell supported
+        ("0.8.5", "mi300x", False),  # capabilities are NVIDIA's
+    ],
+)
+def test_a_release_older_than_the_card_says_so(version: str, card: str, told: bool) -> None:
+    answer = tl.check(f"docker run --gpus all vllm/vllm-openai:v{version} --model Qwen/Qwen3-8B", gpu=card)
+    messages = [one.message for one in answer.warnings if one.code == "no-kernels-for-card"]
+    assert bool(messages) == told
+    assert all("0.9.0 is the first" in message for message in messages)

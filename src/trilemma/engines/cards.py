@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from trilemma import engines
 from trilemma.errors import InputError
+from trilemma.versions import padded, parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +41,23 @@ def too_old(traits: EngineTraits, accelerator: Accelerator) -> InputError:
         f"{traits.label} runs on NVIDIA cards from compute capability {traits.capability_from:g} on, and {accelerator.name} has"
         f" {accelerator.compute_capability:g}" + (f"; use `engine` {' or '.join(others)}" if others else "")
     )
+
+
+def too_new(name: str, version: str, accelerator: Accelerator) -> str:
+    """That the release as its makers distribute it is older than cards of this kind; "" where it is not."""
+    traits, capability = engines.traits_of(name), accelerator.compute_capability or 0.0
+    for row in traits.built_through:
+        if capability > row["capability_through"] and _before(version, row["before"], name):
+            return (
+                f"{traits.label} {version} as it is distributed has kernels up to compute capability"
+                f" {row['capability_through']:g}, and {accelerator.name} has {capability:g}: unless it was built for this card it"
+                f" stops with 'no kernel image is available'; {row['before']} is the first that runs there"
+            )
+    return ""
+
+
+def _before(version: str, first: str, name: str) -> bool:
+    return padded(parse_version(version, engine=name)) < padded(parse_version(first, engine=name))
 
 
 def unknown_there(label: str, accelerator: Accelerator, vendors: Sequence[str]) -> InputError:

@@ -91,6 +91,8 @@ class EngineTraits:
     vendors_source: str = ""
     capability_from: float = 0.0
     capability_source: str = ""
+    #: Releases ``before`` which what its makers distribute holds kernels ``capability_through`` a compute capability alone.
+    built_through: tuple[Mapping[str, Any], ...] = ()
     benchmark: Benchmark | None = None
     #: It runs encoders (BERT and its kin), whose layers keep nothing.
     encodes: bool = False

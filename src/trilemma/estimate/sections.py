@@ -9,6 +9,7 @@ import numpy as np
 
 from trilemma import engines
 from trilemma.engines.base import StartUp
+from trilemma.engines.cards import too_new
 from trilemma.engines.engine import Engine
 from trilemma.errors import PlanWarning
 from trilemma.estimate.doubt import doubted, of_model, of_served_class
@@ -105,6 +106,8 @@ def warnings_of(start: StartUp, question: ServingQuestion, more: Iterable[PlanWa
     found += of_model(model)
     found += of_served_class(engines.canonical(question.plan.engine.name), model, cluster.accelerator)
     found += format_warnings(question)
+    if told := too_new(engines.canonical(question.plan.engine.name), start.version, cluster.accelerator):
+        found.append(PlanWarning(code="no-kernels-for-card", message=told))
     found += price_warnings(cluster.every)
     return tuple(dict.fromkeys((*found, *more)))
 
