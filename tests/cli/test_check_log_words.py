@@ -83,3 +83,16 @@ def test_a_log_alone_says_what_it_lacks(
     assert code == 2
     assert says in told
     assert "behind --" in told
+
+
+def test_a_pool_that_the_log_prints_is_known_and_its_file_is_named_shortly(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "INFO 11-30 12:00:20 [gpu_worker.py:298] Available KV cache memory: 54.25 GiB\n"
+    words = "check --gpu h100-sxm --log LOG --json -- vllm serve meta-llama/Llama-3.1-8B-Instruct"
+    _, told = _check(capsys, tmp_path / "a-start.log", text, words)
+    pool = next(line for line in json.loads(told)["memory"]["items"] if line["name"] == "kv_cache")
+    assert pool["low_bytes"] == pool["bytes"] == pool["high_bytes"] == pytest.approx(54.25 * 2**30, rel=1e-6)
+    _, shown = _check(capsys, tmp_path / "a-start.log", text, words.replace(" --json", ""))
+    assert " a-start.log:1" in shown
+    assert str(tmp_path) not in shown.partition("against the")[2].partition("KV cache")[0]

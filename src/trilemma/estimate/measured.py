@@ -89,7 +89,7 @@ def given_lines(
     return replace(
         start,
         pool=pool,
-        ledger=_with_pool(ledger, max(available, 0.0)),
+        ledger=_with_pool(ledger, available, below, above),
         load_peak_bytes=load_peak,
         spread_bytes=(below + above) / 2,
     )
@@ -135,5 +135,7 @@ def _with_line(ledger: Ledger, names: Sequence[str], n_bytes: float, source: str
     return Ledger(lines=(*(other for other in ledger if other.name not in names), line))
 
 
-def _with_pool(ledger: Ledger, n_bytes: float) -> Ledger:
-    return Ledger(lines=tuple(replace(line, bytes=n_bytes) if line.name == "kv_cache" else line for line in ledger))
+def _with_pool(ledger: Ledger, n_bytes: float, below: float, above: float) -> Ledger:
+    sized, low, high = (max(one, 0.0) for one in (n_bytes, n_bytes - below, n_bytes + above))
+    changed = (replace(line, bytes=sized, low=low, high=high) if line.name == "kv_cache" else line for line in ledger)
+    return Ledger(lines=tuple(changed))

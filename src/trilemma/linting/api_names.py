@@ -25,6 +25,7 @@ def findings(script: Script) -> Iterator[Finding]:
             yield found
     for call in script.calls():
         yield from _of_keywords(script, call)
+        yield from _both_set(script, call)
 
 
 def _uses(script: Script) -> Iterator[tuple[ast.AST, str]]:
@@ -183,6 +184,16 @@ def _of_keywords(script: Script, call: ast.Call) -> Iterator[Finding]:
             yield _told(script, one.value, row, f"{one.arg}={where}")
         elif name is not None:
             yield from _unknown_keyword(script, call, name, one)
+
+
+def _both_set(script: Script, call: ast.Call) -> Iterator[Finding]:
+    """Switches of one call of which at most one may be on."""
+    name = script.imported(call.func)
+    on = {one.arg for one in call.keywords if isinstance(one.value, ast.Constant) and one.value.value is True}
+    for row in lint_facts("lint/apis.toml")["exclusive"] if name is not None else ():
+        if on.issuperset(row["keywords"]) and any(_matches(one, str(name)) for one in row["names"]):
+            words = f"{' and '.join(f'{one}=True' for one in row['keywords'])} of {name} exclude each other"
+            yield at(script, call, "api.exclusive", words, f"{row['instead']} ({row['source']})", severity="error")
 
 
 def _method_of_import(script: Script, func: ast.expr) -> str | None:

@@ -164,7 +164,7 @@ def _measured(estimate: Estimate, width: int) -> list[str]:
             f"{_printed(one, one.low)} – {_printed(one, one.high)}",
             _printed(one, one.measured),
             "outside our range" if one.diverges else "",
-            one.where,
+            _short_place(one.where),
         ]
         for one in compared
     ]
@@ -177,6 +177,11 @@ def _measured(estimate: Estimate, width: int) -> list[str]:
         "where",
     ]
     return render_table(headers, rows, align="lrrrll", width=width).splitlines()
+
+
+def _short_place(where: str) -> str:
+    """``folder/vllm.log:4`` without its folder: a long one would squeeze the figures."""
+    return where.replace("\\", "/").rpartition("/")[2]
 
 
 def _printed(one: LogComparison, value: float) -> str:
