@@ -267,3 +267,13 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], word: str) -> None:
         tl.recommend("llama-3.1-8b", **_LOAD, **options)
     assert word in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_how_far_the_search_is_can_be_told() -> None:
+    seen: list[tuple[int, int, str]] = []
+    found = tl.recommend(
+        "llama-3.1-8b", isl=512, osl=64, include=["l4", "l40s"], progress=lambda *step: seen.append(step)
+    )
+    assert [step[0] for step in seen] == [*range(found.searched), found.searched]
+    assert all(done < of and name for done, of, name in seen[:-1])
+    assert seen[-1] == (found.searched, found.searched, "")

@@ -8,7 +8,7 @@ a `Cluster`. Each raises `InputError` for what cannot be, naming the option and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trilemma.ask.options import CHECK, COMPARE, FIT, OPTIONS, PLAN, RECOMMEND, UPGRADE, settled
@@ -119,16 +119,19 @@ def compare(
     return side_by_side(model, cards, asked, workload=workload)
 
 
-def recommend(model: Any, **options: Any) -> CardsRecommended:
+def recommend(
+    model: Any, *, progress: Callable[[int, int, str], None] | None = None, **options: Any
+) -> CardsRecommended:
     """Which cards to take for a load or a training job, and how many: the cheapest of the whole catalogue.
 
     ``recommend("llama-3.1-70b", isl=4096, osl=1024, rate=5).choices[0]``; with ``seq`` and ``global_batch`` it is for training.
+    ``progress`` is told how many cards of how many were laid out, and the next.
     """
     from trilemma.ask.recommending import for_serving, for_training
 
     if _trains(options):
-        return for_training(model, settled(RECOMMEND, options, (*TRAINING, *PURCHASE)))
-    return for_serving(model, settled(RECOMMEND, options, (*OPTIONS, *PURCHASE)))
+        return for_training(model, settled(RECOMMEND, options, (*TRAINING, *PURCHASE)), progress)
+    return for_serving(model, settled(RECOMMEND, options, (*OPTIONS, *PURCHASE)), progress)
 
 
 def upgrade(command: str | Sequence[str], gpu: Any = None, **options: Any) -> VersionsCompared:

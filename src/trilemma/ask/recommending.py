@@ -19,6 +19,7 @@ from trilemma.outside_files import read_text
 
 if TYPE_CHECKING:
     from trilemma.capacity.offers import Limits, Offers
+    from trilemma.capacity.ranking import Progress
 
 #: Rows of a price file, and bytes of it.
 _MOST_PRICES = 10_000
@@ -27,7 +28,7 @@ _MOST_CHOICES = 50
 _MOST_USD = 1e6
 
 
-def for_serving(model: Any, options: SimpleNamespace) -> CardsRecommended:
+def for_serving(model: Any, options: SimpleNamespace, progress: Progress | None = None) -> CardsRecommended:
     """The cheapest cards that carry a serving load."""
     from trilemma.capacity.serving import recommend_serving
     from trilemma.estimate.pooling import check_generates
@@ -48,11 +49,12 @@ def for_serving(model: Any, options: SimpleNamespace) -> CardsRecommended:
             precision=options.precision,
             kv_dtype=options.kv_dtype,
             confidence=options.confidence,
+            progress=progress,
         )
     )
 
 
-def for_training(model: Any, options: SimpleNamespace) -> CardsRecommended:
+def for_training(model: Any, options: SimpleNamespace, progress: Progress | None = None) -> CardsRecommended:
     """The cheapest cards that hold a training job, and finish it in time."""
     from trilemma.ask.training import run_terms, settled_of, training_workload_of
     from trilemma.capacity.training import recommend_training
@@ -70,6 +72,7 @@ def for_training(model: Any, options: SimpleNamespace) -> CardsRecommended:
         top=_top(options),
         limits=_limits(options),
         terms=run_terms(options),
+        progress=progress,
     )
     return CardsRecommended.of(replace(found, job=_job(model if isinstance(model, str) else named.name, options)))
 

@@ -15,6 +15,8 @@ from trilemma.quantities import counted
 
 #: Card → the best choice on it, or why there is none.
 Laid = Callable[[Accelerator], CardChoice | str]
+#: Is told how many cards of how many were laid out, and the next.
+Progress = Callable[[int, int, str], None]
 #: What is spared, in words for its unit.
 _UNITS: dict[SparedFirst, str] = {"price": "dollars an hour", "gpus": "GPUs", "power": "watts"}
 
@@ -28,7 +30,15 @@ class Ranked:
     left_out: Counter[str] = field(default_factory=Counter)
 
 
-def ranked(offers: Offers, least: Callable[[Accelerator], int], laid: Laid, *, top: int, limits: Limits) -> Ranked:
+def ranked(
+    offers: Offers,
+    least: Callable[[Accelerator], int],
+    laid: Laid,
+    *,
+    top: int,
+    limits: Limits,
+    progress: Progress | None = None,
+) -> Ranked:
     """The ``top`` choices of least cost, exactly: cards are laid out by the cost of the ``least`` GPUs that could do, until that
     of the next is no less than the cost of the last choice (branch and bound)."""
     left_out = Counter(offers.left_out)
@@ -46,6 +56,8 @@ def ranked(offers: Offers, least: Callable[[Accelerator], int], laid: Laid, *, t
         if len(found) == top and bound >= found[-1].cost:
             left_out[f"more {_UNITS[offers.spared]} than the last, even at the datasheet's roofs"] += 1 + len(waiting)
             break
+        if progress is not None:
+            progress(searched, searched + 1 + len(waiting), card.name)
         searched += 1
         try:
             choice = laid(card)
@@ -60,6 +72,8 @@ def ranked(offers: Offers, least: Callable[[Accelerator], int], laid: Laid, *, t
         if len(found) > top:
             left_out[f"more {_UNITS[offers.spared]} than the last"] += len(found) - top
             found = found[:top]
+    if progress is not None:
+        progress(searched, searched, "")
     return Ranked(choices=_told(found, offers.spared), searched=searched, left_out=left_out)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from trilemma.capacity.bounds import least_for_serving
 from trilemma.capacity.choice import CardChoice, Recommendation
 from trilemma.capacity.offers import Limits, Offers
-from trilemma.capacity.ranking import ranked
+from trilemma.capacity.ranking import Progress, ranked
 from trilemma.engines import canonical
 from trilemma.engines.cards import that_run_on
 from trilemma.errors import InputError
@@ -33,6 +33,7 @@ def recommend_serving(
     precision: Sequence[str] | None = None,
     kv_dtype: Sequence[str] | None = None,
     confidence: float | None = None,
+    progress: Progress | None = None,
 ) -> Recommendation:
     """The ``top`` kinds of card, with their number, that carry ``workload`` at the least cost: each searched as `search_serving`
     does with the number of GPUs free, prefill and decode in the same engines.
@@ -75,7 +76,7 @@ def recommend_serving(
             return "no layout of them carries the load within the targets"
         return offers.chosen(card, first.gpus, first.estimate, first.precision.name)
 
-    best = ranked(offers, least, laid, top=top, limits=limits)
+    best = ranked(offers, least, laid, top=top, limits=limits, progress=progress)
     return Recommendation(
         model=model,
         workload=workload,

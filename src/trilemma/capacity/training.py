@@ -10,7 +10,7 @@ from typing import Any
 from trilemma.capacity.bounds import least_for_training
 from trilemma.capacity.choice import CardChoice, Recommendation
 from trilemma.capacity.offers import Limits, Offers
-from trilemma.capacity.ranking import ranked
+from trilemma.capacity.ranking import Progress, ranked
 from trilemma.estimate.training import estimate_training
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
@@ -34,6 +34,7 @@ def recommend_training(
     top: int = 5,
     limits: Limits,
     terms: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
 ) -> Recommendation:
     """The ``top`` kinds of card, with their number, that train ``workload`` at the least cost of an hour: the fewest, doubling
     from one, that hold a plan of any layout, and that finish its tokens within ``limits.days``.
@@ -56,7 +57,7 @@ def recommend_training(
             gpus *= 2
         return f"not done within {limits.days:g} days" if late else "no number of them holds the job"
 
-    best = ranked(offers, least, laid, top=top, limits=limits)
+    best = ranked(offers, least, laid, top=top, limits=limits, progress=progress)
     kept = "" if settled.offload != Offload() else "state stays on the cards; --offload sends it to the host"
     return Recommendation(
         model=model,

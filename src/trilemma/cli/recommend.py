@@ -34,6 +34,7 @@ def _add_purchase(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from trilemma.ask.questions import recommend
+    from trilemma.cli.progress import bar
 
     table = (*(TRAINING if hasattr(arguments, "seq") else OPTIONS), *PURCHASE)
-    return tell(recommend(arguments.model, **given(arguments, RECOMMEND, table)), arguments)
+    return tell(recommend(arguments.model, progress=bar, **given(arguments, RECOMMEND, table)), arguments)
