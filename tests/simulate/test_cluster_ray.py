@@ -10,6 +10,8 @@ import pytest
 
 import trilemma as tl
 from trilemma.errors import InputError
+from trilemma.simulation.cluster.nodes import ClusterNode
+from trilemma.simulation.cluster.ray_rows import kube_job, kube_nodes
 
 #: Fields of `ray list nodes --format json` (python/ray/util/state/common.py, NodeState).
 _NODES = [
@@ -98,6 +100,40 @@ def test_the_launchers_yaml_and_objects_of_kuberay(tmp_path: Path) -> None:
     found = tl.simulate_cluster(kube, kube).to_dict()
     assert found["inputs"]["gpus"] == 48
     assert found["gpu_hours"]["useful"] == pytest.approx(16)
+
+
+def test_pods_of_a_job_are_counted_not_made(tmp_path: Path) -> None:
+    """A RayJob that asks for 50 groups of a billion pods of 8 GPUs is refused for what it asks, in no time and no memory."""
+    group = {
+        "groupName": "w",
+        "replicas": 1_000_000_000,
+        "template": {"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 8}}}]}},
+    }
+    job = {
+        "kind": "RayJob", "metadata": {"name": "huge", "creationTimestamp": "2026-11-01T00:00:00Z"},
+        "spec": {"rayClusterSpec": {"workerGroupSpecs": [group] * 50}},
+    }  # fmt: skip
+    asked = kube_job(job)
+    assert (asked["gpus"], asked["pods"]) == (400_000_000_000, 50_000_000_000)
+    with pytest.raises(
+        InputError, match="job huge asks for 50000000000 x 8 GPUs, more than the whole cluster can place"
+    ) as told:
+        tl.simulate_cluster("4x8", _written(tmp_path, "jobs.json", [job]))
+    assert "\n" not in str(told.value)
+
+
+def test_names_of_many_pods_stay_short() -> None:
+    """2,000 pods of a group whose name is a million letters are not two gigabytes of names, nor is an error one of them."""
+    group = {
+        "groupName": "y" * 1_000_000,
+        "replicas": 2000,
+        "template": {"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 8}}}]}},
+    }
+    cluster = {"kind": "RayCluster", "metadata": {"name": "z" * 1_000_000}, "spec": {"workerGroupSpecs": [group]}}
+    assert max(len(row["name"]) for row in kube_nodes(cluster)) < 200
+    with pytest.raises(InputError, match="GPUs; give 0 to") as told:
+        ClusterNode(name="z" * 1_000_000, gpus=2000)
+    assert len(str(told.value)) < 200
 
 
 @pytest.mark.parametrize(

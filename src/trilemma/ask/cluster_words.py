@@ -9,6 +9,9 @@ from trilemma.simulation.cluster.nodes import LEVELS
 from trilemma.simulation.cluster.policies.paced_kueue import ControlPlane
 from trilemma.simulation.cluster.start_forecast import AskedJob
 
+#: Hours between failures and until a node is back: shorter ones are no cluster, and never end.
+_SHORTEST_H, _LONGEST_H = 0.01, 1e9
+
 
 def asked_job(words: str) -> AskedJob:
     """GPUs, queue and limit of the job whose wait is asked for."""
@@ -48,6 +51,10 @@ def node_failures(words: str | None, seed: int) -> NodeFailures | None:
         raise InputError(f"`failures` {shorten(words)!r} is not MTBF:REPAIR in hours, such as 2000:12") from None
     if not (mtbf > 0 and repair > 0):
         raise InputError(f"`failures` {shorten(words)!r}: give hours above 0, such as 2000:12")
+    if not all(_SHORTEST_H <= one <= _LONGEST_H for one in (mtbf, repair)):
+        raise InputError(
+            f"`failures` {shorten(words)!r} is out of range; give hours of {_SHORTEST_H:g} to {_LONGEST_H:g}, such as 2000:12"
+        )
     return NodeFailures(mtbf_ticks=ticks(mtbf * 3600), repair_ticks=ticks(repair * 3600), seed=seed)
 
 

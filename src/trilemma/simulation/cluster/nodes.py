@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from trilemma.errors import InputError
+from trilemma.errors import InputError, shorten
 
 #: Thousandths of a card: what a share of one is counted in.
 WHOLE = 1000
@@ -38,9 +38,9 @@ class ClusterNode:
 
     def __post_init__(self) -> None:
         if not 0 <= self.gpus <= MOST_CARDS:
-            raise InputError(f"node {self.name} has {self.gpus} GPUs; give 0 to {MOST_CARDS}")
+            raise InputError(f"node {shorten(self.name)} has {self.gpus} GPUs; give 0 to {MOST_CARDS}")
         if self.sockets < 1 or self.gpus % self.sockets:
-            raise InputError(f"node {self.name}: {self.sockets} sockets do not share {self.gpus} GPUs evenly")
+            raise InputError(f"node {shorten(self.name)}: {self.sockets} sockets do not share {self.gpus} GPUs evenly")
 
     @property
     def gpu_milli(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from trilemma.errors import InputError, UnknownName
+from trilemma.errors import InputError, UnknownName, shorten
 
 Reclaim = Literal["never", "lower-priority", "any"]
 
@@ -36,7 +36,9 @@ class QueueQuota:
         for name in ("nominal", "borrowing", "lending", "weight"):
             value = getattr(self, name)
             if value is not None and value < 0:
-                raise InputError(f"{self.where}queue {self.name}: {name} {value:g} is negative; give 0 or more")
+                raise InputError(
+                    f"{self.where}queue {shorten(self.name)}: {name} {value:g} is negative; give 0 or more"
+                )
 
 
 class QuotaNode:
@@ -104,7 +106,7 @@ class QuotaTree:
                 self._aliases[one.name] = one.alias
                 continue
             if one.name in self.nodes:
-                raise InputError(f"{one.where}queue {one.name} is stated twice; give each name once")
+                raise InputError(f"{one.where}queue {shorten(one.name)} is stated twice; give each name once")
             self.nodes[one.name] = QuotaNode(one)
         self._join()
 

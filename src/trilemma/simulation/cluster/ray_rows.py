@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from trilemma.errors import InputError, shorten
 from trilemma.simulation.cluster.foreign_files import is_launcher, part, parts
@@ -66,22 +66,37 @@ def job_rows(documents: Sequence[Any], path: Path) -> Iterator[Row]:
 
 def kube_nodes(one: Mapping[str, Any]) -> Iterator[Row]:
     """The pods of a RayCluster as nodes: its head and as many workers as it asks for."""
-    spec, name = part(one, "spec"), str(part(one, "metadata").get("name") or "ray")
-    yield from _pods(f"{name}-head", part(spec, "headGroupSpec"), 1)
+    name = shorten(str(part(one, "metadata").get("name") or "ray"))
+    for group in _groups_of(part(one, "spec")):
+        yield from _alike(f"{name}-{group.name}", {"GPU": group.gpus}, group.pods)
+
+
+class _PodGroup(NamedTuple):
+    """``pods`` alike of a RayCluster, each with ``gpus``."""
+
+    name: str
+    pods: int
+    gpus: int
+
+
+def _groups_of(spec: Mapping[str, Any]) -> Iterator[_PodGroup]:
+    """The head of a RayCluster and its groups of workers: counted, for a file may ask for a billion."""
+    yield _PodGroup("head", 1, pod_gpus(part(spec, "headGroupSpec", "template")))
     for group in parts(spec, "workerGroupSpecs"):
         many = _count(group.get("replicas", group.get("minReplicas")), 1) * _count(group.get("numOfHosts"), 1)
-        yield from _pods(f"{name}-{group.get('groupName') or 'workers'}", group, many)
+        yield _PodGroup(shorten(str(group.get("groupName") or "workers")), many, pod_gpus(part(group, "template")))
 
 
 def kube_job(one: Mapping[str, Any]) -> Row:
     """A RayJob: the GPUs of its workers as a gang of pods, when it came, began and ended, its queue of Kueue."""
     spec, status, meta = part(one, "spec"), part(one, "status"), part(one, "metadata")
-    pods = [row for row in kube_nodes({"spec": part(spec, "rayClusterSpec")}) if row["gpus"]]
-    each = max((row["gpus"] for row in pods), default=_count(spec.get("entrypointNumGpus"), 0))
+    groups = [group for group in _groups_of(part(spec, "rayClusterSpec")) if group.gpus and group.pods]
+    each = max((group.gpus for group in groups), default=_count(spec.get("entrypointNumGpus"), 0))
     state = _STATES.get(str(status.get("jobStatus") or "PENDING").upper(), "PENDING")
     return {
         "job": str(meta.get("name") or ""), "queue_name": str(part(meta, "labels").get("kueue.x-k8s.io/queue-name") or ""),
-        "gpus": sum(row["gpus"] for row in pods) or each, "pods": len([row for row in pods if row["gpus"] == each]) or 1,
+        "gpus": sum(group.gpus * group.pods for group in groups) or each,
+        "pods": sum(group.pods for group in groups if group.gpus == each) or 1,
         "submit": meta.get("creationTimestamp") or "", "start": status.get("startTime") or "",
         "end": status.get("endTime") or "" if state not in ("PENDING", "RUNNING") else "", "state": state,
     }  # fmt: skip
@@ -102,14 +117,13 @@ def _launched(one: Mapping[str, Any]) -> Iterator[Row]:
     for name, of in types.items():
         head = 1 if name == one.get("head_node_type") else 0
         most = _count(part({"of": of}, "of").get("max_workers", one.get("max_workers")), 0)
-        for at in range(min(head + most, _MOST_NODES + 1)):
-            yield _node(f"{shorten(str(name), most=80)}-{at}", part(of, "resources"), down=False)
+        yield from _alike(shorten(str(name)), part(of, "resources"), head + most)
 
 
-def _pods(name: str, group: Mapping[str, Any], many: int) -> Iterator[Row]:
-    gpus = pod_gpus(part(group, "template"))
+def _alike(name: str, total: Mapping[str, Any], many: int) -> Iterator[Row]:
+    """``many`` nodes with the resources ``total``, no more than a file may name."""
     for at in range(min(many, _MOST_NODES + 1)):
-        yield _node(f"{name}-{at}", {"GPU": gpus}, down=False)
+        yield _node(f"{name}-{at}", total, down=False)
 
 
 def _node(name: str, total: Mapping[str, Any], *, down: bool) -> Row:
