@@ -240,6 +240,29 @@ def test_a_modelfile_that_is_none(tmp_path: Path) -> None:
     assert parse("FROM ./w.gguf", name="/a/Modelfile").model == "/a/w.gguf"
 
 
+@pytest.mark.parametrize("name", ["n-gpu-layers", "main-gpu"])
+@pytest.mark.parametrize("value", ["1\nSYSTEM evil", "1\rADAPTER ./evil", "$(id)", "1 2", "", "1\u2028", "9" * 100])
+def test_a_value_is_no_instruction_of_a_modelfile(name: str, value: str) -> None:
+    """What stands in a plan's document may be anybody's: a line more in a Modelfile is an instruction of theirs."""
+    plan = Plan(engine=EngineRef(name="ollama"), pools=(Pool(options=ServeOptions(extra={name: value})),))
+    with pytest.raises(InputError, match="cannot stand in a Modelfile; give a number or a word") as caught:
+        OLLAMA.write(model="./w.gguf", plan=plan)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_made_has_a_name() -> None:
+    def made(create: object) -> list[str]:
+        extra = {"create": create, "n-gpu-layers": "9"}
+        return OLLAMA.write(
+            model="m", plan=Plan(engine=EngineRef(name="ollama"), pools=(Pool(options=ServeOptions(extra=extra)),))
+        )
+
+    assert made("mine")[1:3] == ["create", "mine"]
+    assert made(True)[2] == "True"
+    with pytest.raises(InputError, match="cannot be a model name"):
+        made("--quantize")
+
+
 def test_read_is_the_inverse_of_write() -> None:
     options = ServeOptions(
         context=8192,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -10,6 +11,8 @@ from trilemma.errors import InputError, shorten
 
 _MOST_LINES, _MOST_WORD = 20_000, 4096
 _QUOTES = '"""'
+#: Values of parameters: numbers and words.
+_VALUE = re.compile(r"[\w.+-]{1,64}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,9 +61,19 @@ def parse(instructions: str, *, name: str) -> Modelfile:
 
 
 def text(*, model: str, parameters: Mapping[str, object]) -> str:
-    """A Modelfile that makes ``model`` with ``parameters``, in the order given (docs/modelfile.mdx)."""
-    if _QUOTES in model or model != model.strip():
-        raise InputError(f"{shorten(model)!r} cannot stand in a Modelfile; give a name without three quotes in a row")
+    """A Modelfile that makes ``model`` with ``parameters``, in the order given (docs/modelfile.mdx).
+
+    Raises `InputError` for what would be an instruction of its own, or none: a value is one word.
+    """
+    if _QUOTES in model or model != model.strip() or not model.isprintable():
+        raise InputError(
+            f"{shorten(model)!r} cannot stand in a Modelfile; give a name of one line without three quotes in a row"
+        )
+    for name, value in parameters.items():
+        if _VALUE.fullmatch(str(value)) is None:
+            raise InputError(
+                f"{name} {shorten(str(value))!r} cannot stand in a Modelfile; give a number or a word of letters and digits"
+            )
     return "".join([f"FROM {model}\n", *(f"PARAMETER {name} {value}\n" for name, value in parameters.items())])
 
 

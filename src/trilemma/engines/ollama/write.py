@@ -51,7 +51,14 @@ def write(*, model: str, plan: Plan, always_made: bool = False) -> list[str]:
     ):
         return [*_variables(values), "ollama", "run", word]
     text = modelfile.text(model=word, parameters=parameters)
-    return [*_variables(rest), "ollama", "create", made or made_name(word), "-f", held(FILE, text)]
+    return [
+        *_variables(rest),
+        "ollama",
+        "create",
+        check_model_word(str(made or made_name(word))),
+        "-f",
+        held(FILE, text),
+    ]
 
 
 def around(model: str, words: Sequence[str]) -> tuple[list[list[str]], list[list[str]]]:  # noqa: ARG001 - one signature
