@@ -109,3 +109,8 @@ def test_a_load_of_images_stays_one_when_the_plan_is_asked_again() -> None:
     first = tl.fit("gemma-3-12b", "h100-sxm", images=1, **LOAD)
     again = tl.fit(first.question)
     assert again.to_dict()["speed"] == first.to_dict()["speed"]
+
+
+def test_images_before_pools_apart_are_refused_not_left_out() -> None:
+    with pytest.raises(tl.InputError, match="`images` 1: images before pools apart are not told yet"):
+        tl.fit("qwen2.5-vl-7b", "h100-sxm:2", prefill="1xTP1", decode="1xTP1", images=1, **LOAD)

@@ -72,3 +72,15 @@ def test_what_cannot_be_is_one_line(name: str, size: tuple[int, int], says: str)
     with pytest.raises(InputError, match=says) as caught:
         image_tokens(load_model(name), *size)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["max_patches", "max_dynamic_patch"])
+def test_more_tiles_than_an_image_has_are_refused(name: str) -> None:
+    """Grids of tiles are tried one by one: a billion of them would never end."""
+    model = load_model("llama-4-scout")
+    tower = {"layers": 34, "hidden": 1408, "heads": 16, "patch": 14, "image": 336, "merge": 2, "out": 4096}
+    for family in ("internvl_chat", model.family):
+        tiled = replace(model, family=family, vision=tower)
+        assert image_tokens(tiled, 1000, 10, changed={name: 1024}).tokens > 0
+        with pytest.raises(InputError, match=f"{name} 1000000000 is out of range; give 1 to 1,024 tiles"):
+            image_tokens(tiled, 1000, 10, changed={name: 10**9})

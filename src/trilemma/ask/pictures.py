@@ -30,8 +30,6 @@ def with_images(load: Serving, model: Model, plan: Plan | None, *, text_only: bo
 
     size = load.image_size or (_ASSUMED_SIDE, _ASSUMED_SIDE)
     options = None if plan is None else plan.pools[0].options
-    if plan is not None and len(plan.pools) > 1:
-        raise InputError(f"`images` {load.images}: images before pools apart are not told yet; ask for one pool")
     if text_only or (options is not None and options.text_only):
         raise InputError(
             f"`images` {load.images}: the plan loads no vision tower (text alone); leave its switch or `images` out"

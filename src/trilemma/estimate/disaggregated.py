@@ -127,6 +127,8 @@ def _check(plan: Plan, cluster: Cluster, workload: Serving) -> None:
         )
     if plan.gpus > cluster.gpus:
         raise InputError(f"the pools take {counted(plan.gpus, 'GPU')}, but `gpu` names {cluster.gpus}")
+    if workload.images is not None:
+        raise InputError(f"`images` {workload.images}: images before pools apart are not told yet; ask for one pool")
     if workload.osl == 1:
         raise InputError(_NOTHING_TO_DECODE)
 

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from trilemma.data.files import read_data
-from trilemma.errors import InputError
+from trilemma.errors import InputError, shorten
 from trilemma.models.architecture import Model
 
 #: Sides that a preprocessor may be given, and the widest proportion that it takes (qwen2_vl, smart_resize).
 MOST_SIDE, _MOST_PROPORTION = 2**16, 200
+#: Tiles that an image may be cut into: grids of as many are tried one by one.
+_MOST_TILES = 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,10 +65,15 @@ def _row(model: Model) -> Mapping[str, Any]:
 
 
 def _changes(changed: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, int]:
-    """What ``changed`` states of the numbers of ``row``."""
+    """What ``changed`` states of the numbers of ``row``. Raises `InputError` for more tiles than any image has."""
     names = read_data("image_tokens.toml")["overrides"]
-    told = {names[key]: value for key, value in changed.items() if key in names}
-    return {name: int(value) for name, value in told.items() if name in row and _is_count(value)}
+    told = {key: value for key, value in changed.items() if names.get(key) in row and _is_count(value)}
+    for key, value in told.items():
+        if names[key] == "tiles" and value > _MOST_TILES:
+            raise InputError(
+                f"{key} {shorten(str(value))} is out of range; give 1 to {_MOST_TILES:,} tiles of an image"
+            )
+    return {names[key]: int(value) for key, value in told.items()}
 
 
 def _is_count(value: Any) -> bool:
@@ -114,7 +121,7 @@ def _rows(rule: Any, tower: Mapping[str, int], cell: int, width: int, height: in
 def _closest(rule: Any, tower: Mapping[str, int], cell: int, width: int, height: int) -> tuple[int, int, int]:
     side, most = tower["image"], rule["tiles"]
     counts = range(1, most + 1)
-    grids = sorted(((w, h) for w in counts for h in counts if w * h <= most), key=lambda one: one[0] * one[1])
+    grids = sorted(((w, h) for w in counts for h in range(1, most // w + 1)), key=lambda one: one[0] * one[1])
     best, gap = (1, 1), math.inf
     for wide, high in grids:
         off = abs(width / height - wide / high)
