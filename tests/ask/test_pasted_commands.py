@@ -88,3 +88,10 @@ def test_a_name_of_an_engines_library_means_its_weights_there(name: str, mix: st
     assert asked.memory.total.value == pytest.approx(told.memory.total.value)
     assert any(mix in note for note in asked.question.model.assumptions)
     assert tl.fit(name, "rtx-4090", engine="ollama", precision="bf16").memory.total.value > 13e9
+
+
+def test_weights_in_16_bits_are_named_as_the_file_that_holds_them() -> None:
+    """ollama run hf.co/ORG/NAME takes repositories of GGUF files alone, and of these Q4_K_M (huggingface.co/docs/hub/ollama)."""
+    asked = tl.fit("qwen3-8b", "rtx-4090", engine="ollama")
+    assert asked.memory.total.value > 14e9
+    assert "FROM ./Qwen3-8B.gguf" in (asked.command or "")

@@ -28,7 +28,8 @@ def write(*, model: str, plan: Plan, always_made: bool = False) -> list[str]:
 
     A file of weights, and options that only a Modelfile states, take ``ollama create NAME -f Modelfile``, whose last word holds
     the file's text (`trilemma.commands.named_files.HeldFile`); with ``always_made`` every plan does. A plan as a
-    Modelfile said it is made from that file again. A repository of Hugging Face is named hf.co/ORG/NAME.
+    Modelfile said it is made from that file again. A repository of GGUF files is named hf.co/ORG/NAME, any other as the file
+    that convert_hf_to_gguf.py makes of it.
     Raises `InputError` for a plan that Ollama cannot run.
     """
     options, ranks = served_pool(plan, engine="ollama", shown="ollama run").options, degrees(plan)
@@ -45,7 +46,7 @@ def write(*, model: str, plan: Plan, always_made: bool = False) -> list[str]:
         return [*_variables(rest), "ollama", "create", check_model_word(str(made)), "-f", str(file)]
     word = tag_of(check_model_word(model))
     if word.count("/") == 1 and not is_file(word) and not word.startswith("hf.co"):
-        word = f"hf.co/{word}"
+        word = _of_hub(word)
     if made is None and not (
         always_made or is_file(word) or any(values.get(name) is not None for name in _OF_MODELFILE)
     ):
@@ -65,6 +66,13 @@ def around(model: str, words: Sequence[str]) -> tuple[list[list[str]], list[list
     """Commands before and after ``words`` of `write` on one line: what was made is run."""
     at = words.index("ollama")
     return [], [["ollama", "run", words[at + 2]]] if isinstance(words[-1], HeldFile) else []
+
+
+def _of_hub(repository: str) -> str:
+    """``ORG/NAME`` as Ollama takes it; with a tag and no word of GGUF it is of its own library (``USER/NAME:TAG``)."""
+    if "gguf" in repository.lower():
+        return f"hf.co/{repository}"
+    return repository if ":" in repository else f"./{repository.partition('/')[2]}.gguf"
 
 
 def made_name(word: str) -> str:
