@@ -9,6 +9,7 @@ from trilemma.data.digest import made_by
 from trilemma.measured.board import TRUST, Board, BoardFigure, BoardLine, age_of, lines, main_metrics
 from trilemma.measured.metrics import Errors
 from trilemma.quantities import counted
+from trilemma.report.tables import one_line
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _STYLE = """
@@ -135,7 +136,7 @@ def _html_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, words: i
         if heads[at] == "median error":
             share = min(1.0, float(text.rstrip("%")) / 100)
             bar = f'<span class="bar" style="width:{_BAR * share:.0f}px"></span>'
-        return f"<td{css(at)}>{html.escape(text)}{bar}</td>"
+        return f"<td{css(at)}>{html.escape(one_line(text))}{bar}</td>"
 
     head = "".join(f"<th{css(at)}>{html.escape(text)}</th>" for at, text in enumerate(heads))
     body = "".join(f"<tr>{''.join(cell(at, text) for at, text in enumerate(row))}</tr>" for row in rows)

@@ -58,7 +58,7 @@ def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> 
     columns = len(headers)
     if any(len(row) != columns for row in rows):
         raise TrilemmaError(f"a table row does not have the {columns} cells of its header")
-    grid = [[_one_line(cell) for cell in row] for row in (headers, *rows)]
+    grid = [[one_line(cell) for cell in row] for row in (headers, *rows)]
     sides = [align[at] if at < len(align) else _side([row[at] for row in grid[1:]]) for at in range(columns)]
     if set(sides) - {"l", "r"}:
         raise TrilemmaError(f"alignment {align!r} holds letters other than l and r")
@@ -87,7 +87,8 @@ def truncate(text: str, width: int) -> str:
     return "".join(kept).rstrip() + "…" if width > 0 else ""
 
 
-def _one_line(cell: str) -> str:
+def one_line(cell: str) -> str:
+    """``cell`` with blanks for signs that move what stands around them: breaks, escapes, turns of direction."""
     return "".join(sign if sign.isprintable() else " " for sign in cell)
 
 
