@@ -264,3 +264,12 @@ def test_requests_that_run_at_once_are_those_of_the_servers_flags():
     assert most_sequences_of(row(notes="serve: sglang serve --max-running-requests 48 --tp 4")) == 48
     assert most_sequences_of(row(notes="max_num_seqs 128, max_num_batched_tokens 2048")) == 128
     assert most_sequences_of(row(notes="")) is None
+
+
+def test_without_flags_vllm_runs_as_many_at_once_as_it_does_on_that_card() -> None:
+    """vllm/engine/arg_utils.py: 256 sequences on an A100 whatever its memory, 1,024 on an H100."""
+    questions = [
+        read_speed_question(row(model="Qwen/Qwen3-8B", gpu=card, concurrency_or_batch="1000"), None)
+        for card in ("a100_sxm", "h100_sxm")
+    ]
+    assert [float(bench.admission.most[0]) for bench in benches_of(questions)] == [256, 1024]

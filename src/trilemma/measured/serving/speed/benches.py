@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from trilemma.engines import traits_of
+from trilemma.engines.start_up import StartUp
 from trilemma.errors import InputError
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
@@ -124,16 +125,15 @@ def _admission(question: SpeedQuestion, kv_format: str) -> Admission:
     layout, traits = question.layout, traits_of(question.engine)
     degrees = (int(layout.tp), int(layout.pp), int(layout.dp), int(layout.ep))
     cards, model = ByIdentity(question.accelerator), ByIdentity(question.model)
-    half_way, full = (
-        _cache_slots(model, cards, degrees, max(int(question.isl + question.osl * part), 1), kv_format)
-        for part in (0.5, 1.0)
-    )
+    lengths = [max(int(question.isl + question.osl * part), 1) for part in (0.5, 1.0)]
+    half_way, full = (_cache_slots(model, cards, degrees, length, kv_format) for length in lengths)
+    by_card = _most_by_card(model, cards, degrees, lengths[-1]) if question.engine == DEFAULT_ENGINE else None
     if min(half_way, full) < 1.0:
         half_way = full = question.concurrency if math.isfinite(question.concurrency) else _CRAMPED
     return Admission(
         half_way=half_way,
         at_full_length=full,
-        most=question.most_sequences or traits.most_sequences,
+        most=question.most_sequences or by_card or traits.most_sequences,
         reserves=traits.admits_whole,
     )
 
@@ -142,18 +142,32 @@ def _admission(question: SpeedQuestion, kv_format: str) -> Admission:
 def _cache_slots(
     same_model: ByIdentity, same_card: ByIdentity, degrees: tuple[int, int, int, int], length: int, kv_format: str
 ) -> float:
+    options = ServeOptions(context=length, kv_dtype="fp8" if kv_format != "bf16" else "auto", max_seqs=256)
+    start = _started(same_model, same_card, degrees, options)
+    return 0.0 if start is None else max(float(start.pool.concurrency), 0.0)
+
+
+@lru_cache(maxsize=4096)
+def _most_by_card(
+    same_model: ByIdentity, same_card: ByIdentity, degrees: tuple[int, int, int, int], length: int
+) -> float | None:
+    """Sequences that the default engine runs at once on this card unless told otherwise (256 on an A100, 1,024 on an H100)."""
+    start = _started(same_model, same_card, degrees, ServeOptions(context=length))
+    return None if start is None else float(np.max(start.max_seqs))
+
+
+def _started(
+    same_model: ByIdentity, same_card: ByIdentity, degrees: tuple[int, int, int, int], options: ServeOptions
+) -> StartUp | None:
+    """The start of the default engine; None where it refuses."""
     from trilemma import engines
 
     model, accelerator = same_model.value, same_card.value
     assert isinstance(model, Model) and isinstance(accelerator, Accelerator)  # noqa: PT018
     tp, pp, dp, ep = degrees
     try:
-        start = engines.get(DEFAULT_ENGINE).start_up(
-            model=model,
-            accelerator=accelerator,
-            layout=Layout(tp=tp, pp=pp, dp=dp, ep=ep),
-            options=ServeOptions(context=length, kv_dtype="fp8" if kv_format != "bf16" else "auto", max_seqs=256),
+        return engines.get(DEFAULT_ENGINE).start_up(
+            model=model, accelerator=accelerator, layout=Layout(tp=tp, pp=pp, dp=dp, ep=ep), options=options
         )
     except InputError:
-        return 0.0
-    return max(float(start.pool.concurrency), 0.0)
+        return None
