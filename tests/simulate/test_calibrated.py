@@ -14,7 +14,8 @@ TRAFFIC = {"arrivals": "poisson:12", "isl": "lognormal:800:0.6", "osl": "lognorm
 
 
 def written(tmp_path, *, decode: float, prompt: float, clock_s: float = 0.0, requests: int = 160):
-    """Requests answered by an engine whose decode steps and prompts take so many times as long, by a clock of its own."""
+    """Requests answered by an engine whose decode steps and prompts take so many times as long, by a clock of its own, at a load
+    that it carries: beyond it both means hang on prompts alone."""
     from trilemma.ask.simulate import question_of
     from trilemma.simulation.serving.calibrated import StepFactors
     from trilemma.simulation.serving.deployment import simulated_plan
@@ -26,7 +27,7 @@ def written(tmp_path, *, decode: float, prompt: float, clock_s: float = 0.0, req
         decode=decode, prompt=prompt, decode_rows=float(plan.most_running), prompt_rows=float(plan.tokens)
     )
     traffic = stated_traffic(
-        trace=None, arrivals="poisson:30", isl="lognormal:1500:0.6", osl="lognormal:150:0.5", lengths=None, requests=requests,
+        trace=None, arrivals="poisson:12", isl="lognormal:1500:0.6", osl="lognormal:150:0.5", lengths=None, requests=requests,
         seed=7, scale_rate=1.0, begin_s=0.0, span_s=None,
     )  # fmt: skip
     rows = []
