@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from trilemma.engines import traits_of
-from trilemma.engines.start_up import StartUp
+from trilemma.engines.base import StartUp
 from trilemma.errors import InputError
 from trilemma.formats import catalogue
 from trilemma.formats.formats import Format
