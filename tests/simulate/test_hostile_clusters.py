@@ -134,3 +134,13 @@ def test_names_stay_names_in_files_that_are_written(
             ["bash", "-c", "scontrol() { :; }; . out/reservations.sh"], cwd=tmp_path, check=True, capture_output=True
         )
     assert not (tmp_path / "ran").exists()
+
+
+def test_files_that_cannot_be_read_say_why_and_what_to_give(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damaged = tmp_path / "jobs.gz"
+    damaged.write_bytes(b"\x1f\x8b\x00broken")
+    for path, why in ((tmp_path, "Is a directory"), (damaged, "it is damaged")):
+        assert main(["simulate", "cluster", "--nodes", "4x8", "--jobs", str(path)]) == 2
+        told = capsys.readouterr().err
+        assert f"cannot be read: {why}; give a file of jobs, nodes or queues" in told
+        assert told.count("\n") == 1

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from trilemma.commands.bounded_yaml import load_all
 from trilemma.errors import InputError, shorten
-from trilemma.outside_files import BROKEN, read_text, unpacked
+from trilemma.outside_files import BROKEN, read_text, reason, unpacked
 
 _MOST_BYTES, _MOST_YAML_BYTES = 512 * 2**20, 64 * 2**20
 _ZIP = b"PK\x03\x04"
@@ -161,7 +161,8 @@ def _read(path: Path, most: int) -> bytes:
         with unpacked(path) as file:
             data = file.read(most + 1)
     except (*BROKEN, ValueError) as error:
-        raise InputError(f"cannot read {shorten(str(path))}: {shorten(str(error))}") from None
+        told = reason(error) if getattr(error, "strerror", None) or isinstance(error, ValueError) else "it is damaged"
+        raise InputError(f"{shorten(str(path))} cannot be read: {told}; give a file of jobs, nodes or queues") from None
     if len(data) > most == _MOST_BYTES:
         raise InputError(f"{shorten(path.name)} is larger than {_MOST_BYTES >> 20} MiB; give a part of it")
     return data
