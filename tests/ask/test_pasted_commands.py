@@ -92,6 +92,33 @@ def test_a_name_of_an_engines_library_means_its_weights_there(name: str, mix: st
 
 def test_weights_in_16_bits_are_named_as_the_file_that_holds_them() -> None:
     """ollama run hf.co/ORG/NAME takes repositories of GGUF files alone, and of these Q4_K_M (huggingface.co/docs/hub/ollama)."""
-    asked = tl.fit("qwen3-8b", "rtx-4090", engine="ollama")
+    asked = tl.fit("qwen3-8b", "rtx-4090", engine="ollama", precision="bf16")
     assert asked.memory.total.value > 14e9
     assert "FROM ./Qwen3-8B.gguf" in (asked.command or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "tag", "gib"),
+    [
+        ("llama-3.1-8b", "llama3.1:8b", 4.58),
+        ("llama-2-7b", "llama2:7b", 3.56),
+        ("qwen3-30b-a3b", "qwen3:30b-a3b", 17.3),
+    ],
+)
+def test_a_name_of_the_catalogue_means_what_the_library_pulls(name: str, tag: str, gib: float) -> None:
+    """README.md of ollama/ollama: Llama 3.1 8B 4.9 GB and Llama 2 7B 3.8 GB, of which the embedding stays on the host."""
+    asked, told = (tl.fit(word, "rtx-4090", engine="ollama") for word in (name, tag))
+    assert asked.command == told.command == f"ollama run {tag}"
+    weights, same = (float(answer.memory.ledger["weights"].bytes) for answer in (asked, told))
+    assert weights == same
+    assert weights == pytest.approx(gib * 2**30, rel=0.08)
+    assert any(tag in note and "precision" in note for note in asked.question.model.assumptions)
+
+
+def test_models_that_a_library_is_not_known_to_have_are_in_its_usual_mix() -> None:
+    asked = tl.fit("afm-4.5b", "rtx-4090", engine="ollama")
+    assert any("weights in q4_k_m" in note for note in asked.question.model.assumptions)
+    same = tl.fit("afm-4.5b", "rtx-4090", engine="ollama", precision="q4_k_m")
+    assert asked.memory.total.value == same.memory.total.value
+    encoder = tl.fit("bge-m3", "rtx-4090", engine="ollama")  # the library has it in 16 bits
+    assert encoder.question.model.quantization is None

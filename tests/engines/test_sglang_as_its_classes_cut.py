@@ -47,3 +47,31 @@ def test_graphs_of_prompts_take_what_the_engine_keeps_back_for_them() -> None:
     lengths = (captured - without) / (8 * 2**20)
     assert lengths == pytest.approx(round(lengths), abs=1e-6)
     assert 50 <= lengths <= 80
+
+
+V4_PRO = "sglang serve --model-path deepseek-ai/DeepSeek-V4-Pro --trust-remote-code"
+
+
+def scales_gib(version: str, gpu: str, more: str = "") -> float:
+    """What 0.5.16, which drops them, does not hold."""
+    words = (f"docker run lmsysorg/sglang:v{one} {V4_PRO} {more}" for one in (version, "0.5.16"))
+    held, dropped = (weights_gib(one, gpu) for one in words)
+    return held - dropped
+
+
+def test_scales_of_experts_stay_beside_those_that_marlin_was_given() -> None:
+    """SemiAnalysisAI/InferenceX issue 2128 (2026-07-09): 125.65 GB a rank of DeepSeek-V4-Pro on eight H200; sgl-project/sglang
+    pull request 29797: 11.48 GB less a rank of 16 once the 32-bit scales that were loaded are dropped."""
+    held = weights_gib(f"docker run lmsysorg/sglang:v0.5.14 {V4_PRO} --tp 8", "h200-sxm:8")
+    assert held == pytest.approx(125.65, rel=0.01)
+    assert scales_gib("0.5.14", "h20-96gb:16", "--tp 16 --dp 8 --enable-dp-attention") == pytest.approx(11.48, rel=0.03)
+
+
+def test_other_kernels_and_releases_hold_no_scales_twice() -> None:
+    assert scales_gib("0.5.14", "b200:8", "--tp 8") == 0
+    assert scales_gib("0.5.14", "b200:8", "--tp 8 --moe-runner-backend marlin") == pytest.approx(22.5, rel=0.01)
+    gpt_oss = (
+        f"docker run lmsysorg/sglang:v{one} sglang serve --model-path openai/gpt-oss-120b"
+        for one in ("0.5.14", "0.5.16")
+    )
+    assert len({weights_gib(one, "h100-sxm") for one in gpt_oss}) == 1

@@ -41,19 +41,54 @@ def weights_of(
     from trilemma.search.precisions import precisions
     from trilemma.versions import DEFAULT_ENGINE
 
-    name = engine_of(engine).name if engine is not None else DEFAULT_ENGINE
+    name, assumed = engine_of(engine).name if engine is not None else DEFAULT_ENGINE, ""
     if precision is None:
-        given = of_library(given, engine) or given
-    return precisions(model_of(given, models), accelerator, [precision or "as published"], engine=name)[0]
+        named = of_library(given, engine, models)
+        if named is not None and ":" not in str(given):
+            assumed = f"{given} is {named} in the library that {name} pulls from; `precision` names other weights, such as bf16"
+        given = named or given
+        precision = usual_mix(given, name, models) if named is None else None
+        if precision is not None:
+            assumed = f"weights in {precision}, as {name} gets models unless told; `precision` names others"
+    found = precisions(model_of(given, models), accelerator, [precision or "as published"], engine=name)[0]
+    if not assumed:
+        return found
+    return replace(found, model=replace(found.model, assumptions=(*found.model.assumptions, assumed)))
 
 
-def of_library(given: Any, engine: Any) -> str | None:
-    """The name, size and mix stated, by which the library of ``engine`` has ``given`` (``llama3.1:8b``); None for other names."""
+def of_library(given: Any, engine: Any, models: str | None = None) -> str | None:
+    """The name, size and mix stated, by which the library of ``engine`` has ``given`` (``llama3.1:8b``, or ``llama-3.1-8b`` of
+    the catalogue where it is the same model); None for other names."""
     from trilemma import engines
 
     if not isinstance(given, str) or engine is None:
         return None
-    return engines.get(engines.canonical(engine_of(engine).name)).named_weights(given)
+    rules = engines.get(engines.canonical(engine_of(engine).name))
+    spelled = rules.library_name(given) if _is_catalogued(given) else None
+    if spelled is None:
+        return rules.named_weights(given)
+    named = rules.named_weights(spelled)
+    try:
+        there, here = (model_of(name, models) for name in (named, given))
+    except InputError:
+        return None
+    same = sum(tensor.elements for tensor in there.tensors) == sum(tensor.elements for tensor in here.tensors)
+    return named if same and here.quantization is None else None
+
+
+def usual_mix(given: Any, engine: str, models: str | None) -> str | None:
+    """The mix in which ``engine`` gets models of the catalogue that are published in 16 bits; None where it takes checkpoints."""
+    from trilemma import engines
+
+    mix = engines.traits_of(engine).usual_mix
+    if not mix or not isinstance(given, str) or not _is_catalogued(given):
+        return None
+    return mix if model_of(given, models).quantization is None else None
+
+
+def _is_catalogued(name: str) -> bool:
+    """Whether ``name`` is neither a path, a repository of a hub nor a tag."""
+    return not any(mark in name for mark in "/\\:") and not name.lower().endswith((".gguf", ".json", ".safetensors"))
 
 
 def cluster_of(gpu: Any, options: SimpleNamespace, *, mixed: bool = False) -> Cluster:

@@ -63,7 +63,7 @@ def question_of(
     if options.runs:
         terms = anchored_by(options.runs, terms, model=weights.model, cluster=cluster, plan=plan)
     asked = weights.asked(cluster=cluster, workload=load, plan=plan, free_bytes=free_bytes, terms=terms)
-    named = of_library(model, options.engine) if options.precision is None else None
+    named = of_library(model, options.engine, options.models) if options.precision is None else None
     return asked if named is None else replace(asked, served_as=named)
 
 

@@ -104,6 +104,22 @@ def absorbed_copies(model: Model) -> list[Tensor]:
     ]
 
 
+def kept_scales(model: Model, scale_bytes: float) -> list[Tensor]:
+    """Scales of MXFP4 experts in checkpoints called FP8, ``scale_bytes`` each, that a loader keeps beside the repacked ones."""
+    if not scale_bytes or model.quantization is None or model.quantization.method != "fp8":
+        return []
+    return [
+        replace(tensor, name=f"{tensor.name}.loaded_scales", format=_scales(tensor.format.group, scale_bytes))
+        for tensor in model.tensors
+        if tensor.experts and tensor.format.element == "fp4_e2m1" and tensor.format.scale_format == "e8m0"
+    ]
+
+
+def _scales(group: int, scale_bytes: float) -> Format:
+    """What one scale for each ``group`` of elements comes to, by the element."""
+    return Format(name="loaded_scales", bits=8 * scale_bytes / group)
+
+
 def weights_relative(model: Model, spread: Mapping[str, float]) -> float:
     """How well the bytes of a checkpoint are known: 16 bits, as its own configuration says, or as such ones usually are.
 

@@ -57,6 +57,8 @@ class EngineTraits:
     quantises_on_load: bool = False
     reads_logs: bool = False
     weights: Literal["checkpoint", "gguf"] = "checkpoint"
+    #: The mix in which it fetches a model of which no other is named.
+    usual_mix: str = ""
     splits: Literal["all", "layers or rows", "layers"] = "all"
     mixed_cards: bool = False
     #: The engine that it starts and whose rules it uses, by its registered name.

@@ -16,6 +16,7 @@ from trilemma.engines.llama_cpp.cards import cache_format
 from trilemma.engines.ollama.flags import table
 from trilemma.engines.ollama.modelfile import Modelfile, parse, said
 from trilemma.engines.ollama.tags import is_file, weights_of
+from trilemma.engines.ollama.tags import spelled_there as spelled_there
 from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.plans import EngineRef, Layout, Plan, Pool, ServeOptions
 

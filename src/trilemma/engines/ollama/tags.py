@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from trilemma.data.files import read_data
@@ -28,6 +29,17 @@ def weights_of(name: str) -> str:
     if not mix or spelling.scheme is not None or "fp16" in bare.lower() or "bf16" in bare.lower():
         return bare
     return f"{bare}-{mix}" if ":" in bare else f"{bare}:{mix}"
+
+
+def spelled_there(name: str) -> str | None:
+    """``llama-3.1-8b`` of a catalogue as the library spells it, ``llama3.1:8b``; None where it has no such name."""
+    rows = sorted(read_data("engines/ollama.toml")["library"]["rows"], key=lambda row: -len(row["name"]))
+    for row in rows:
+        letters = "-?".join(re.escape(letter) for letter in row["name"].replace("-", ""))
+        found = re.fullmatch(rf"{letters}(?:-(\d.{{0,80}}))?", name[:200].lower())
+        if found is not None:
+            return f"{row['name']}:{found[1] or 'latest'}"
+    return None
 
 
 def is_file(name: str) -> bool:

@@ -37,6 +37,7 @@ class SglangFacts(Facts):
     vocab_padding: int
     adapters_on_experts: bool
     compressed_pool: Mapping[str, Any]
+    expert_scales_kept: Mapping[str, Any]
 
 
 def _shaped(values: dict[str, Any]) -> dict[str, Any]:

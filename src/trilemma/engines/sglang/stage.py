@@ -10,7 +10,7 @@ import numpy as np
 
 from trilemma.engines.generating import generates_nothing
 from trilemma.engines.layer_cache import LayerCache, layer_caches
-from trilemma.engines.loading import absorbed_copies
+from trilemma.engines.loading import absorbed_copies, kept_scales
 from trilemma.engines.rank_memory import (
     Weights,
     Widths,
@@ -76,7 +76,8 @@ class SglangStage(PipelineStage):
 def stages(settled: SglangSettled) -> list[SglangStage]:
     """Every pipeline stage by itself."""
     model, facts, force = settled.model, settled.facts, settled.force
-    weights = Weights(_as_cut(model, facts), extra=absorbed_copies(model), vocab_padding=facts.vocab_padding)
+    copies = [*absorbed_copies(model), *kept_scales(model, _kept_scale_bytes(settled))]
+    weights = Weights(_as_cut(model, facts), extra=copies, vocab_padding=facts.vocab_padding)
     layers = (*model.layers, *(model.mtp_layers if settled.extra else ()))
     caches = layer_caches(layers, tp=settled.plans.tp, kv_format=force.kv, draft_tokens=settled.draft_tokens)
     pairs = [(cache, layer.mixer) for cache, layer in zip(caches, layers, strict=True)]
@@ -185,6 +186,15 @@ def _as_cut(model: Model, facts: SglangFacts) -> Model:
         return tensor
 
     return replace(model, tensors=tuple(laid(tensor) for tensor in model.tensors))
+
+
+def _kept_scale_bytes(settled: SglangSettled) -> float:
+    """What stays of each scale of MXFP4 experts as it was loaded, where their kernels take another."""
+    rule, capability = settled.facts.expert_scales_kept, settled.asked.accelerator.compute_capability or 0.0
+    asked = str(settled.options.extra.get("moe-runner-backend") or "auto")
+    expands = capability < rule["native_from"] or capability >= rule["native_below"]
+    kept = asked in rule["backends"] or (asked == "auto" and expands)
+    return float(rule["bytes"]) if kept and settled.asked.accelerator.vendor == "NVIDIA" else 0.0
 
 
 def _rope_bytes(settled: SglangSettled) -> float:
