@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from trilemma.measured.tables import Row
-from trilemma.measured.training.question import read_training_question
-from trilemma.measured.training.room import with_room
+from trilemma.measured.training.question import MeasuredTraining, read_training_question
+from trilemma.measured.training.room import as_it_ran, states_chunks, with_room
 from trilemma.measured.training.usual import (
     applies_in_backward,
     fine_tuning,
@@ -73,6 +73,54 @@ def test_a_run_that_did_not_fit_was_recomputed() -> None:
     assert with_room(row(**stated), question) is question
     short = {**cells, "seq_len": "256"}
     assert with_room(row(**short), read_training_question(row(**short))).plan.recompute.mode == "none"
+
+
+#: NVIDIA/Megatron-LM README.md: two rows of the weak scaling on H100, which states neither micro-batches nor chunks.
+SCALED = {
+    "gpu": "H100", "framework": "Megatron-LM 2024-07", "precision": "BF16", "seq_len": "4096", "dp": "48",
+    "measured_metric": "tflops_per_gpu", "value": "450", "source_title": "README",
+}  # fmt: skip
+SEVEN = {**SCALED, "model": "GPT", "layers": "32", "hidden": "4096", "ffn": "16384", "heads": "32", "vocab": "131072"}
+WIDE = {**SCALED, "model": "GPT", "layers": "96", "hidden": "12288", "ffn": "49152", "heads": "96", "vocab": "131072"}
+
+
+def ran(chunked: tuple[str, ...] = (), **cells: str) -> MeasuredTraining:
+    return as_it_ran(row(**cells), read_training_question(row(**cells)), chunked)
+
+
+def test_batches_that_nobody_states_are_not_cut_where_they_fit() -> None:
+    cells = {**SEVEN, "seq_len": "2048", "gpus": "96", "global_batch": "192", "tp": "2", "pp": "1"}
+    whole = ran(**cells)
+    assert whole.plan.micro_batch == 4
+    assert [note for note in whole.assumed if "micro-batch" in note] == [
+        "micro-batch 4: not stated; the largest that divides a rank's 4 and fits"
+    ]
+    assert ran(**{**cells, "micro_batch": "1"}).plan.micro_batch == 1
+    assert ran(**{**cells, "seq_len": "4096"}).plan.micro_batch == 2
+    assert ran(**{**cells, "global_batch": ""}).plan.micro_batch == 1
+
+
+def test_pipelines_of_tables_without_chunks_have_chunks_of_two_layers() -> None:
+    cells = {**WIDE, "gpus": "2304", "global_batch": "1152", "tp": "8", "pp": "6"}
+    found = ran(**cells)
+    assert (found.plan.layout.vpp, found.plan.schedule, found.plan.micro_batch) == (8, "interleaved", 1)
+    assert "8 chunks a stage: not stated" in found.assumed
+    assert ran(("README",), **cells).plan.layout.vpp == 1
+    assert ran(**{**cells, "notes": "1F1B schedule"}).plan.layout.vpp == 1
+    assert ran(**{**cells, "global_batch": "1200"}).plan.layout.vpp == 1
+    assert ran(**{**cells, "framework": "DeepSpeed 0.15"}).plan.layout.vpp == 1
+    assert states_chunks([row(vpp="4", source_title="a"), row(source_title="b")]) == {"a"}
+
+
+def test_a_local_batch_in_the_notes_is_the_batch_of_a_replica() -> None:
+    cells = {
+        "model": "Llama 3.1 405B", "gpu": "H100", "gpus": "512", "framework": "torchtitan", "precision": "BF16",
+        "seq_len": "8192", "tp": "8", "pp": "8", "dp": "8", "fsdp_or_zero": "FSDP2",
+    }  # fmt: skip
+    stated = read_training_question(row(notes="1F1B; local batch 8", **cells))
+    assert (stated.workload.global_batch, stated.plan.micro_batch) == (64, 1)
+    assert not any("global batch" in note for note in stated.assumed)
+    assert read_training_question(row(**cells)).workload.global_batch == 256
 
 
 def test_steps_of_a_ladder_hold_what_came_before() -> None:

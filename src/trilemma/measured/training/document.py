@@ -18,7 +18,7 @@ from trilemma.measured.training.figures import MEMORY, measured_speed, scored_ro
 from trilemma.measured.training.fit import Design, Sample
 from trilemma.measured.training.question import read_training_question
 from trilemma.measured.training.refit import sample_of
-from trilemma.measured.training.room import with_room
+from trilemma.measured.training.room import as_it_ran, states_chunks
 from trilemma.quantities import Array
 from trilemma.timing.training_intervals import SPARSE
 from trilemma.timing.training_operators import training_work
@@ -63,13 +63,13 @@ def fit_table(path: str | Path, *, where: Sequence[str] = (), models_dir: str | 
 
 def read_samples(rows: Sequence[Row], models_dir: str | None = None) -> list[Sample]:
     """One measured step per configuration; rows that cannot be read or mark themselves anomalous are left out."""
-    chosen = set(scored_rows(rows).values())
+    chosen, chunked = set(scored_rows(rows).values()), states_chunks(rows)
     samples = []
     for row in rows:
         if row.id not in chosen or row.text("measured_metric") == MEMORY or _ANOMALOUS in row.text("notes").lower():
             continue
         try:
-            question = with_room(row, read_training_question(row, models_dir))
+            question = as_it_ran(row, read_training_question(row, models_dir), chunked)
             sample = sample_of(question, measured_speed(row, question))
             if sample.weight and not any(_GUESSED in note for note in question.assumed):
                 samples.append(sample)

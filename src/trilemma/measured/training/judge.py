@@ -21,7 +21,7 @@ from trilemma.measured.training.figures import (
 )
 from trilemma.measured.training.question import MeasuredTraining, read_training_question
 from trilemma.measured.training.refit import UNSTATED, refit
-from trilemma.measured.training.room import with_room
+from trilemma.measured.training.room import as_it_ran, states_chunks
 from trilemma.memory.training import training_memory
 from trilemma.quantities import GIB
 from trilemma.question import Question
@@ -60,7 +60,8 @@ def judge(
     memory has no coefficients fitted here and is judged as it is.
     """
     chosen = set(scored_rows(rows).values())
-    read = [_read(row, chosen, models_dir) for row in rows]
+    chunked = states_chunks(rows)
+    read = [_read(row, chosen, chunked, models_dir) for row in rows]
     scored = {
         i: (one.question, one.speed)
         for i, one in enumerate(read)
@@ -77,9 +78,9 @@ def judge(
     return judgements, document
 
 
-def _read(row: Row, chosen: set[str], models_dir: str | Path | None) -> _Read | str:
+def _read(row: Row, chosen: set[str], chunked: set[str], models_dir: str | Path | None) -> _Read | str:
     try:
-        question = with_room(row, read_training_question(row, models_dir))
+        question = as_it_ran(row, read_training_question(row, models_dir), chunked)
         speed = measured_speed(row, question) if row.text("measured_metric") != MEMORY else None
         return _Read(row=row, question=question, speed=speed, counts=row.id in chosen)
     except (UnusableRow, InputError) as error:

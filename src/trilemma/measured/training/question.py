@@ -25,6 +25,7 @@ from trilemma.measured.training.usual import (
     fine_tuning,
     reached,
     stated_offload,
+    usual_global_batch,
     usual_loss,
     usual_micro_batch,
     usual_optimizer,
@@ -152,11 +153,7 @@ def _shape(row: Row, model: Model, implementation: str, assumed: list[str]) -> t
         micro_batch = usual_micro_batch(row, implementation, pp) or 1
         assumed.append(f"micro-batch {micro_batch}: not stated")
     if global_batch is None:
-        global_batch = micro_batch * dp * (4 * pp if pp > 1 else 1)
-        if pp == 1:
-            assumed.append("no gradient accumulation: not stated")
-        else:
-            assumed.append(f"global batch {global_batch}: not stated")
+        global_batch = usual_global_batch(row, micro_batch, dp, pp, assumed)
     method, rank, targets = fine_tuning(row, model, assumed)
     workload = TrainingWorkload(seq=seq, global_batch=max(global_batch, 1), method=method, rank=rank, targets=targets)
     return workload, micro_batch, Layout(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, vpp=vpp)

@@ -129,15 +129,28 @@ def applies_in_backward(row: Row) -> bool:
     return "in backward" in text or "fused optimizer" in text
 
 
+def local_batch(row: Row) -> int | None:
+    """The sequences of one replica in a step, where the notes state them."""
+    found = re.search(r"local batch (\d{1,5})", row.text("notes").lower())
+    return None if found is None else int(found.group(1))
+
+
 def usual_micro_batch(row: Row, implementation: str, pp: int) -> int | None:
     """The micro-batch of a pipeline whose local batch the notes state, where the framework cuts it into as many as there are
     stages."""
-    local = re.search(r"local batch (\d{1,5})", row.text("notes").lower())
-    return (
-        max(int(local.group(1)) // pp, 1)
-        if local is not None and every()[implementation].local_batch_over_stages
-        else None
-    )
+    local = local_batch(row)
+    return max(local // pp, 1) if local is not None and every()[implementation].local_batch_over_stages else None
+
+
+def usual_global_batch(row: Row, micro_batch: int, dp: int, pp: int, assumed: list[str]) -> int:
+    """The sequences of a step where no cell states them: the local batches of the notes, else one micro-batch a rank, four a
+    stage of a pipeline; what was assumed is appended."""
+    local = local_batch(row)
+    if local is not None:
+        return local * dp
+    found = micro_batch * dp * (4 * pp if pp > 1 else 1)
+    assumed.append("no gradient accumulation: not stated" if pp == 1 else f"global batch {found}: not stated")
+    return found
 
 
 def stated_offload(row: Row) -> Offload:
