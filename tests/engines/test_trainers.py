@@ -138,6 +138,18 @@ def test_files_of_each_trainer(tmp_path: Path) -> None:
     assert read(f"swift sft {tmp_path}/swift.yaml --max_length 1024").gpus == 2
 
 
+@pytest.mark.parametrize(
+    "before", ["accelerate launch --num_processes 8", "torchrun --nproc_per_node 8", "deepspeed --num_gpus 8"]
+)
+def test_a_trainer_is_told_by_its_file_behind_every_launcher(tmp_path: Path, before: str) -> None:
+    """hiyouga/LLaMA-Factory issue 3825: accelerate launch … src/train.py FILE.yaml."""
+    (tmp_path / "lf.yaml").write_text(yaml.safe_dump({"model_name_or_path": QWEN, "stage": "sft", "cutoff_len": 1024}))
+    words = shlex.split(f"{before} src/train.py {tmp_path}/lf.yaml")
+    engine, own = extract(words)
+    assert engine == "llama-factory"
+    assert read_training(engine, own).gpus == 8
+
+
 def test_a_key_that_is_unknown_is_named_with_the_nearest() -> None:
     found = read(f"llamafactory-cli train --model_name_or_path {QWEN} --cutof_len 4096 --bf16")
     assert found.unknown_flags == ("--cutof_len",)

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePosixPath
 
-from trilemma.engines.training import training_programs
+from trilemma.engines.training import starts_program, training_programs
 from trilemma.engines.traits import every
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """How one engine is started: consecutive words, the first compared by its file name, or by the end of its path where that
-    is named; ``*.yaml`` is any word of that ending.
+    """How one engine is started: consecutive words, as `starts_program` compares them.
 
     ``launched``: the words before it matter too (``torchrun --nproc_per_node 8``), as they do for training.
     """
@@ -25,15 +24,7 @@ class Program:
     launched: bool = False
 
     def starts(self, words: Sequence[str], at: int) -> bool:
-        here = words[at : at + len(self.words)]
-        if len(here) < len(self.words):
-            return False
-        path = PurePosixPath(here[0])
-        named = "/".join(path.parts[-2:]) if "/" in self.words[0] else path.name
-        return named == self.words[0] and all(
-            word.endswith(own[1:]) if own.startswith("*.") else word == own
-            for word, own in zip(here[1:], self.words[1:], strict=True)
-        )
+        return starts_program(words, at, self.words)
 
 
 @cache

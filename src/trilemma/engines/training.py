@@ -88,10 +88,17 @@ def _calls_unsloth(words: Sequence[str]) -> bool:
 
 
 def starts_program(words: Sequence[str], at: int, program: Sequence[str]) -> bool:
-    """Whether ``program`` stands in ``words`` at ``at``, the first of its words compared by file name."""
-    if not words[at].rstrip("/").endswith(program[0]) or list(words[at + 1 : at + len(program)]) != list(program[1:]):
+    """Whether ``program`` stands in ``words`` at ``at``: consecutive words, the first compared by its file name, or by the end of
+    its path where that is named; ``*.yaml`` is any word of that ending."""
+    here = words[at : at + len(program)]
+    if len(here) < len(program):
         return False
-    return PurePosixPath(words[at]).name == program[0]
+    path = PurePosixPath(here[0])
+    named = "/".join(path.parts[-2:]) if "/" in program[0] else path.name
+    return named == program[0] and all(
+        word.endswith(own[1:]) if own.startswith("*.") else word == own
+        for word, own in zip(here[1:], program[1:], strict=True)
+    )
 
 
 @cache
