@@ -42,6 +42,7 @@ def memory(
     seq: int = 4096,
     global_batch: int | None = None,
     work: dict[str, Any] | None = None,
+    gpu: str = "H100",
     **plan: Any,
 ) -> TrainingMemory:
     """Training memory of a plan given as keywords; degrees of parallelism go to the layout."""
@@ -51,7 +52,7 @@ def memory(
     made = TrainingPlan(layout=layout, **plan)
     gpus = 8 if layout.is_table else int(layout.gpus)
     load = TrainingWorkload(seq=seq, global_batch=global_batch or 64, **(work or {}))
-    return training_memory(model(what) if isinstance(what, str) else what, cluster(gpus), made, load)
+    return training_memory(model(what) if isinstance(what, str) else what, cluster(gpus, gpu), made, load)
 
 
 def state_bytes(found: TrainingMemory) -> Any:

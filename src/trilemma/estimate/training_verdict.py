@@ -104,8 +104,8 @@ def training_verdict(
     """Does the peak stay under what the runtime reports, and what lies on the host under what that has?
 
     The chance treats both intervals of the card as normal. What is not counted adds between nothing and its most, what is
-    there or not is as likely as not, and so, where the peak is too high, is an allocator that keeps nothing apart
-    (``expandable_segments``, which many launchers set); parts whose
+    there or not is as likely as not, and so are blocks that the allocator would give back, or, where the peak is too high, an
+    allocator that keeps nothing apart (``expandable_segments``, which many launchers set); parts whose
     size nobody knows are a share of doubt beside it (`trilemma.estimate.doubt`). ``pages``: moments that are still on the card
     make room for what is missing.
     """
@@ -117,7 +117,7 @@ def training_verdict(
     room = left + (float(moments.bytes) if pages and moments is not None else 0.0)
     most = float(memory.uncounted_bytes)
     kept = memory.ledger.get("fragmentation")
-    apart = float(kept.bytes) if left < 0 and kept is not None else 0.0
+    apart = float(kept.bytes) if left < 0 and kept is not None else float(memory.cached_bytes)
     both = (room, room + apart - float(memory.either_bytes))
     chance = sum(_above(one - most * part, spread) for part in _QUANTILES for one in both) / len(_QUANTILES) / len(both)
     beside = 1.0 if host is None else host.chance

@@ -94,7 +94,7 @@ def _norm(
         found.append(
             SavedTensor(
                 name=f"{name}.output",
-                width=hidden,
+                width=hidden * (max(len(roles), 1) if traits.own_inputs else 1),
                 cut="whole" if traits.gathered_inputs else "sequence",
                 needed_by=tuple(roles),
                 parts=("layernorm",),
@@ -122,7 +122,7 @@ def normalisation(
     total = width * rows
     if traits.norm == "fused" or layer_norm:
         return [
-            SavedTensor(name=f"{name}.input", width=total, cut=cut, units=units),
+            SavedTensor(name=f"{name}.input", width=total, bits=traits.residual_bits, cut=cut, units=units),
             SavedTensor(
                 name=f"{name}.statistics", width=rows * (2 if layer_norm else 1), bits=32, cut=cut, units=units
             ),

@@ -69,6 +69,7 @@ class TrainingMemory:
     host_bytes: Any = 0.0
     uncounted_bytes: Any = 0.0
     either_bytes: Any = 0.0
+    cached_bytes: Any = 0.0
     resume_peak_bytes: Any = 0.0
     ranks: tuple[StageMemory, ...] = ()
     warnings: tuple[PlanWarning, ...] = ()
@@ -107,7 +108,7 @@ def training_memory(
     rows = {name: _rows(value, shape) for name, value in _numbers(plan).items()}
     count = len(rows["pp"])
     lines = {name: np.zeros(count) for name in LINES}
-    held, resume, categories, apart = np.zeros((4, count))
+    held, resume, categories, apart, cached = np.zeros((5, count))
     moved: dict[str, NDArray[np.float64]] = {}
     host = np.zeros(count)
     ranks: tuple[StageMemory, ...] = ()
@@ -122,7 +123,7 @@ def training_memory(
             lines[name][here] = found.lines[name][take]
         held[here], resume[here], host[here] = found.in_flight[take], found.resume[take], found.host[take]
         categories[here] = found.categories.max(axis=0)
-        apart[here] = found.apart[take]
+        apart[here], cached[here] = found.apart[take], found.cached[take]
         for name, value in found.moved.items():
             moved.setdefault(name, np.zeros(count))[here] = value[take]
         if single and every:
@@ -145,6 +146,7 @@ def training_memory(
         resume_peak_bytes=_unrows(resume, shape),
         uncounted_bytes=_unrows(uncounted + np.zeros(count), shape),
         either_bytes=_unrows(either + np.zeros(count), shape),
+        cached_bytes=_unrows(cached, shape),
         ranks=ranks,
         warnings=prepared.warnings,
     )

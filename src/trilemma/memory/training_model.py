@@ -11,6 +11,7 @@ import numpy as np
 from trilemma.errors import InputError, PlanWarning
 from trilemma.formats import catalogue
 from trilemma.memory.adapters import adapter_saved, adapter_tensors, targets
+from trilemma.memory.autocast import casts_weights
 from trilemma.memory.layer_facts import LayerFacts, kinds, tensors_of_kind
 from trilemma.memory.saved_tensors import SavedTensor
 from trilemma.memory.training_buffers import Placeholder, placeholders
@@ -72,6 +73,10 @@ def prepare(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> Tra
         )  # fmt: skip
     if runs_every_expert(plan.implementation, model.family):
         traits = replace(traits, every_expert=True)
+    if plan.fused_layers:
+        traits = replace(traits, norm="fused", gated="fused")
+    if casts_weights(plan, workload):
+        traits = replace(traits, wide_norm=True, residual_bits=32.0, own_inputs=True)
     kept = workload.kept_format if plan.zero < 3 else None
     if kept is not None:
         # The embedding's rows, and so the sum that layers add to, are as wide as it; norms multiply by weights as wide.
@@ -127,7 +132,19 @@ class PreparedModels:
         dropout = (plan.hidden_dropout, plan.attention_dropout)
         # Where weights are sharded all of them are in one format.
         sharded = self.workload.kept_format is not None and plan.zero >= 3
-        key = (plan.implementation, plan.version, plan.recipe, plan.optimizer, plan.attention, dropout, sharded)
+        cast = casts_weights(plan, self.workload)
+        fused = plan.fused_layers
+        key = (
+            plan.implementation,
+            plan.version,
+            plan.recipe,
+            plan.optimizer,
+            plan.attention,
+            dropout,
+            sharded,
+            cast,
+            fused,
+        )
         if key not in self._made:
             self._made[key] = prepare(self.model, plan, self.workload)
         return self._made[key]

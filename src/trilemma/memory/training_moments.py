@@ -33,6 +33,8 @@ LINES = (
 )  # fmt: skip
 _ALLOCATED = tuple(name for name in LINES if name not in ("context", "fragmentation"))
 _STATE = ("master_weights", "optimizer")
+#: Part of a card that an allocator fills with blocks that it may give back.
+_FILLED = 0.98
 _STEP = ("activations", "logits", "workspace", "communication")
 
 
@@ -40,7 +42,8 @@ _STEP = ("activations", "logits", "workspace", "communication")
 class Moments:
     """Arrays (stages, plans): the lines at the worst moment, reserved bytes, micro-batches in flight, weights with gradients,
     optimizer state and activations each at its own peak, bytes while a checkpoint loads, host memory and traffic; ``apart``:
-    blocks of other moments that may serve no request of the worst one."""
+    blocks of other moments that may serve no request of the worst one; ``cached``: those that serve none and that the allocator
+    keeps because the card has room."""
 
     stages: Stages
     lines: Mapping[str, MomentTable]
@@ -51,6 +54,7 @@ class Moments:
     host: MomentTable
     moved: Mapping[str, MomentTable]
     apart: MomentTable
+    cached: MomentTable
 
 
 def moments(
@@ -78,9 +82,11 @@ def moments(
     )
     lines["libraries"] = np.full_like(held, libraries_bytes(cluster, prepared.facts))
     lines["offload_buffers"] = offload.buffers
-    inside = sum(lines[name] for name in _ALLOCATED)
-    lines["fragmentation"] = _fragmentation(prepared, plan, lines, worst)
     lines["context"] = np.full_like(held, context_bytes(cluster))
+    inside = sum(lines[name] for name in _ALLOCATED)
+    lost = _fragmentation(prepared, plan, lines)
+    cached = _cached(worst, inside + lost + lines["context"], cluster)
+    lines["fragmentation"] = lost + cached
     resume = lines["weights"] + lines["master_weights"] + lines["optimizer"] + lines["adapter"]
     return Moments(
         stages=stages,
@@ -92,6 +98,7 @@ def moments(
         host=offload.host,
         moved=offload.moved,
         apart=perhaps,
+        cached=cached,
     )
 
 
@@ -153,9 +160,9 @@ def _worst_moment(
     temporaries = plan.optimizer.step_copies * lines["master_weights"]
     candidates = [
         {"gradients": early, "activations": kept, "logits": step.logits, "communication": step.gathered,
-         "workspace": step.placeholders},
+         "workspace": step.placeholders + step.casts_at_loss},
         {"gradients": early, "activations": kept, "logits": zeros, "communication": step.gathered + step.reduced,
-         "workspace": step.placeholders + step.again},
+         "workspace": step.placeholders + step.again + step.casts_in_backward},
         {"gradients": gradients, "activations": zeros, "logits": zeros, "communication": step.gathered + step.reduced,
          "workspace": step.placeholders},
         {"gradients": gradients, "activations": zeros, "logits": zeros, "communication": zeros,
@@ -185,17 +192,24 @@ def _worst_moment(
     )
 
 
-def _fragmentation(
-    prepared: TrainingModel, plan: TrainingPlan, lines: Mapping[str, MomentTable], apart: MomentTable
-) -> MomentTable:
-    """Reserved minus allocated: a share of what a step allocates and frees, a smaller one of what stays, and blocks of
-    other moments of the step that do not serve this one."""
+def _cached(apart: MomentTable, needed: MomentTable, cluster: Cluster) -> MomentTable:
+    """Blocks of other moments of a step that serve no request of the worst one stay reserved as far as the card has room: where a
+    request finds none, free blocks are given back before it fails.
+
+    Source: c10/cuda/CUDACachingAllocator.cpp, malloc: release_cached_blocks and a second alloc_block.
+    """
+    room = _FILLED * cluster.accelerator.runtime_total().value - needed
+    return np.clip(room, 0.0, apart)
+
+
+def _fragmentation(prepared: TrainingModel, plan: TrainingPlan, lines: Mapping[str, MomentTable]) -> MomentTable:
+    """What reserved memory loses: a share of what a step allocates and frees, a smaller one of what stays."""
     share = prepared.facts["compiled_fragmentation" if plan.compiled else "fragmentation"]
     if plan.flat_parameters:
         share = share + prepared.facts["flat_fragmentation"]
     passing = sum(lines[name] for name in _STEP)
     staying = sum(lines[name] for name in ("weights", "gradients", "master_weights", "optimizer", "adapter"))
-    return np.asarray(share * passing + prepared.facts["fragmentation_of_state"] * staying + apart)
+    return np.asarray(share * passing + prepared.facts["fragmentation_of_state"] * staying)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from trilemma.formats import catalogue
 from trilemma.memory.activations import Shards
+from trilemma.memory.autocast import weight_casts
 from trilemma.memory.output_layer import final_norm_bytes, logits_bytes
 from trilemma.memory.pipeline_stages import Stages
 from trilemma.memory.row_terms import MomentTable, RowTerms
@@ -29,7 +30,8 @@ _GRADIENTS = QUANTITIES.index("gradients")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepTerms:
     """Bytes (stages, plans) that live within a step: what all layers keep, what one of them makes again, the loss, what is
-    gathered and reduced, placeholder gradients; the largest gradient, layer of weights and layer of activations alone.
+    gathered and reduced, placeholder gradients, 16-bit copies of FP32 weights; the largest
+    gradient, layer of weights and layer of activations alone.
     """
 
     activations: MomentTable
@@ -38,6 +40,8 @@ class StepTerms:
     gathered: MomentTable
     reduced: MomentTable
     placeholders: MomentTable
+    casts_at_loss: MomentTable
+    casts_in_backward: MomentTable
     one_micro_batch: MomentTable
     one_gradient: MomentTable
     one_weights: MomentTable
@@ -82,6 +86,9 @@ def step_terms(
     # A pipeline that runs all forward passes first computes every loss before the first backward pass.
     losses = held if plan.schedule == "gpipe" else np.ones_like(held)
     one = layers + first * ids + last * norm
+    at_loss, in_backward = weight_casts(
+        state, plan, workload, first=first, last=last, tied=prepared.model.tied_embeddings
+    )  # fmt: skip
     sequence = gathered_sequence(hidden, plan, shards, copies=facts.get("gathered_sequences", 1.0))
     return StepTerms(
         activations=layers * held + first * ids * held + last * norm * losses,
@@ -90,6 +97,8 @@ def step_terms(
         gathered=gathered_weights(state, plan, facts, first=stages.first, last=stages.last) + sequence,
         reduced=np.broadcast_to(reduced_gradients(state, plan, facts), held.shape),
         placeholders=np.broadcast_to(terms.placeholders, held.shape),
+        casts_at_loss=at_loss + 0 * held,
+        casts_in_backward=in_backward + 0 * held,
         one_micro_batch=one,
         one_gradient=np.maximum.reduce(
             [state.block[_GRADIENTS] + 0 * held, first * state.embedding[_GRADIENTS], last * state.head[_GRADIENTS]]

@@ -26,7 +26,8 @@ class BlockTraits:
     that q, k and v are views of beside rotated copies, and a copy of attention's output; ``activation_copies`` intermediate
     results of an activation written out; ``shared_norm_input``: both norms read one tensor; ``soft_cap`` keeps capped scores
     and logits; ``wide_router`` reads an FP32 copy of its input; ``every_expert``: each runs over every token.
-    ``residual_bits``: of the sum that layers add to, where it is wider than activations.
+    ``residual_bits``: of the sum that layers add to, where it is wider than activations; ``own_inputs``: each product keeps a
+    copy of its own of what it multiplies (autocast turns an FP32 tensor anew for each).
     """
 
     norm: Literal["fused", "written"] = "fused"
@@ -47,6 +48,7 @@ class BlockTraits:
     wide_router: bool = False
     every_expert: bool = False
     residual_bits: float | None = None
+    own_inputs: bool = False
 
 
 @cache

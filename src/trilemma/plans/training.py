@@ -161,7 +161,8 @@ class TrainingPlan:
     parameter (FSDP2). ``pipeline_layers`` states the layers of each stage where they are uneven by hand.
     ``imbalance`` is the load of the fullest expert rank over the mean. ``loss_chunks`` are the pieces
     of a chunked loss, ``mlp_tiles`` the pieces of the sequence in which dense feed-forward blocks are computed, again in backward
-    (Arctic long sequence training, 2025); ``optimizer_in_backward`` updates and frees each gradient as it comes.
+    (Arctic long sequence training, 2025); ``fused_layers``: norms and gated activations are kernels that keep their inputs
+    alone (Liger, Hsu et al. 2024); ``optimizer_in_backward`` updates and frees each gradient as it comes.
     ``overlap_tensor`` and ``overlap_data`` say whether collectives of those groups run beside computation (None: as the
     framework does by default).
     ``dispatcher`` is how experts get their tokens (None: as the framework does by default, all-to-all mostly), ``overlap_expert``
@@ -193,6 +194,7 @@ class TrainingPlan:
     loss: Loss = "full"
     loss_chunks: int = 8
     mlp_tiles: int = 1
+    fused_layers: bool = False
     offload: Offload = field(default_factory=Offload)
     optimizer_in_backward: bool = False
     imbalance: float = 1.0

@@ -78,6 +78,9 @@ def run_of(values: Mapping[str, Any], *, name: str) -> TrainerRun:
         base_format="int8" if _on(values, "load_in_8bit") and method == "lora" else None,
         attention=_attention(values),
         loss=_loss(values),
+        # integrations/liger: RMSNorm and SwiGLU that keep their inputs alone
+        fused_layers=_on(values, "liger_rms_norm")
+        and (_on(values, "liger_glu_activation") or _on(values, "liger_swiglu")),
         compiled=_on(values, "torch_compile", words=("auto",)),
         activation_offload=_on(values, "activation_offloading", words=("legacy", "disk"))
         or offloads_checkpoints(values.get("gradient_checkpointing")),

@@ -81,6 +81,7 @@ class TrainerRun:
     narrow_adapters: bool = False
     attention: Attention = "sdpa"
     loss: Loss = "full"
+    fused_layers: bool = False
     compiled: bool = False
     activation_offload: bool = False
     tp: int = 1
@@ -144,7 +145,7 @@ def assemble(
         ),
         workload=TrainingWorkload(
             seq=seq, global_batch=batch, method=run.method, rank=run.rank if run.method != "full" else 0,
-            targets=targets, base_format=run.base_format, kept_format=_kept(run), examples=run.examples,
+            targets=targets, base_format=_base(run), kept_format=_kept(run), examples=run.examples,
             tokens=float(run.steps) * batch * seq if run.steps else None,
         ),
         gpus=world,
@@ -155,8 +156,17 @@ def assemble(
     )  # fmt: skip
 
 
+def _base(run: TrainerRun) -> str | None:
+    """What frozen weights are stored in: as asked for, or FP32 where the model is loaded so and nothing turns it (DeepSpeed casts
+    a model to its own format, FSDP's shards are of one)."""
+    loaded = run.method in ("lora", "dora") and run.dtype == "fp32" and run.sharding.by == "ddp"
+    return run.base_format or ("fp32" if loaded else None)
+
+
 def _kept(run: TrainerRun) -> str | None:
     """What PEFT's preparation of a model that bitsandbytes quantised turns its other parameters into."""
+    if _base(run) == "fp32":
+        return "fp32"
     asked = run.kept_format or every()[run.framework].kept_beside_quantised
     quantised = run.method == "qlora" or run.base_format is not None
     return asked if quantised and asked != "stored" else None
@@ -265,5 +275,6 @@ def _plan(run: TrainerRun, layout: Layout, micro: int, warnings: list[PlanWarnin
         ),
         optimizer_in_backward=run.in_backward,
         mlp_tiles=tiles,
+        fused_layers=run.fused_layers,
         companions=tuple(run.companions),
     )

@@ -53,6 +53,7 @@ def trainer_run(
         base_format="int8" if chosen == "lora" and values.on("load_8bit") else None,
         attention=attention(values),
         loss=loss(values),
+        fused_layers=values.on("liger"),
         compiled=values.on("compile"),
         activation_offload=values.on("activation_offload") or offloads_checkpoints(values.found("checkpointing")[1]),
         tp=max(_first(values.whole("tp", low=0), 1) or 1, deepspeed.tp if deepspeed else 1),

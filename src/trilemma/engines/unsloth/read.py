@@ -34,6 +34,7 @@ def read(words: Sequence[str], *, gpus: int | None = None) -> TrainingCommand:
     run = trainer_run(values, framework="transformers", method=_method(values))
     run.kept_format = "stored"
     run.loss = "fused"  # unsloth/kernels/cross_entropy_loss.py and the fused head of unsloth_zoo
+    run.fused_layers = True  # unsloth/kernels/rms_layernorm.py, swiglu.py, fast_lora.py: their inputs alone
     if run.method == "lora" and values.on("load_8bit"):
         run.base_format = "int8"
     _engine(run, values)
