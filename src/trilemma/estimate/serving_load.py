@@ -14,7 +14,7 @@ from trilemma.estimate.estimate import SpeedEstimate
 from trilemma.plans import Plan
 from trilemma.quantities import counted, show_count
 from trilemma.timing.admission import Admission
-from trilemma.workloads import Serving
+from trilemma.workloads import SAMPLING, Serving
 
 #: The load that is assumed, and said to be, where none is stated: chat lengths, a few dozen readers.
 ASSUMED_ISL, ASSUMED_OSL, ASSUMED_CONCURRENCY = 1024, 1024, 32
@@ -46,9 +46,12 @@ def stated(
         held = int(Admission(at_full_length=full, most=start.max_seqs).never_waits)
         load = replace(load, concurrency=max(1, min(readers, held)))
         assumed.append("one request at once" if load.concurrency == 1 else f"{load.concurrency} requests at once")
+    if load.sampling == SAMPLING[0]:
+        assumed.append(f"{load.sampling} sampling")
     if not assumed:
         return load, ()
-    return load, (PlanWarning(code="assumed-load", message=f"speed assumes {' and '.join(assumed)}"),)
+    words = " and ".join(part for part in (", ".join(assumed[:-1]), assumed[-1]) if part)
+    return load, (PlanWarning(code="assumed-load", message=f"speed assumes {words}"),)
 
 
 def readers_of(plan: Plan) -> int:
