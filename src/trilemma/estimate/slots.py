@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from trilemma import engines
 from trilemma.engines.base import StartUp
 from trilemma.estimate.pool_start import start_pool
-from trilemma.models.architecture import ExpertFfn, Model
+from trilemma.estimate.speed import plan_speed
+from trilemma.models.architecture import Model
 from trilemma.plans import Pool
 from trilemma.question import ServingQuestion
-from trilemma.timing.host_weights import HostRates
 
 
 def with_slots(pool: Pool, question: ServingQuestion) -> Pool:
@@ -29,36 +27,22 @@ def with_slots(pool: Pool, question: ServingQuestion) -> Pool:
         return pool
     alone = start_pool(pool, question)
     all_fit = _left_on_host(alone, question.model) <= 0
-    best, most = pool, 0.0 if all_fit else _tokens_per_s(alone, question, 1)
+    best, most = pool, 0.0 if all_fit else _tokens_per_s(alone, pool, question)
     while slots > 1:
         tried = replace(pool, options=replace(pool.options, max_seqs=slots))
         start = start_pool(tried, question)
         if engines.get(name).likeliest_stage(start)[0] == "ok":
             if _left_on_host(start, question.model) <= 0:
                 return tried  # fewer slots read the same for fewer requests
-            tokens = 0.0 if all_fit else _tokens_per_s(start, question, slots)
+            tokens = 0.0 if all_fit else _tokens_per_s(start, tried, question)
             best, most = (tried, tokens) if tokens > most else (best, most)
         slots //= 2
     return best
 
 
-def _tokens_per_s(start: StartUp, question: ServingQuestion, slots: int) -> float:
-    """Tokens of ``slots`` requests over the time in which cards and host read what their steps touch, and in which what
-    lies on the host is copied for every micro-batch of their prompts; at datasheet rates.
-    """
-    cluster, model, load = question.cluster, question.model, question.workload
-    rates, touched = HostRates.at_datasheet(cluster), _touched(model, slots)
-    left, outputs = _left_on_host(start, model), float(load.osl or 1)
-    on_cards = (float(start.ledger["weights"].bytes) * touched + float(start.pool.available_bytes)) * cluster.gpus
-    step = on_cards / cluster.accelerator.bandwidth_bytes_per_s.value + left * touched / rates.read_bytes_per_s
-    batches = np.ceil(float(load.isl or 1) / float(start.max_batched_tokens))
-    return slots * outputs / float(outputs * step + slots * batches * left / rates.copy_bytes_per_s)
-
-
-def _touched(model: Model, slots: int) -> float:
-    """The part of the weights that a step of ``slots`` tokens reads: of a mixture, the experts that one of them chose."""
-    mixture = next((layer.ffn for layer in model.layers if isinstance(layer.ffn, ExpertFfn)), None)
-    return 1.0 if mixture is None else 1 - (1 - mixture.top_k / mixture.experts) ** slots
+def _tokens_per_s(start: StartUp, pool: Pool, question: ServingQuestion) -> float:
+    """What ``question`` yields of ``pool``, by the estimate itself."""
+    return plan_speed(start, replace(question, plan=replace(question.plan, pools=(pool,)))).output_tokens_per_s
 
 
 def _left_on_host(start: StartUp, model: Model) -> float:
