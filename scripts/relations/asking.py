@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import trilemma as tl
+from trilemma.engines import traits_of
 
 
 class Unasked(Exception):
@@ -44,31 +45,43 @@ load = cache(tl.load_model)
 
 
 class Answers:
-    """Asks, and counts how often."""
+    """Asks without advice, which costs more than the answer, and counts how often."""
 
     def __init__(self) -> None:
         self.asked = 0
 
     def __call__(self, question: Asked, gpu: Any = None) -> tl.Estimate | None:
         """The answer; None where the layout or the engine cannot be."""
-        self.asked += 1
-        try:
-            return tl.fit(load(question.model), gpu or question.cards, **question.options)
-        except tl.InputError:
-            return None
-
-    def variant(self, question: Asked, gpu: Any = None) -> tl.Estimate:
-        """The answer without advice; `Unasked` where there is none."""
+        from trilemma.ask.answers import Answer
         from trilemma.ask.options import FIT, settled
         from trilemma.ask.serving import question_of
+        from trilemma.ask.training import training_question
+        from trilemma.ask.training_options import TRAINING
         from trilemma.estimate.serving import estimate
+        from trilemma.estimate.training import estimate_training
 
         self.asked += 1
+        asked = (load(question.model), gpu or question.cards)
         try:
-            options = settled(FIT, dict(question.options))
-            return estimate(question_of(load(question.model), gpu or question.cards, options))
+            if "seq" in question.options:
+                told = estimate_training(training_question(*asked, settled(FIT, dict(question.options), TRAINING)))
+            else:
+                told = estimate(question_of(*asked, settled(FIT, dict(question.options))))
         except tl.InputError:
-            raise Unasked from None
+            return None
+        return Answer.of(told)
+
+    def variant(self, question: Asked, gpu: Any = None) -> tl.Estimate:
+        """The answer; `Unasked` where there is none."""
+        found = self(question, gpu)
+        if found is None:
+            raise Unasked
+        return found
+
+    def advised(self, question: Asked) -> tl.Estimate:
+        """The answer with remedies."""
+        self.asked += 1
+        return tl.fit(load(question.model), question.cards, **question.options)
 
 
 Relation = Callable[[Asked, Any, Answers], str | None]
@@ -79,6 +92,13 @@ def tokens_per_s(answer: tl.Estimate) -> float:
     if answer.speed is None or answer.speed.output_tokens_per_s is None:
         raise Unasked
     return answer.speed.output_tokens_per_s.value
+
+
+def slots_stated(question: Asked, answer: tl.Estimate) -> Asked:
+    """``question`` with the slots of its answer, where its engine would choose them anew for every memory and length."""
+    if not traits_of(answer.question.plan.engine.name).cache_in_slots:
+        return question
+    return question.but(max_seqs=int(answer.question.plan.pool.options.max_seqs or 1))
 
 
 def figures(answer: Any) -> dict[str, Any]:

@@ -19,6 +19,13 @@ ALWAYS = (
     "lines sum to the byte", "low value high", "fits within the card", "probabilities are odds", "littles law",
     "no phase above the roof", "no mfu above one",
 )  # fmt: skip
+#: What can be said of two pools, one that prefills and one that decodes.
+POOLED = (
+    "lines sum to the byte", "low value high", "probabilities are odds", "littles law", "documents follow their schema",
+    "more requests never fewer tokens", "longer prompts never sooner", "more bandwidth never slower",
+    "wider networks never slower", "more arithmetic never slower", "lower caps never faster",
+    "samplers that do more never faster",
+)  # fmt: skip
 RELATIONS = {**serving.RELATIONS, **{f"training: {name}": one for name, one in training.RELATIONS.items()}}
 #: One question in this many is of training.
 _TRAINS = 5
@@ -43,7 +50,7 @@ def run(number: int, *, seed: int = 1, only: str | None = None, each: int = 2) -
         answer = ask(question)
         if answer is None:
             continue
-        mine = [name for name in RELATIONS if name.startswith("training") == trains]
+        mine = POOLED if "prefill" in question.options else [n for n in RELATIONS if n.startswith("training") == trains]
         cheap = [name for name in mine if name.removeprefix("training: ") in ALWAYS]
         others = [one for one in mine if one not in cheap and rng.random() < 1 / RARE.get(one, 1)]
         for name in [only] if only else (*cheap, *rng.sample(others, min(each, len(others)))):

@@ -18,9 +18,20 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import trilemma as tl
-from relations.asking import Answers, Asked, Relation, Unasked, chosen, difference, document, figures, tokens_per_s
+from relations import options as of_options
+from relations.asking import (
+    Answers,
+    Asked,
+    Relation,
+    Unasked,
+    chosen,
+    difference,
+    document,
+    figures,
+    slots_stated,
+    tokens_per_s,
+)
 from trilemma.cli.main import main
-from trilemma.engines import traits_of
 from trilemma.hardware.catalogue import find
 from trilemma.models.architecture import ExpertFfn
 from trilemma.report.schemas import schema_of
@@ -28,13 +39,21 @@ from trilemma.report.schemas import schema_of
 MODELS = (
     "qwen3-0.6b", "qwen3-8b", "qwen3-32b", "llama-3.1-8b", "llama-3.1-70b", "llama-2-13b", "mixtral-8x7b", "gpt-oss-20b",
     "gpt-oss-120b", "qwen3-30b-a3b", "glm-4.5-air", "deepseek-v3", "gemma-3-27b", "devstral-small-24b",
-    "deepseek-r1-distill-qwen-14b", "llama-4-scout", "qwen3-next-80b-a3b", "phi-4",
+    "deepseek-r1-distill-qwen-14b", "llama-4-scout", "qwen3-next-80b-a3b", "phi-4", "qwen3-30b-a3b-nvfp4", "llama-3.1-70b-fp8",
+    "qwen2.5-vl-7b", "nemotron-3-nano-30b-a3b", "deepseek-v3.2", "gemma-4-26b-a4b", "falcon-7b", "kimi-linear-48b-a3b",
 )  # fmt: skip
 CARDS = (
     "h100-sxm", "h200-sxm", "b200-sxm", "a100-sxm4-80gb", "a100-sxm4-40gb", "l40s", "l4", "a10", "rtx-4090", "rtx-5090",
-    "rtx-pro-6000-blackwell", "h100-nvl-94gb", "mi300x",
+    "rtx-pro-6000-blackwell", "h100-nvl-94gb", "mi300x", "mi355x", "gb300", "rtx-3090", "t4",
 )  # fmt: skip
-ENGINES = ("vllm", "vllm", "sglang", "tensorrt-llm", "llama.cpp")
+APPLE = ("apple-m4-max", "apple-m3-ultra", "apple-m2-pro")
+ENGINES = (
+    "vllm", "vllm", "vllm", "sglang", "sglang", "tensorrt-llm", "llama.cpp", "llama.cpp", "lmdeploy", "ollama", "lm-studio",
+    "mlx-lm",
+)  # fmt: skip
+#: Engines that load GGUF files, and the files and caches that they are asked with.
+GGUF = ("llama.cpp", "ollama", "lm-studio")
+FILES, FILE_CACHES = ("Q4_K_M", "Q4_K_M", "Q8_0", "Q6_K", "Q4_0"), ("q8_0", "q4_0", "f16")
 
 
 RELATIONS: dict[str, Relation] = {}
@@ -55,25 +74,46 @@ def draw(rng: random.Random) -> Asked:
     }
     if engine != "vllm" or rng.random() < 0.3:
         options["engine"] = engine
-    gpus = rng.choice((1, 1, 2, 2, 4, 8, 16))
-    precision = rng.choice((None, None, "fp8", "nvfp4", "bf16", "int4")) if engine != "llama.cpp" else "Q4_K_M"
-    if precision is not None:
+    gpus = rng.choice((1, 1, 2, 2, 4, 8, 16)) if engine not in ("lm-studio", "mlx-lm") else 1
+    precisions = FILES if engine in GGUF else (None, None, "fp8", "nvfp4", "bf16", "int4", "awq", "w8a8")
+    if engine != "mlx-lm" and (precision := rng.choice(precisions)) is not None:
         options["precision"] = precision
-    if rng.random() < 0.4 and gpus > 1:
+    if gpus > 1:
+        _laid_out(rng, options, gpus)
+    chosen(rng, options, "max_seqs", 0.2, (8, 32, 256, 512))
+    chosen(rng, options, "max_batched_tokens", 0.2, (1024, 2048, 8192))
+    chosen(rng, options, "prefix_hit", 0.1, (0.25, 0.5, 0.9))
+    chosen(rng, options, "sampling", 0.08, ("filtered", "penalized"))
+    chosen(rng, options, "images", 0.04, (1, 4))
+    chosen(rng, options, "draft", 0.08, ("mtp:1:0.8", "mtp:3:0.6", "ngram:4:0.3", "eagle3:3:0.5"))
+    chosen(rng, options, "context", 0.08, (2 * (options["isl"] + options["osl"]),))
+    if engine in GGUF:
+        chosen(rng, options, "kv_dtype", 0.15, FILE_CACHES)
+        chosen(rng, options, "host", 0.15, ("DDR5-5600x2", "epyc-9004", "40"))
+    elif engine != "mlx-lm":
+        chosen(rng, options, "memory_fraction", 0.2, (0.8, 0.85, 0.95))
+        chosen(rng, options, "eager", 0.1, (True,))
+        chosen(rng, options, "kv_dtype", 0.15, ("fp8", "auto"))
+        if gpus > 1 and "prefill" not in options:
+            chosen(rng, options, "ep", 0.1, (True,))
+    return Asked(
+        model=rng.choice(MODELS), card=rng.choice(APPLE if engine == "mlx-lm" else CARDS), gpus=gpus, options=options
+    )
+
+
+def _laid_out(rng: random.Random, options: dict[str, Any], gpus: int) -> None:
+    """Degrees that ``gpus`` cards allow, or two pools of them, or neither."""
+    what = rng.random()
+    if what < 0.4:
         tp = rng.choice([one for one in (1, 2, 4, 8) if gpus % one == 0])
         options["tp"] = tp
         if gpus > tp:
             options[rng.choice(("pp", "pp", "dp"))] = gpus // tp
-    chosen(rng, options, "max_seqs", 0.2, (8, 32, 256, 512))
-    chosen(rng, options, "max_batched_tokens", 0.2, (1024, 2048, 8192))
-    chosen(rng, options, "prefix_hit", 0.1, (0.25, 0.5, 0.9))
-    if engine != "llama.cpp":
-        chosen(rng, options, "memory_fraction", 0.2, (0.8, 0.85, 0.95))
-        chosen(rng, options, "eager", 0.1, (True,))
-        chosen(rng, options, "kv_dtype", 0.15, ("fp8", "auto"))
-        if gpus > 1:
-            chosen(rng, options, "ep", 0.1, (True,))
-    return Asked(model=rng.choice(MODELS), card=rng.choice(CARDS), gpus=gpus, options=options)
+        elif tp > 1:
+            chosen(rng, options, "dcp", 0.1, (2,))
+    elif what < 0.46:
+        before = rng.choice([one for one in (1, 2, 4, 8) if one < gpus])
+        options |= {"prefill": f"1xTP{before}", "decode": f"1xTP{min(gpus - before, 8)}"}
 
 
 def weights(answer: tl.Estimate) -> float:
@@ -136,7 +176,7 @@ def littles_law(question: Asked, answer: tl.Estimate, ask: Answers) -> str | Non
 
 @relation
 def documents_follow_their_schema(question: Asked, answer: tl.Estimate, ask: Answers) -> str | None:
-    found = next(_validator().iter_errors(answer.to_dict()), None)
+    found = next(_validator().iter_errors(ask.advised(question).to_dict()), None)
     return None if found is None else str(found.message)[:200]
 
 
@@ -231,7 +271,9 @@ def more_gpus_never_more_weights_on_each(question: Asked, answer: tl.Estimate, a
 
 @relation
 def more_gpus_never_fewer_cache_tokens(question: Asked, answer: tl.Estimate, ask: Answers) -> str | None:
-    more = own_rules_alike(answer, doubled(question, ask))
+    """With the slots stated, as where more of a card is free: chosen, they may be fewer on more cards, which then hold all
+    layers."""
+    more = own_rules_alike(answer, doubled(slots_stated(question, answer), ask))
     if not (answer.cache and more.cache):
         raise Unasked
     one, two = answer.cache.tokens.value, more.cache.tokens.value
@@ -249,7 +291,7 @@ def more_gpus_never_turn_yes_into_no(question: Asked, answer: tl.Estimate, ask: 
 @relation
 def fewer_bits_never_heavier(question: Asked, answer: tl.Estimate, ask: Answers) -> str | None:
     """On a rank."""
-    if question.options.get("engine") == "llama.cpp":
+    if question.options.get("engine") in (*GGUF, "mlx-lm"):
         raise Unasked
     names, sizes = ("nvfp4", "fp8", "bf16"), []
     for name in names:
@@ -308,6 +350,8 @@ def more_slots_never_fewer_tokens(question: Asked, answer: tl.Estimate, ask: Ans
         raise Unasked
     if many.cache.tokens.value < few.cache.tokens.value:
         raise Unasked
+    if few.speed is None or not few.speed.ttft_lines.get("slot"):
+        raise Unasked  # requests are with the host, none waits for a slot
     a, b = tokens_per_s(few), tokens_per_s(many)
     return f"{a:.6g} tok/s in 32 slots, {b:.6g} in 64" if b < a * (1 - 1e-6) else None
 
@@ -347,13 +391,6 @@ def more_free_memory_never_fewer_cache_tokens(question: Asked, answer: tl.Estima
         raise Unasked
     a, b = less.cache.tokens.value, more.cache.tokens.value
     return f"{a:,.0f} tokens with {room * 0.8:.1f} GiB free, {b:,.0f} with more" if b < a * (1 - 1e-9) else None
-
-
-def slots_stated(question: Asked, answer: tl.Estimate) -> Asked:
-    """``question`` with the slots of its answer, where its engine would choose them anew for every memory and length."""
-    if not traits_of(answer.question.plan.engine.name).cache_in_slots:
-        return question
-    return question.but(max_seqs=int(answer.question.plan.pool.options.max_seqs or 1))
 
 
 def checked(answer: tl.Estimate, question: Asked, ask: Answers) -> str | None:
@@ -446,3 +483,6 @@ def plan_and_compare_agree(question: Asked, answer: tl.Estimate, ask: Answers) -
     if best is None or candidate.best is None:
         return None if best is None and candidate.best is None else f"{best}, compared {candidate.best}"
     return difference(figures(best), figures(candidate.best.estimate))
+
+
+RELATIONS |= of_options.RELATIONS
