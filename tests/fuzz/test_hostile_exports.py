@@ -42,6 +42,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
     "tensorrt-llm": ("fit", "qwen3-32b", "--gpu", "h100-sxm:2", "--engine", "tensorrt-llm", *SERVE),
     "llama.cpp": ("fit", "qwen3-14b", "--gpu", "rtx-4090", "--engine", "llama.cpp", "--precision", "Q4_K_M", *SERVE),
     "ollama": ("fit", "qwen3-8b", "--gpu", "rtx-4090", "--engine", "ollama", "--precision", "Q4_K_M", *SERVE),
+    "lmdeploy": ("fit", "qwen3-32b", "--gpu", "h100-sxm:2", "--engine", "lmdeploy", *SERVE),
     "mlx-lm": ("fit", "qwen3-8b", "--gpu", "apple-m3-max", "--engine", "mlx-lm", *SERVE),
     "lm-studio": ("fit", "qwen3-8b", "--gpu", "rtx-4090", "--engine", "lm-studio", "--precision", "Q4_K_M", *SERVE),
     "kubernetes": ("fit", "qwen3-32b", "--gpu", "h100-sxm:2", *SERVE),
@@ -54,7 +55,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
 PROGRAMS = (
     "vllm", "python", "python3", "sglang", "trtllm-serve", "llama-server", "docker", "torchrun", "accelerate", "deepspeed", "ray",
     "srun",     "curl", "kubectl", "genai-perf", "aiperf", "guidellm", "scontrol", "hostname", "vllm-router", "sglang-router",
-    "ollama", "lms", "mlx_lm.server", "mlx_lm.generate",
+    "ollama", "lms", "lmdeploy", "mlx_lm.server", "mlx_lm.generate",
 )  # fmt: skip
 
 
@@ -124,6 +125,13 @@ def nothing_foreign_runs(folder: Path, tools: Path) -> None:
         elif path.suffix == ".json":
             json.loads(path.read_text(encoding="utf-8"))
     assert sorted(path.name for path in folder.rglob("*")) == before
+
+
+def test_every_writer_is_attacked(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["export", "--help"])
+    targets = " ".join(capsys.readouterr().out.partition("one of:")[2].partition(";")[0].split()).split(", ")
+    assert set(targets) == set(WRITERS)
 
 
 @pytest.mark.parametrize("target", WRITERS)
