@@ -1,10 +1,11 @@
-"""Estimates of aiconfigurator 0.12 for a list of deployments; runs in the environment where that tool is installed.
+"""Estimates of aiconfigurator 0.12, or of its successor, for a list of deployments; runs in the environment of that tool.
 
-    python studies/aiconfigurator_estimates.py < jobs.json > answers.jsonl
+    python studies/aiconfigurator_estimates.py [MODULE] < jobs.json > answers.jsonl
 
 ``jobs.json`` is a list of jobs, each a list of arguments of the tool's own single-point estimate: the first that it answers
 counts. One JSON line answers each job, in order: ``ttft_ms`` and ``tpot_ms``, or ``error`` (its own words for the last),
-the index of the arguments answered and the seconds taken. What the tool logs goes to stderr.
+the index of the arguments answered and the seconds taken. ``MODULE`` is where
+``cli_estimate`` lies. What the tool logs goes to stderr.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 def main() -> None:
     warnings.simplefilter("ignore")
     with contextlib.redirect_stdout(sys.stderr):
-        estimate = importlib.import_module("aiconfigurator.cli.api").cli_estimate
+        estimate = importlib.import_module(sys.argv[1] if len(sys.argv) > 1 else "aiconfigurator.cli.api").cli_estimate
     logging.disable(logging.WARNING)
     for job in json.load(sys.stdin):
         start = time.perf_counter()

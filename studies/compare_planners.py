@@ -22,7 +22,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner_accuracy import Deployment, answered, answered_elsewhere, elsewhere_rows, error_rows, group_rows
+from planner_accuracy import (
+    Deployment,
+    Peer,
+    answered,
+    answered_elsewhere,
+    elsewhere_rows,
+    error_rows,
+    group_rows,
+    successor_rows,
+)
 from planner_tables import (
     PLAN_HEAD,
     latencies,
@@ -54,7 +63,7 @@ class Setup:
     number: int
     seed: int
     slice_python: str | None
-    answers: Path | None
+    peers: Sequence[Peer]
 
 
 def llama_bf16(setup: Setup) -> Tables:
@@ -224,10 +233,11 @@ def accuracy(setup: Setup) -> Tables:
     if setup.other is None or setup.measured is None:
         return {}
     drawn, near = answered(
-        setup.measured, setup.other, models=setup.models, tier=setup.tier, number=setup.number, seed=setup.seed,
-        answers=setup.answers, wanted=_near_the_fp8_plan,
+        setup.measured, setup.peers, models=setup.models, tier=setup.tier, number=setup.number, seed=setup.seed,
+        wanted=_near_the_fp8_plan,
     )  # fmt: skip
     silent = [one for one in drawn if not one.theirs]
+    newer = successor_rows("InferenceX, held out", drawn, "held_out")
     head = ["figure", "models", "n"]
     for who in ("aiconfigurator", "trilemma", "trilemma held out"):
         head += [f"{who}: median", "mean", "bias"]
@@ -246,24 +256,28 @@ def accuracy(setup: Setup) -> Tables:
         + table(head, error_rows(drawn)),
         "accuracy-groups": table(groups, group_rows(drawn)),
         "llama-fp8-nearest": table(nearest, rows),
-    }
+    } | ({"accuracy-successor": table(_NEWER, newer)} if newer else {})
 
 
 def elsewhere(setup: Setup) -> Tables:
     """Both tools on tables of other publishers, to which no term of ours was fitted."""
     if setup.other is None or not setup.elsewhere:
         return {}
-    rows = []
+    rows, newer = [], []
     for path in setup.elsewhere:
         drawn = answered_elsewhere(
-            path, setup.other, models=setup.models, assume=["isl=150"], number=setup.number, seed=setup.seed,
-            answers=setup.answers,
-        )  # fmt: skip
+            path, setup.peers, models=setup.models, assume=["isl=150"], number=setup.number, seed=setup.seed
+        )
         rows += elsewhere_rows(Path(path).stem.removeprefix("serving_"), drawn)
+        newer += successor_rows(Path(path).stem.removeprefix("serving_"), drawn, "shipped")
     head = ["table", "figure", "drawn", "answered"]
     for who in ("aiconfigurator", "trilemma"):
         head += [f"{who}: median", "mean", "bias"]
-    return {"elsewhere": table(head, rows)}
+    return {"elsewhere": table(head, rows)} | ({"elsewhere-successor": table(_NEWER, newer)} if newer else {})
+
+
+_NEWER = ["table", "figure", "answered by all"]
+_NEWER += [f"{tool}: {part}" for tool in ("AISimulate", "aiconfigurator", "trilemma") for part in ("median", "mean")]
 
 
 def _near_the_fp8_plan(one: Deployment) -> bool:
@@ -338,6 +352,9 @@ def put(tables: Tables, path: Path) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--aiconfigurator", metavar="PYTHON", help="python of the environment where it is installed")
+    parser.add_argument(
+        "--aisimulate", metavar="PYTHON", help="python of the environment of aiconfigurator's successor"
+    )
     parser.add_argument("--llm-analysis", metavar="PYTHON", help="python of the environment where it is installed")
     parser.add_argument("--measured", metavar="TABLE.csv")
     parser.add_argument("--elsewhere", nargs="+", default=[], metavar="TABLE.csv", help="tables of other publishers")
@@ -353,6 +370,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         metavar="FILE",
         help="keep what aiconfigurator says of measured rows here, and use it again",
     )
+    parser.add_argument("--successor-answers", type=Path, metavar="FILE", help="the same of AISimulate")
     parser.add_argument("--only", nargs="+", choices=list(QUESTIONS), default=list(QUESTIONS))
     parser.add_argument("--into", type=Path, metavar="FILE", help="put the tables into this document")
     arguments = parser.parse_args(argv)
@@ -363,12 +381,17 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"aiconfigurator {other.version()}", file=sys.stderr)
     else:
         print("aiconfigurator is not installed (see --aiconfigurator): only ours is asked", file=sys.stderr)
+    peers = [] if other is None else [Peer(tool=other, answers=arguments.answers)]
+    if arguments.aisimulate or arguments.successor_answers:
+        newer = Aiconfigurator(
+            python=arguments.aisimulate or sys.executable, name="aisimulate", module="aisimulate.legacy_cli.api"
+        )
+        peers.append(Peer(tool=newer, answers=arguments.successor_answers, into="successor"))
     if arguments.measured is None or other is None:
         print("accuracy is passed over: it needs --aiconfigurator and --measured", file=sys.stderr)
     setup = Setup(
         other=other, measured=arguments.measured, elsewhere=arguments.elsewhere, models=arguments.models, tier=arguments.tier,
-        number=arguments.deployments, seed=arguments.seed, slice_python=arguments.llm_analysis,
-        answers=arguments.answers,
+        number=arguments.deployments, seed=arguments.seed, slice_python=arguments.llm_analysis, peers=peers,
     )  # fmt: skip
     for name in arguments.only:
         tables = QUESTIONS[name](setup)

@@ -3,7 +3,7 @@
     python studies/other_publishers.py TABLE.csv … [--assume COLUMN=VALUE] [--write]
 
 Prints of each figure, kind of load and publisher the rows, the share inside bounds made of the other publishers alone, and their
-half-width; then the widths of all together, which ``--write`` puts into the shipped terms.
+median half-width; then what all together lie apart beside their classes, which ``--write`` puts into the shipped terms.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> None:
     print({name: round(width, 4) for name, width in widths.items()})
     if arguments.write:
         document = json.loads(SHIPPED.read_text(encoding="utf-8"))
-        document["elsewhere"] = {name: round(width, 4) for name, width in widths.items()}
+        document["apart"] = {name: round(width, 4) for name, width in widths.items()}
         SHIPPED.write_text(table_text(document), encoding="utf-8")
 
 

@@ -62,6 +62,7 @@ class Deployment:
     shipped: dict[str, float] = field(default_factory=dict)
     held_out: dict[str, float] = field(default_factory=dict)
     theirs: dict[str, float] = field(default_factory=dict)
+    successor: dict[str, float] = field(default_factory=dict)
     error: str = ""
 
     @property
@@ -75,21 +76,28 @@ class Deployment:
         return family_of(self.question.model)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Peer:
+    """A tool and where its answers are kept, by what it was asked; ``into`` names the figures of a `Deployment` that are its."""
+
+    tool: Aiconfigurator
+    answers: Path | None = None
+    into: str = "theirs"
+
+
 def answered(
     table: str,
-    other: Aiconfigurator,
+    peers: Sequence[Peer],
     *,
     models: str | None,
     tier: str,
     number: int,
     seed: int,
-    answers: Path | None = None,
     wanted: Callable[[Deployment], bool] | None = None,
 ) -> tuple[list[Deployment], list[Deployment]]:
-    """``number`` random deployments of ``table``, and those ``wanted`` besides, with the answers of both tools.
+    """``number`` random deployments of ``table``, and those ``wanted`` besides, with the answers of all tools.
 
-    ``answers`` is a file that keeps what the other tool said, by what it was asked. Raises `InputError` where the table
-    has no such deployment.
+    Raises `InputError` where the table has no such deployment.
     """
     rows = [row for row in read_table(table).rows if row.text("tier") == tier]
     deployments = _deployments(rows, models)
@@ -98,23 +106,22 @@ def answered(
         raise InputError(f"{table} has no deployment of tier {tier} with ttft_ms and tpot_ms that both tools know")
     drawn = random.Random(seed).sample(eligible, min(number, len(eligible)))
     extra = [key for key in eligible if wanted is not None and wanted(deployments[key])]
-    _ask_theirs([deployments[key] for key in dict.fromkeys([*drawn, *extra])], other, answers, models)
+    _ask_theirs([deployments[key] for key in dict.fromkeys([*drawn, *extra])], peers, models)
     _ask_ours(rows, deployments, models, (("shipped", ()), ("held_out", ("gpu", "engine"))))
     return [deployments[key] for key in drawn], [deployments[key] for key in extra]
 
 
 def answered_elsewhere(
     table: str,
-    other: Aiconfigurator,
+    peers: Sequence[Peer],
     *,
     models: str | None,
     assume: Sequence[str],
     number: int,
     seed: int,
-    answers: Path | None = None,
 ) -> list[Deployment]:
     """``number`` random deployments of another publisher's ``table`` that state a time per token (tiers A and B), with the
-    answers of both tools; ``assume`` as for ``trilemma validate``.
+    answers of all tools; ``assume`` as for ``trilemma validate``.
     """
     read = read_table(table)
     told = filled(read.rows, parse_assumptions(assume, read.columns))
@@ -122,7 +129,7 @@ def answered_elsewhere(
     deployments = _deployments(rows, models)
     eligible = [key for key, one in sorted(deployments.items()) if "tpot_ms" in one.measured and _asked(one)]
     drawn = random.Random(seed).sample(eligible, min(number, len(eligible)))
-    _ask_theirs([deployments[key] for key in drawn], other, answers, models)
+    _ask_theirs([deployments[key] for key in drawn], peers, models)
     _ask_ours(rows, deployments, models, (("shipped", ()),))
     return [deployments[key] for key in drawn]
 
@@ -163,19 +170,19 @@ def _ask_ours(
                 getattr(one, name)[comparison.metric] = comparison.predicted
 
 
-def _ask_theirs(
-    deployments: Sequence[Deployment], other: Aiconfigurator, answers: Path | None, models: str | None
-) -> None:  # fmt: skip
-    kept: dict[str, Any] = json.loads(answers.read_text()) if answers is not None and answers.exists() else {}
-    # one card, engine and model after the other: the tool loads its tables once for each
+def _ask_theirs(deployments: Sequence[Deployment], peers: Sequence[Peer], models: str | None) -> None:
+    # one card, engine and model after the other: the tools load their tables once for each
     asked = [(json.dumps(_jobs(one, models)), one) for one in sorted(deployments, key=lambda one: one.group)]
-    new = [job for job in dict.fromkeys(job for job, _ in asked) if job not in kept]
-    kept |= zip(new, other.estimates([json.loads(job) for job in new]) if new else (), strict=True)
-    if answers is not None:
-        answers.write_text(json.dumps(kept, indent=0))
-    for job, one in asked:
-        one.error = kept[job].get("error", "")
-        one.theirs = {figure: kept[job][figure] for figure in FIGURES if figure in kept[job]}
+    for peer in peers:
+        answers = peer.answers
+        kept: dict[str, Any] = json.loads(answers.read_text()) if answers is not None and answers.exists() else {}
+        new = [job for job in dict.fromkeys(job for job, _ in asked) if job not in kept]
+        kept |= zip(new, peer.tool.estimates([json.loads(job) for job in new]) if new else (), strict=True)
+        if answers is not None:
+            answers.write_text(json.dumps(kept, indent=0))
+        for job, one in asked:
+            one.error = one.error or kept[job].get("error", "")
+            setattr(one, peer.into, {figure: kept[job][figure] for figure in FIGURES if figure in kept[job]})
 
 
 def _jobs(one: Deployment, models: str | None) -> list[dict[str, Any]]:
@@ -244,6 +251,19 @@ def elsewhere_rows(name: str, drawn: Sequence[Deployment]) -> list[list[str]]:
         if both:
             cells = [cell for tool in ("theirs", "shipped") for cell in _errors_of(both, tool, figure)]
             found.append([name, figure.removesuffix("_ms").upper(), str(len(members)), str(len(both)), *cells])
+    return found
+
+
+def successor_rows(name: str, drawn: Sequence[Deployment], ours: str) -> list[list[str]]:
+    """Cells of a table: table, figure, n that all tools answered, then median and mean of both others and of ``ours``."""
+    found = []
+    for figure in reversed(FIGURES):
+        every = [one for one in drawn if all(figure in getattr(one, tool) for tool in ("successor", "theirs", ours))]
+        every = [one for one in every if figure in one.measured]
+        if every:
+            tools = ("successor", "theirs", ours)
+            cells = [cell for tool in tools for cell in _errors_of(every, tool, figure)[:2]]
+            found.append([name, figure.removesuffix("_ms").upper(), str(len(every)), *cells])
     return found
 
 

@@ -55,12 +55,15 @@ def _children_s() -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Aiconfigurator:
-    """aiconfigurator in an environment of its own; ``python`` is that environment's."""
+    """aiconfigurator in an environment of its own, or its successor, which answers the same calls; ``python`` is that
+    environment's, ``module`` where its single-point estimate lies."""
 
     python: str
+    name: str = "aiconfigurator"
+    module: str = "aiconfigurator.cli.api"
 
     def version(self) -> str:
-        program = "import importlib.metadata as m; print(m.version('aiconfigurator'))"
+        program = f"import importlib.metadata as m; print(m.version('{self.name}'))"
         return subprocess.run(
             [self.python, "-c", program], capture_output=True, text=True, check=True
         ).stdout.strip()  # fmt: skip
@@ -94,7 +97,7 @@ class Aiconfigurator:
     def estimates(self, jobs: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
         """Many estimates in one process (see `aiconfigurator_estimates`), in the order of ``jobs``."""
         done = subprocess.run(
-            [self.python, "-W", "ignore", str(ESTIMATES)],
+            [self.python, "-W", "ignore", str(ESTIMATES), self.module],
             input=json.dumps(list(jobs)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True,
         )  # fmt: skip
         return [json.loads(line) for line in done.stdout.splitlines()]

@@ -6,7 +6,7 @@ import datetime
 
 import pytest
 
-from trilemma.measured.dating import date_of_vllm_issue, parse_date
+from trilemma.measured.dating import date_of_vllm_issue, parse_date, parse_period
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,21 @@ def test_other_repositories_and_old_numbers() -> None:
     assert date_of_vllm_issue("https://github.com/sgl-project/sglang/issues/4330") is None
     old = date_of_vllm_issue("https://github.com/vllm-project/vllm/pull/2031")
     assert old == (2031, datetime.date(2024, 4, 21))
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("2024", (2024, 1, 1), (2024, 12, 31)),
+        ("2024 (not stated)", (2024, 1, 1), (2024, 12, 31)),
+        ("2024-Q2..Q4 (not stated)", (2024, 4, 1), (2024, 12, 31)),
+        ("in 2025-Q1", (2025, 1, 1), (2025, 3, 31)),
+    ],
+)
+def test_periods_are_read(text: str, first: tuple[int, int, int], last: tuple[int, int, int]) -> None:
+    assert parse_period(text) == (datetime.date(*first), datetime.date(*last))
+
+
+@pytest.mark.parametrize("text", ["", "nightly-20260216", "v0.2024.1", "2024-05-01", "1.2024"])
+def test_what_names_no_period(text: str) -> None:
+    assert parse_period(text) is None

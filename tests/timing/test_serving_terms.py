@@ -245,14 +245,19 @@ def test_an_estimate_says_of_what_runs_its_ranges_are():
     assert ranges("mi300x", llama_70b(FP8)) == ""  # no run and no kernel of such a card: the spec sheet's widest bounds
 
 
-def test_bounds_are_no_narrower_than_what_other_publishers_measure():
+def test_what_sets_publishers_apart_widens_what_classes_say():
     work = model_work(llama_70b(FP8), find("h200-sxm"))
     machine = Machine.serving(cluster(find("h200-sxm"), gpus=8), work=work, engine="vllm")
     assert machine.terms is not None
-    wide = replace(machine, terms=replace(machine.terms, elsewhere={"tpot": math.log(3.0), "ttft": 0.0}))
+    wide, bare = (
+        replace(machine, terms=replace(machine.terms, apart={"tpot": apart, "ttft": 0.0}))
+        for apart in (math.log(3.0), 0.0)
+    )
+    _, of_class = speed_spread(bare, llama_70b(FP8))["tpot"]
     low, high = speed_spread(wide, llama_70b(FP8))["tpot"]
-    assert (low, high) == (pytest.approx(1 / 3), pytest.approx(3.0))
-    assert speed_spread(wide, llama_70b(FP8))["output"] == (pytest.approx(1 / 3), pytest.approx(3.0))
+    assert math.log(high) == -math.log(low) == pytest.approx(math.hypot(math.log(of_class), math.log(3.0)))
+    assert speed_spread(wide, llama_70b(FP8))["output"] == (pytest.approx(low), pytest.approx(high))
+    assert speed_spread(wide, llama_70b(FP8))["ttft"] == speed_spread(bare, llama_70b(FP8))["ttft"]
 
 
 def test_a_card_that_nobody_measured_keeps_the_widest_bounds():

@@ -11,6 +11,7 @@ import numpy as np
 from trilemma.data.files import read_data
 
 _ISSUE = re.compile(r"github\.com/vllm-project/vllm/(?:issues|pull)/([0-9]{1,7})")
+_PERIOD = re.compile(r"(?<![\w.-])(20[0-9]{2})(?:-Q([1-4])(?:\.\.Q([1-4]))?)?(?![\w.-])")
 _DATE = re.compile(r"(20[0-9]{2})-([0-9]{2})(?:-([0-9]{2}))?")
 
 
@@ -24,6 +25,18 @@ def parse_date(text: str) -> datetime.date | None:
         return datetime.date(int(year), int(month), int(day or 15))
     except ValueError:
         return None
+
+
+def parse_period(text: str) -> tuple[datetime.date, datetime.date] | None:
+    """First and last day of the year, or of the quarters, that ``text`` names: ``2024``, ``2024-Q3``, ``2024-Q2..Q4``; None for
+    none."""
+    match = _PERIOD.search(text[:500])
+    if match is None:
+        return None
+    year, first, last = match.groups()
+    begins, ends = int(first or 1), int(last or first or 4)
+    after = datetime.date(int(year) + ends // 4, ends % 4 * 3 + 1, 1)
+    return datetime.date(int(year), 3 * begins - 2, 1), after - datetime.timedelta(days=1)
 
 
 def date_of_vllm_issue(text: str) -> tuple[int, datetime.date] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -22,10 +24,12 @@ LAUNCHES = ("kernel", "experts_kernel")
 class Era:
     """What a release multiplies the terms of serving by, and between which factors of its times nine of ten deployments lie.
 
-    ``numbers`` are coefficients that differ from today's: what its collectives reach of PCIe, which kernels it runs.
+    ``numbers`` are coefficients that differ from today's: what its collectives reach of PCIe, which kernels it runs; ``time`` is
+    what every time of a step is multiplied by.
     """
 
     factors: Mapping[str, float] = field(default_factory=dict)
+    time: float = 1.0
     numbers: Mapping[str, float] = field(default_factory=dict)
     low: float = 1.0
     high: float = 1.0
@@ -55,14 +59,50 @@ def fitted_release(engine: str) -> str | None:
     return known.get(engine)
 
 
+def aged(time: Any) -> dict[str, Any]:
+    """What an age of ``time`` (number or array) multiplies terms of serving by. A definition."""
+    return dict.fromkeys(_SHARES, 1.0 / time) | dict.fromkeys(_TIMES, time)
+
+
+def age_of(engine: str, version: str | None, accelerator: Accelerator) -> Era:
+    """The age of a release that is stated (None: the newest), by table ``slower`` of ``data/coefficients/engine_eras.toml``."""
+    for row in _rows()["slower"]:
+        if _is_of(row, engine, accelerator) and is_before(version, row["before"], engine):
+            return _age(row)
+    return Era()
+
+
+def age_within(engine: str, first: datetime.date, last: datetime.date, accelerator: Accelerator) -> Era:
+    """The age of a release of which only the time of its runs is known, from day to day: that of the newest release of the last
+    day, as wide as those of both days together (table ``slower``)."""
+    rows = [row for row in _rows()["slower"] if _is_of(row, engine, accelerator)]
+    ages = [next((_age(row) for row in rows if day < row["until"]), Era()) for day in (last, first)]
+    newest, oldest = ages
+    return replace(
+        newest,
+        low=min(age.low * age.time for age in ages) / newest.time,
+        high=max(newest.high, oldest.high * oldest.time / newest.time),
+    )
+
+
+def with_age(low: float, high: float, era: Era) -> tuple[float, float]:
+    """Factors ``low`` and ``high`` of a time with the range of its release's age: causes apart, so squares of logarithms add."""
+    return math.exp(-math.hypot(math.log(low), math.log(era.low))), math.exp(
+        math.hypot(math.log(high), math.log(era.high))
+    )
+
+
+def _age(row: Mapping[str, Any]) -> Era:
+    time = float(row["time"])
+    name = f"{row['engine']} before {row['before']}"
+    return Era(factors=aged(time), time=time, low=row["low"] / time, high=row["high"] / time, name=name)
+
+
 def _age_of(engine: str, version: str | None, accelerator: Accelerator, *, spilled: bool) -> Era:
     document = _rows()
-    for row in document["slower"]:
-        if _is_of(row, engine, accelerator) and version is not None and _is_before(version, row["before"], engine):
-            time = float(row["time"])
-            factors = dict.fromkeys(_SHARES, 1.0 / time) | dict.fromkeys(_TIMES, time)
-            name = f"{engine} before {row['before']}"
-            return Era(factors=factors, low=row["low"] / time, high=row["high"] / time, name=name)
+    slower = age_of(engine, version, accelerator)
+    if slower.name:
+        return slower
     for row in document["launches"]:
         if spilled and row.get("whole"):
             continue

@@ -9,6 +9,7 @@ from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans import Layout
 from trilemma.timing.coefficients import spec_sheet
 from trilemma.timing.distance import DISTANCES, NEAR
+from trilemma.timing.eras import with_age
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.serving_terms import served_as
@@ -21,9 +22,8 @@ def speed_spread(machine: Machine, model: Model, *, in_flight: float = 0.0) -> M
     """(low, high) factors by which measured "ttft", "tpot" and "output" differ from predicted ones in nine of ten rows.
 
     Classes are how far a question lies from the runs that were fitted (`trilemma.timing.distance`) and what a plan is (dense or a
-    mixture), never a model; nobody's runs but those of the tables were fitted, so bounds are no narrower than what other
-    publishers' figures were off by at as many requests ``in_flight`` (0: few). A kind of card that nobody measured has the widest
-    bounds. The sources of the rows stand in the data files.
+    mixture), never a model, beside what sets publishers apart that were not fitted, as a user, at as many requests ``in_flight``
+    (0: few). A kind of card that nobody measured has the widest bounds. The sources of the rows stand in the data files.
 
     Factors without a unit; numbers, since a class holds for a whole table of plans.
     """
@@ -34,7 +34,7 @@ def speed_spread(machine: Machine, model: Model, *, in_flight: float = 0.0) -> M
     found = {figure: (row[figure][0], row[figure][1]) for figure in ("ttft", "tpot")}
     if distance and not unknown:
         found |= _fitted(machine, "mixture" if mixture else "dense", distance, in_flight)
-    found = {name: (low * machine.era.low, high * machine.era.high) for name, (low, high) in found.items()}
+    found = {name: with_age(low, high, machine.era) for name, (low, high) in found.items()}
     low, high = found["tpot"]
     return {"output": (1 / high, 1 / low)} | found
 
@@ -112,8 +112,7 @@ def _fitted(machine: Machine, family: str, distance: str, in_flight: float) -> d
     for figure, of_phase in (("ttft", "prefill"), ("tpot", "decode")):
         # rates of the phases are all that runs of some engines told; bounds are symmetric, so a rate's are its time's
         name = of_phase if of_phase in told and figure not in told else figure
-        spread = terms.spread(name, family=family, distance=distance)
-        if spread is not None:
-            half = max(spread.half, terms.at_least(name, in_flight))
+        half = terms.half(name, family=family, distance=distance, in_flight=in_flight)
+        if half is not None:
             found[figure] = (math.exp(-half), math.exp(half))
     return found

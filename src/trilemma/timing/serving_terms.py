@@ -6,6 +6,7 @@ not measured has the levels that it shares with those that were.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -85,7 +86,7 @@ def precision_of(work: ModelWork) -> str:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spread:
     """By which factor measured ``figure`` values lie above or below predicted ones in nine of ten rows, of deployments at one
-    `distance` from those fitted: `low` to `high`, the prediction in the middle of them.
+    `distance` from those fitted: `low` to `high`, the prediction in the middle of them. ``figure`` is named by `loaded_as`.
 
     ``family`` is dense or mixture, "" any. ``half`` is the logarithm; it stands on ``blocks`` that were left out of the fit, each
     weighing the same, of ``rows``.
@@ -129,15 +130,13 @@ class OwnSpread:
         return served == self.served and all(inside)
 
 
-#: Requests in flight beyond which publishers' figures are off by more: waiting, caches at their end and schedulers decide there.
+#: Requests in flight beyond which figures are off by more: waiting, caches at their end and schedulers decide there.
 _MANY = 256
-
-
 _TIME_OF_PHASE = {"prefill": "ttft", "decode": "tpot"}
 
 
-def published_as(figure: str, in_flight: float) -> str:
-    """The name of a figure's kind of load among ``elsewhere``."""
+def loaded_as(figure: str, in_flight: float) -> str:
+    """The name of a figure under its kind of load, among spreads and publishers."""
     return f"{figure} of many" if in_flight > _MANY else figure
 
 
@@ -152,8 +151,8 @@ class ServingTerms:
     """Logarithms of multipliers: ``offsets[level][key][term]``; and how far measured figures lie from predicted ones.
 
     ``seen`` is what they were fitted to, ``figures`` which figures its runs gave by engine, ``origins`` who published them;
-    ``elsewhere`` the half-widths (logarithms) by figure of what others publish. ``profile`` names a user's profile put on top and
-    the deployment that it is for; ``own`` are its error bars. ``anchors`` are measured points of the very deployment
+    ``apart`` how much farther (half-widths, logarithms) figures of others lie off. ``profile`` names a user's profile put on top
+    and the deployment that it is for; ``own`` are its error bars. ``anchors`` are measured points of the very deployment
     (`trilemma.timing.anchoring.Anchors`).
     """
 
@@ -162,7 +161,7 @@ class ServingTerms:
     seen: Seen = field(default_factory=Seen)
     figures: Mapping[str, frozenset[str]] = field(default_factory=dict)
     origins: frozenset[str] = frozenset()
-    elsewhere: Mapping[str, float] = field(default_factory=dict)
+    apart: Mapping[str, float] = field(default_factory=dict)
     source: str = ""
     profile: tuple[str, str] | None = None
     own: OwnSpread | None = None
@@ -231,19 +230,24 @@ class ServingTerms:
         time = _TIME_OF_PHASE.get(figure, figure)
         return time if time in self.figures.get(engine, frozenset()) else figure
 
-    def at_least(self, figure: str, in_flight: float) -> float:
-        """The half-width (logarithm) that publishers' figures at such a load ask for; 0 where none were read."""
-        return self.elsewhere.get(published_as(figure, in_flight), self.elsewhere.get(figure, 0.0))
+    def half(
+        self, figure: str, *, family: str, distance: str, in_flight: float, fitted_origin: bool = False
+    ) -> float | None:
+        """Half-width (logarithm) of nine in ten figures of a class at such a load, None where no class has any: what deployments
+        at this distance are off by, beside (squares add) what sets those apart whose runs were not fitted, as a user."""
+        spread = self.spread(figure, family=family, distance=distance, in_flight=in_flight)
+        if spread is None or fitted_origin:
+            return None if spread is None else spread.half
+        apart = self.apart.get(loaded_as(figure, in_flight), self.apart.get(figure, 0.0))
+        return math.hypot(spread.half, apart)
 
-    def spread(self, figure: str, *, family: str, distance: str) -> Spread | None:
-        """That of the class; one that has none takes the next farther away."""
+    def spread(self, figure: str, *, family: str, distance: str, in_flight: float = 0.0) -> Spread | None:
+        """That of the class, of such loads where it has any; one that has none takes the next farther away."""
         farther = list(DISTANCES)[list(DISTANCES).index(distance) :]
-        for far in farther:
-            for wanted in (family, ""):
-                for spread in self.spreads:
-                    if (spread.figure, spread.family, spread.distance) == (figure, wanted, far):
-                        return spread
-        return None
+        known = {(one.figure, one.family, one.distance): one for one in self.spreads}
+        kinds = [(name, wanted) for name in (loaded_as(figure, in_flight), figure) for wanted in (family, "")]
+        found = (known.get((*kind, far)) for far in farther for kind in kinds)
+        return next((one for one in found if one is not None), None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -290,6 +294,6 @@ def from_document(document: Mapping[str, Any]) -> ServingTerms:
         seen=Seen.of(runs),
         figures={engine: frozenset(names) for engine, names in document.get("figures", {}).items()},
         origins=frozenset(document.get("origins", ())),
-        elsewhere=document.get("elsewhere", {}),
+        apart=document["apart"],
         source=document["source"],
     )

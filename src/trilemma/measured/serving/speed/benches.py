@@ -98,6 +98,7 @@ def _bench(members: Sequence[tuple[int, SpeedQuestion]]) -> SpeedFigures:
         trust=_column(questions, "trust"),
         passes_waited=_column(questions, "passes_waited"),
         launches=_column(questions, "launches"),
+        ages=np.array([one.age.time for one in questions]),
         told=_told(questions, machine),
     )
 

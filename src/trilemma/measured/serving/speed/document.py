@@ -29,7 +29,7 @@ def to_text(terms: ServingTerms, priors: Priors, *, as_of: str, made_by: str) ->
         "models": {key: sorted(shapes) for key, shapes in sorted(terms.seen.deployments.items())},
         "figures": {engine: sorted(names) for engine, names in sorted(terms.figures.items())},
         "origins": sorted(terms.origins),
-        "elsewhere": {figure: round(half, _DIGITS) for figure, half in sorted(terms.elsewhere.items())},
+        "apart": {figure: round(half, _DIGITS) for figure, half in sorted(terms.apart.items())},
         "spread": [asdict(replace(spread, half=round(spread.half, _DIGITS))) for spread in terms.spreads],
     }
     return table_text(document)

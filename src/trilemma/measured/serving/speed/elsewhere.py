@@ -1,37 +1,50 @@
-"""How far figures of other publishers lie from what was fitted: the least that bounds of answers to users may be.
+"""What sets publishers apart whose runs were not fitted: how much farther off their figures lie than their classes say.
 
-Publishers are few and each is off in its own way (default flags, other releases, what their rows leave unsaid), so each weighs
-the same, and what their widths are worth shows where they are made of the others alone (`held`).
+The second of two levels: the first are classes by distance (`spread`), made of runs of the publishers that were fitted. Others
+are few and each is off in its own way (default flags, other releases, what their rows leave unsaid), so widths are those of a
+Student's law, and what they are worth shows where they are made of the others alone (`held`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from trilemma.measured.serving.speed.figures import SpeedFigures
+from trilemma.intervals import NINETY, student_t_95
+from trilemma.measured.serving.speed.figures import TIMES, SpeedFigures
 from trilemma.measured.serving.speed.question import SpeedQuestion
-from trilemma.measured.serving.speed.spread import half_width
 from trilemma.measured.tables import Row
 from trilemma.models.architecture import ExpertFfn
 from trilemma.quantities import Array
-from trilemma.timing.serving_terms import ServingTerms, published_as
+from trilemma.timing.serving_terms import ServingTerms, loaded_as
 
 #: Share of the figures of other publishers that bounds are to hold.
 INSIDE = 0.9
+#: A publisher of fewer figures than this weighs the less, and one of fewer than the least nothing.
+_TELLING, _LEAST = 20, 5
+#: Publishers that are taken to have told the same beside those known, since each has several models and cards.
+_LENT = 1
+#: Figures of the same steps: what sets a publisher apart in one of them does so in the others.
+_OF_STEPS = ("tpot", "output")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
     """One figure of a publisher whose runs were not fitted: measured over predicted, and the half-width (logarithm) of its class
-    of distance; ``name`` is the figure and its kind of load."""
+    of distance and of its age; ``name`` is the figure and its kind of load."""
 
     name: str
     origin: str
     ratio: float
     own: float
+
+    @property
+    def off(self) -> float:
+        """By how much (logarithm) it lies off."""
+        return abs(math.log(self.ratio))
 
 
 def published(
@@ -52,34 +65,66 @@ def published(
             known = np.isfinite(predicted[at]) and question.rate is None and row.text("tier").upper() != "C"
             if known and row.text("origin") not in terms.origins:
                 mixture = any(isinstance(layer.ffn, ExpertFfn) for layer in question.model.layers)
-                name = terms.told_as(bench.engine, str(figure))
-                spread = terms.spread(name, family="mixture" if mixture else "dense", distance=far[at])
+                name, family = terms.told_as(bench.engine, str(figure)), "mixture" if mixture else "dense"
+                spread = terms.spread(name, family=family, distance=far[at], in_flight=question.concurrency)
+                ratio = float(measured / predicted[at])
+                later = (ratio > 1) == (str(figure) in TIMES)
+                aged = abs(math.log(question.age.high if later else question.age.low))
                 found.append(
                     Published(
-                        name=published_as(name, question.concurrency),
+                        name=loaded_as(name, question.concurrency),
                         origin=row.text("origin"),
-                        ratio=float(measured / predicted[at]),
-                        own=spread.half if spread is not None else 0.0,
+                        ratio=ratio,
+                        own=math.hypot(spread.half if spread is not None else 0.0, aged),
                     )
                 )
     return found
 
 
 def widths_of(found: Iterable[Published]) -> dict[str, float]:
-    """Logarithms within which nine of ten figures lie, each publisher weighing the same."""
-    by_name: dict[str, dict[str, list[float]]] = {}
+    """By figure and kind of load: the half-width (logarithm) that, beside that of their classes, holds nine of ten figures of a
+    publisher that is not among these. One that tells nothing of many in flight stands there with what it tells of few."""
+    rows: dict[tuple[str, str], list[Published]] = {}
     for one in found:
-        by_name.setdefault(one.name, {}).setdefault(one.origin, []).append(one.ratio)
-    return {name: half_width(list(origins.values()), inside=INSIDE) for name, origins in sorted(by_name.items())}
+        rows.setdefault((one.name, one.origin), []).append(one)
+    apart = {key: (_apart(own), min(len(own), _TELLING)) for key, own in rows.items() if len(own) >= _LEAST}
+    result = {}
+    for name in sorted({name for name, _ in apart}):
+        figure, _, load = name.partition(" ")
+        known: dict[str, tuple[float, float]] = {}
+        for of_load in dict.fromkeys((load, "")):
+            alike = [f"{one} {of_load}".strip() for one in (_OF_STEPS if figure in _OF_STEPS else (figure,))]
+            told: dict[str, tuple[float, float]] = {}
+            for (other, origin), (width, weight) in apart.items():
+                if other in alike:
+                    told[origin] = max(told.get(origin, (0.0, 0.0)), (width, float(weight)))
+            known = told | known
+        result[name] = _of_a_stranger(list(known.values()))
+    return result
+
+
+def _apart(rows: Sequence[Published]) -> float:
+    """What holds nine of ten of ``rows`` in squares beside their own half-widths."""
+    return float(np.quantile([math.sqrt(max(one.off**2 - one.own**2, 0.0)) for one in rows], INSIDE))
+
+
+def _of_a_stranger(known: Sequence[tuple[float, float]]) -> float:
+    """The half-width of one more of those ``known`` (half-width, weight): their root mean square, by Student's law for so few."""
+    widths, weights = (np.array(column) for column in zip(*known, strict=True))
+    mean = math.sqrt(float(np.sum(weights * widths**2) / np.sum(weights)))
+    telling = float(np.sum(weights) ** 2 / np.sum(weights**2))
+    return mean * student_t_95(telling + _LENT) / NINETY
 
 
 def held(found: Sequence[Published]) -> dict[tuple[str, str], tuple[int, float, float]]:
-    """Of each figure and publisher: rows, the share inside bounds made of the other publishers alone, and their half-width."""
+    """Of each figure and publisher: rows, the share inside bounds made of the other publishers alone, and their half-width (the
+    median of rows, with their classes')."""
     result = {}
     for name, origin in sorted({(one.name, one.origin) for one in found}):
-        others = widths_of(one for one in found if one.name == name and one.origin != origin)
-        width = others.get(name, 0.0)
+        others = widths_of(one for one in found if one.origin != origin)
+        apart = others.get(name, others.get(name.split(" ")[0], 0.0))
         mine = [one for one in found if (one.name, one.origin) == (name, origin)]
-        inside = [abs(np.log(one.ratio)) <= max(width, one.own) for one in mine]
-        result[name, origin] = len(mine), float(np.mean(inside)), width
+        halves = [math.hypot(one.own, apart) for one in mine]
+        inside = [one.off <= half for one, half in zip(mine, halves, strict=True)]
+        result[name, origin] = len(mine), float(np.mean(inside)), float(np.median(halves))
     return result

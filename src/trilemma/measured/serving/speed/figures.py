@@ -13,7 +13,7 @@ from trilemma.plans import Layout
 from trilemma.quantities import Array
 from trilemma.timing.admission import Admission
 from trilemma.timing.coefficients import scaled
-from trilemma.timing.eras import LAUNCHES
+from trilemma.timing.eras import LAUNCHES, aged
 from trilemma.timing.forward_pass import decode_step, prefill_pass
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
@@ -23,6 +23,8 @@ from trilemma.timing.serving_terms import keys_of
 
 #: Figures of a load, which one question answers together.
 _OF_LOAD = ("tpot", "ttft", "output")
+#: Figures in seconds; the others are rates.
+TIMES = ("ttft", "tpot")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +35,7 @@ class SpeedFigures:
     ones are taken with every request waiting, those with a ``rate`` (requests a second, else nan) as requests arrive. ``at``
     says where the figures stood in the table, ``trust`` what each weighs, ``passes_waited`` those that a
     prompt waits for by a script beside what the engine's default asks (None: no more), ``cached`` tokens lie before bare prompts
-    (None: none), ``launches`` what the release multiplies the time of launches by,
+    (None: none), ``launches`` what the release multiplies the time of launches by, ``ages`` all times of a step,
     ``told`` are numbers of the machine that flags of the rows set, by name.
     """
 
@@ -56,6 +58,7 @@ class SpeedFigures:
     passes_waited: Array | None = None
     cached: Array | None = None
     launches: Array | None = None
+    ages: Array | None = None
     told: Mapping[str, Array] = field(default_factory=dict)
 
     @property
@@ -74,6 +77,7 @@ class SpeedFigures:
             passes_waited=None if self.passes_waited is None else self.passes_waited[chosen],
             cached=None if self.cached is None else self.cached[chosen],
             launches=None if self.launches is None else self.launches[chosen],
+            ages=None if self.ages is None else self.ages[chosen],
             told={name: values[chosen] for name, values in self.told.items()},
             **{name: getattr(self, name)[chosen] for name in arrays},
         )  # fmt: skip
@@ -100,6 +104,8 @@ def under(bench: SpeedFigures, factors: Mapping[str, Any]) -> Machine:
     """The machine of ``bench`` under ``factors`` and the age of its releases."""
     if bench.launches is not None and np.any(bench.launches != 1.0):
         factors = {**factors, **{term: factors[term] * bench.launches for term in LAUNCHES if term in factors}}
+    if bench.ages is not None and np.any(bench.ages != 1.0):
+        factors = {**factors, **{term: factors[term] * of for term, of in aged(bench.ages).items() if term in factors}}
     coefficients = scaled(bench.machine.coefficients, factors)
     return bench.machine.with_coefficients(coefficients.with_numbers(**bench.told))
 
@@ -185,8 +191,10 @@ def _part(figures: SpeedFigures) -> AskedOnce:
     degrees = [np.asarray(getattr(figures.layout, name)) for name in ("tp", "pp", "dp", "ep")]
     admitted = [figures.admission.half_way, figures.admission.at_full_length]
     polls = 0.0 if figures.passes_waited is None else figures.passes_waited
-    loads = (figures.isl, figures.osl, figures.concurrency, figures.rate, figures.queued, polls + 0.0 * figures.isl)
-    columns = (*degrees, *loads, *figures.told.values(), *admitted)
+    ages = 1.0 if figures.ages is None else figures.ages
+    loads = (figures.isl, figures.osl, figures.concurrency, figures.rate, figures.queued)
+    rows = (polls + 0.0 * figures.isl, ages + 0.0 * figures.isl)
+    columns = (*degrees, *loads, *rows, *figures.told.values(), *admitted)
     question = np.nan_to_num(np.stack([np.asarray(one, dtype=float) for one in columns], axis=1), nan=-1.0)
     _, first, of = np.unique(question, axis=0, return_index=True, return_inverse=True)
     return AskedOnce(figures=figures, asked=figures.take(first), of=of.reshape(-1))

@@ -13,7 +13,7 @@ from trilemma.measured.judgement import FigureComparison, Judgement
 from trilemma.measured.serving.speed.baseline import interpolated
 from trilemma.measured.serving.speed.benches import benches_of, in_own_unit
 from trilemma.measured.serving.speed.distance import distances
-from trilemma.measured.serving.speed.figures import SpeedFigures
+from trilemma.measured.serving.speed.figures import TIMES, SpeedFigures
 from trilemma.measured.serving.speed.pool_rows import pool_predictions
 from trilemma.measured.serving.speed.question import METRICS as _OWN
 from trilemma.measured.serving.speed.question import SpeedQuestion
@@ -22,6 +22,7 @@ from trilemma.measured.serving.speed.spread import spreads_of
 from trilemma.measured.tables import Row
 from trilemma.quantities import Array
 from trilemma.timing import serving_terms
+from trilemma.timing.eras import Era, with_age
 from trilemma.timing.serving_terms import ServingTerms
 
 #: Figures judged, and for each those of rows where a look-up has neighbours: the look-up's own errors and ours.
@@ -106,19 +107,26 @@ def _bounds(
     same_origin: Sequence[bool],
 ) -> Array:
     """(rows, 2) factors of the predictions within which nine of ten figures lie; nan where no class has any. Those of an origin
-    that was fitted are those of its class, others no narrower than other publishers' figures are off."""
+    that was fitted are those of its class; to others' belong what sets publishers apart and the age of releases."""
     found = np.full((len(questions), 2), np.nan)
     for bench in benches:
         first = questions[int(bench.at[0])]
         assert isinstance(first, SpeedQuestion)
         for at, figure in zip(bench.at, bench.quantity, strict=True):
+            one = questions[at]
+            assert isinstance(one, SpeedQuestion)
             name = terms.told_as(bench.engine, str(figure))
-            spread = terms.spread(name, family=family_of(first.model), distance=far[at])
-            if spread is not None:
-                one = questions[at]
-                in_flight = one.concurrency if isinstance(one, SpeedQuestion) and one.rate is None else np.inf
-                half = spread.half if same_origin[at] else max(spread.half, terms.at_least(name, in_flight))
-                found[at] = np.exp(-half), np.exp(half)
+            in_flight = one.concurrency if one.rate is None else np.inf
+            half = terms.half(
+                name,
+                family=family_of(first.model),
+                distance=far[at],
+                in_flight=in_flight,
+                fitted_origin=same_origin[at],
+            )
+            if half is not None:
+                low, high = with_age(np.exp(-half), np.exp(half), Era() if same_origin[at] else one.age)
+                found[at] = (low, high) if figure in TIMES else (1 / high, 1 / low)
     return found
 
 

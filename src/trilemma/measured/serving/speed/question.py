@@ -6,7 +6,7 @@ Columns win over names; whatever had to be filled in is listed; what cannot be r
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
@@ -14,6 +14,7 @@ from trilemma.engines.loading import as_published_for
 from trilemma.engines.traits import every
 from trilemma.errors import InputError, shorten
 from trilemma.hardware.accelerator import Accelerator
+from trilemma.measured.dating import parse_period
 from trilemma.measured.serving.speed.launch_scripts import as_launched, passes_waited, sampling_of, works_ahead
 from trilemma.measured.serving.speed.pool_rows import PoolLayout, measured_per_gpu, of_pools, pools_of
 from trilemma.measured.serving.speed.row_layouts import layout_of, replicas_of
@@ -31,7 +32,7 @@ from trilemma.measured.tables import Row, UnusableRow
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.models.identity import ByIdentity
 from trilemma.plans import Layout
-from trilemma.timing.eras import launches_of
+from trilemma.timing.eras import Era, age_of, age_within, launches_of
 
 #: What a figure measures: latency or throughput of a load, throughput with every request queued, or one bare phase.
 Kind = Literal["load", "queued", "decode", "prefill"]
@@ -51,6 +52,8 @@ METRICS = {
 _TRUST = {"B": 0.5, "C": 0.0}
 #: The wait for a first token hangs on how a load began (all at once, or as others end), which only tier A lets one know.
 _BEGUN = {"B": 0.0, "C": 0.0}
+#: A release as rows state it, alone or as the tag of an image.
+_RELEASE = re.compile(r"(?:\S{1,100}:)?v?(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)")
 _BUILD = re.compile(r"(?:\bb|\()(\d{4,5})\b")
 
 
@@ -62,10 +65,10 @@ class SpeedQuestion:
     the row in a fit: usable with assumptions counts half (its time to first token nothing), flagged or contradictory
     nothing. ``rate`` is requests a second where arrivals are stated instead of requests in flight, ``passes_waited`` those
     that a prompt waits for by its script; ``cached`` tokens lie before the ``isl`` of a bare prompt; ``launches`` what the build
-    that a row states multiplies their time by, ``kernels`` coefficients that it and the options set; ``ahead`` whether the
-    scheduler prepares a step while the cards compute one, ``sampling`` what requests ask of the sampler; ``most_sequences`` those
-    that its server runs at once; ``pools`` how prefill and decode were laid out where they ran apart (``layout`` then counts the
-    cards of both).
+    that a row states multiplies their time by, ``age`` that of its release, ``kernels`` coefficients that it and the options set;
+    ``ahead`` whether the scheduler prepares a step while the cards compute one, ``sampling`` what requests ask of the sampler;
+    ``most_sequences`` those that its server runs at once; ``pools`` how prefill and decode were laid out where they ran apart
+    (``layout`` then counts the cards of both).
     """
 
     model: Model
@@ -86,6 +89,7 @@ class SpeedQuestion:
     cached: float = 0.0
     kernels: tuple[tuple[str, float], ...] = ()
     launches: float = 1.0
+    age: Era = field(default_factory=Era)
     ahead: bool = True
     sampling: str = "greedy"
     version: str | None = None
@@ -126,6 +130,7 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
     else:
         layout = as_launched(row, layout, engine=engine, accelerator=accelerator, mixture=mixture, assumed=assumed)
     sampling = sampling_of(row, engine=engine, accelerator=accelerator)
+    age = _age(row, engine, accelerator, assumed)
     kind = _PHASES.get(metric, "queued" if queued else "load")
     return SpeedQuestion(
         model=model,
@@ -153,6 +158,7 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
             in_flight=concurrency,
         ),
         launches=launches_of(engine, _build(row), accelerator),
+        age=age,
         ahead=works_ahead(row, engine=engine, accelerator=accelerator, sampling=sampling),
         sampling=sampling,
         version=row.text("version")[:100] or None,
@@ -166,6 +172,19 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
 def _build(row: Row) -> str | None:
     """The number of a build, stated as ``b6918`` or ``(6918)``."""
     return f"b{found[1]}" if (found := _BUILD.search(row.text("version")[:200])) else None
+
+
+def _age(row: Row, engine: str, accelerator: Accelerator, assumed: list[str]) -> Era:
+    """The age of the release that a row states, or of those of the year that it states in its place."""
+    text = row.text("version")[:200]
+    if (release := _RELEASE.match(text)) is not None:
+        return age_of(engine, release[1], accelerator)
+    if (period := parse_period(text)) is None:
+        return Era()
+    age = age_within(engine, *period, accelerator)
+    if age.name:
+        assumed.append(f"a release of {engine} as old as {shorten(text)}: {age.name}")
+    return age
 
 
 def engine_of(text: str) -> str:

@@ -121,7 +121,7 @@ def fit_rows(
     terms = fit_table(benches, questions, source=source, start=start)
     used = {at for bench in benches for at in bench.at.tolist()}
     terms = replace(terms, origins=frozenset(rows[at].text("origin") for at in used))
-    return replace(terms, elsewhere=widths_of(elsewhere_rows(others, terms, models_dir=models_dir)))
+    return replace(terms, apart=widths_of(elsewhere_rows(others, terms, models_dir=models_dir)))
 
 
 def elsewhere_rows(rows: Sequence[Row], terms: ServingTerms, *, models_dir: str | None) -> list[Published]:

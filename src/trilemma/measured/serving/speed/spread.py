@@ -2,7 +2,8 @@
 
 Rows of one block (a model on a deployment, all that a fit left out) are off together: what counts is how far blocks are off. So
 each block weighs the same (after hierarchical conformal prediction: Dunn, Wasserman and Ramdas 2022, Journal of the ASA), and
-where nine of ten rows lie farther out, since large blocks do, bounds hold these.
+where nine of ten rows lie farther out, since large blocks do, bounds hold these: by Student's law for as many blocks, since a
+large block to come may lie farther out than those that are known. What sets publishers apart stands beside (`elsewhere`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trilemma.intervals import NINETY, student_t_95
 from trilemma.timing.distance import DISTANCES
 from trilemma.timing.serving_terms import Spread
 
@@ -63,7 +65,8 @@ def _spread(rows: Sequence[Residual], figure: str, distance: str, family: str) -
     blocks: dict[Hashable, list[float]] = {}
     for row in rows:
         blocks.setdefault((row.distance, row.block), []).append(row.ratio)
-    half = max(half_width(list(blocks.values())), half_width([[row.ratio for row in rows]]))
+    few = student_t_95(max(len(blocks) - 1, 1)) / NINETY
+    half = max(half_width(list(blocks.values())), few * half_width([[row.ratio for row in rows]]))
     return Spread(figure=figure, family=family, distance=distance, half=half, blocks=len(blocks), rows=len(rows))
 
 
