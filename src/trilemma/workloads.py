@@ -93,7 +93,8 @@ class TrainingWorkload:
     as it was is turned into where weights are not sharded: embedding, head and norms (None: it stays). ``tokens`` is the
     length of the run.
     ``filling`` is the share of a sequence that is not padding. ``examples`` says how examples fill sequences; ``document`` is the
-    length of those that are packed (None: nobody stated it).
+    length of those that are packed (None: nobody stated it). ``trained_layers``: so many of the decoder's layers are trained at a
+    time, and neither embedding nor head (None: everything is).
     """
 
     seq: int
@@ -107,6 +108,7 @@ class TrainingWorkload:
     filling: float = 1.0
     examples: Examples = "full"
     document: int | None = None
+    trained_layers: int | None = None
 
     def __post_init__(self) -> None:
         if self.examples not in get_args(Examples):
@@ -115,6 +117,8 @@ class TrainingWorkload:
             raise InputError(
                 f"examples of {self.document} tokens in sequences of {self.seq} are out of range; give fewer"
             )
+        if self.trained_layers is not None and not 0 < self.trained_layers <= 2**16:
+            raise InputError(f"{self.trained_layers} trained layers is out of range; give a whole number such as 2")
         for name in ("seq", "global_batch"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= 2**40:

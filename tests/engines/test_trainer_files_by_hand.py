@@ -443,9 +443,8 @@ def test_what_a_trainer_cannot_mean(framework: str, command: str, says: str) -> 
 SAID = [
     ("llama-factory", f"llamafactory-cli train --model_name_or_path {QWEN} --finetuning_type oft",
      "oft is counted as lora"),
-    ("llama-factory", f"llamafactory-cli train --model_name_or_path {QWEN} --finetuning_type freeze",
-     "freeze is counted as full"),
-    ("llama-factory", f"llamafactory-cli train --model_name_or_path {QWEN} --use_galore true", "use_galore"),
+    ("llama-factory", f"llamafactory-cli train --model_name_or_path {QWEN} --finetuning_type full --use_badam true"
+     " --badam_mode ratio", "badam_mode ratio keeps less state"),
     ("swift", f"NPROC_PER_NODE=8 swift sft --model {QWEN} --tuner_type boft", "tuner boft is counted as lora"),
     ("swift-megatron", f"NPROC_PER_NODE=8 megatron sft --model {QWEN}", "--max_length is not given"),
     ("torchtune", "tune run --nproc_per_node 2 qat_distributed --config llama3_1/8B_full",

@@ -17,6 +17,13 @@ UPDATE_ONLY = PlanWarning(
 )
 
 
+#: A copy of the trained model: how it is held changed with releases.
+BESIDE = PlanWarning(
+    code="copy-beside",
+    message="a frozen copy of the model runs beside; how it is loaded and sharded differs by release; its logits are not counted",
+)
+
+
 def frozen(
     run: TrainerRun, name: str, *, of: str | None = None, offloaded: bool = False, sharded: bool | None = None
 ) -> None:
@@ -25,6 +32,8 @@ def frozen(
     Frameworks shard it where they shard weights (ZeRO-3, FSDP) and hold it whole on each GPU otherwise; in 16 bits under
     DeepSpeed, else in the format in which the trained model is held.
     """
+    if of is None:
+        run.warnings.append(BESIDE)
     held = recipe_of(run)
     narrow = run.sharding.by == "deepspeed" or held.weights in ("bf16", "fp16")
     spread = run.sharding.zero == 3 if sharded is None else sharded

@@ -20,6 +20,8 @@ def casts_weights(plan: TrainingPlan, workload: TrainingWorkload) -> bool:
     Sharded weights (FSDP, ZeRO-3) are cast where they are gathered.
     """
     recipe = plan.recipe
+    if workload.trained_layers is not None and not workload.trains_adapters:
+        return False  # most of the model is in 16 bits
     held = (workload.base_format or "") if workload.trains_adapters else recipe.gathered
     return recipe.autocast and held == "fp32" and catalogue.get(recipe.activations).bits < 32 and plan.zero < 3
 

@@ -131,7 +131,9 @@ def training_memory(
     shaped = {name: _unrows(value, shape) for name, value in lines.items()}
     ledger = Ledger(lines=tuple(_line(name, value, prepared) for name, value in shaped.items() if np.any(value)))
     inside = sum(value for name, value in lines.items() if name not in _OUTSIDE or name == "fragmentation")
-    uncounted = most_uncounted(model, every_row, workload) + uneven_routing(model, every_row, workload, inside)
+    uncounted = most_uncounted(model, every_row, workload) + uneven_routing(
+        model, every_row, workload, inside, prepared.facts
+    )
     either = apart + second_moment_copy(plan, lines["optimizer"], prepared.facts)
     found_memory = TrainingMemory(
         ledger=ledger,

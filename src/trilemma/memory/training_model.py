@@ -96,7 +96,7 @@ def prepare(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> Tra
         saved = tuple(adapter_saved(by_kind[kind], workload, casts=casts, bits=own) for kind in range(len(found)))
     costs = TensorCosts(
         plan=plan, frozen_format=frozen, frozen_method=model.quantized_by, kept_format=kept,
-        tied=model.tied_embeddings,
+        tied=model.tied_embeddings, trained_share=_share(workload, len(model.layers)),
     )  # fmt: skip
     table = StateTable.of(model, tensors, order, len(found), costs)
     return TrainingModel(
@@ -148,6 +148,11 @@ class PreparedModels:
         if key not in self._made:
             self._made[key] = prepare(self.model, plan, self.workload)
         return self._made[key]
+
+
+def _share(workload: TrainingWorkload, layers: int) -> float:
+    trained = workload.trained_layers
+    return 1.0 if trained is None or workload.trains_adapters else min(trained / layers, 1.0)
 
 
 def _bits(name: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -26,13 +26,15 @@ _ENDS = ("embedding", "head", "mtp")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorCosts:
     """Bytes of one tensor for each of `QUANTITIES`, before any sharding. ``frozen_method`` quantised a frozen checkpoint,
-    what a quantiser leaves is held in ``kept_format`` (None: as stored)."""
+    what a quantiser leaves is held in ``kept_format`` (None: as stored). ``trained_share`` of the decoder's layers are
+    trained, and embedding and head where it is all of them."""
 
     plan: TrainingPlan
     frozen_format: str | None = None
     frozen_method: str = ""
     kept_format: str | None = None
     tied: bool = False
+    trained_share: float = 1.0
 
     def of(self, tensor: Tensor) -> NDArray[np.float64]:
         """Bytes of ``tensor`` in the order of `QUANTITIES`.
@@ -40,6 +42,11 @@ class TensorCosts:
         Frozen tensors cost what they are stored in and nothing else. Matrices of the decoder may have moments of their own
         (Muon), a factored moment is a row and a column (Adafactor, Shazeer and Stern 2018).
         """
+        if self.trained_share < 1:
+            # BAdam (Luo et al. 2024) and freezing: the others stay as they are stored.
+            share = self.trained_share if tensor.part == "layers" else 0.0
+            still = np.array([tensor.bytes, tensor.bytes, 0, 0, 0, 0, 0], dtype=float)
+            return share * replace(self, trained_share=1.0).of(tensor) + (1 - share) * still
         recipe = self.plan.recipe
         adapter = tensor.role == "adapter"
         if self.frozen_format is not None and not adapter:
@@ -76,8 +83,16 @@ class TensorCosts:
                 return float(4 * tensor.elements)
             rows, columns = tensor.shape[-2:]
             return 4.0 * (rows + columns) * tensor.elements / (rows * columns)
+        shape = tensor.shape
+        held = 0.0
+        if optimizer.projected and matrix and tensor.part == "layers":
+            # galore_torch/galore_projector.py: the shorter side is projected, its projector in the format of the weights.
+            long, short = max(shape[-2:]), min(shape[-2:])
+            rank = min(optimizer.projected, short)
+            held = _stored_bytes((*shape[:-2], rank, short), recipe.weights)
+            shape = (*shape[:-2], rank, long)
         chosen = optimizer.moments if matrix or optimizer.other_moments is None else optimizer.other_moments
-        return float(sum(_bytes(tensor, recipe.weights if name == "weights" else name) for name in chosen))
+        return held + sum(_stored_bytes(shape, recipe.weights if name == "weights" else name) for name in chosen)
 
 
 def frozen_bytes(tensor: Tensor, method: str = "") -> float:

@@ -74,13 +74,17 @@ def looped_step(plan: TrainingPlan, tensors: Sequence[Tensor], facts: Mapping[st
     return 2.0 * max((one.elements for one in tensors), default=0) * catalogue.get(name).bits / 8
 
 
-def uneven_routing(model: Model, plan: TrainingPlan, workload: TrainingWorkload, reserved: Any) -> Any:
+def uneven_routing(
+    model: Model, plan: TrainingPlan, workload: TrainingWorkload, reserved: Any, facts: Mapping[str, Any]
+) -> Any:
     """Bytes on one rank, scalar or array (plans,): the most that uneven routing of real text adds to ``reserved`` bytes of a
-    mixture whose experts are spread over ranks. 0 for full sequences, which stand for runs with even routing.
+    mixture whose experts are spread over ranks. 0 for full sequences, which stand for runs with even routing, but where a
+    framework trains on text unless told otherwise.
 
     Source: table ``uneven_routing`` of data/coefficients/training_memory.toml.
     """
-    if workload.examples == "full" or not any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers):
+    even = workload.examples == "full" and not facts.get("routes_text", False)
+    if even or not any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers):
         return 0.0
     return coefficients()["uneven_routing"]["most"] * np.asarray(reserved) * (np.asarray(plan.layout.ep) > 1)
 

@@ -50,7 +50,9 @@ class Optimizer:
     (Adafactor). ``step_copies`` is how many FP32 copies of the parameters being updated live for a moment in the step
     (a foreach implementation over all tensors at once); "weights" stands for the format of the weights.
     ``newton_schulz_steps``: how often each matrix's update is multiplied towards an orthogonal one (Muon). ``paged``: moments
-    lie in memory that the driver moves to the host where the card has no room (bitsandbytes).
+    lie in memory that the driver moves to the host where the card has no room (bitsandbytes). ``projected``: moments of the
+    decoder's matrices are of gradients projected to this rank along their shorter side, whose projector is held (GaLore, Zhao et
+    al. 2024; APOLLO, Zhu et al. 2024); 0 projects nothing.
     """
 
     name: str
@@ -60,7 +62,12 @@ class Optimizer:
     step_copies: float = 0.0
     newton_schulz_steps: int = 0
     paged: bool = False
+    projected: int = 0
     source: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.projected <= 2**16:
+            raise InputError(f"gradients projected to rank {self.projected} is out of range; give a rank such as 128")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

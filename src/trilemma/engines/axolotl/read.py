@@ -14,7 +14,7 @@ from trilemma.engines.fsdp import fsdp_sharding
 from trilemma.engines.preference import UPDATE_ONLY, frozen, generating
 from trilemma.engines.training import TrainingCommand, framework_facts, unknown_warning
 from trilemma.engines.transformers.run import Sharding, TrainerRun, assemble
-from trilemma.engines.transformers.trainer_run import offloads_checkpoints
+from trilemma.engines.transformers.trainer_run import offloads_checkpoints, projected
 from trilemma.errors import InputError, PlanWarning, shorten
 from trilemma.outside_files import read_text
 from trilemma.plans.training import Attention, Loss
@@ -72,15 +72,14 @@ def run_of(values: Mapping[str, Any], *, name: str) -> TrainerRun:
         dtype="fp32" if _on(values, "random_init") or _on(values, "random_init_weights") else None,
         optimizer=str(values.get("optimizer") or "adamw_torch_fused"),
         checkpointing=_on(values, "gradient_checkpointing", words=("unsloth", "offload", "offload_disk")),
+        projected=projected(_optimizer_args(values.get("optim_args"))),
         method=method,
         rank=rank,
         targets=targets,
         base_format="int8" if _on(values, "load_in_8bit") and method == "lora" else None,
         attention=_attention(values),
         loss=_loss(values),
-        # integrations/liger: RMSNorm and SwiGLU that keep their inputs alone
-        fused_layers=_on(values, "liger_rms_norm")
-        and (_on(values, "liger_glu_activation") or _on(values, "liger_swiglu")),
+        fused_layers=_fused_layers(values),
         compiled=_on(values, "torch_compile", words=("auto",)),
         activation_offload=_on(values, "activation_offloading", words=("legacy", "disk"))
         or offloads_checkpoints(values.get("gradient_checkpointing")),
@@ -95,6 +94,7 @@ def run_of(values: Mapping[str, Any], *, name: str) -> TrainerRun:
         unknown=unknown,
         warnings=[*unknown_warning(unknown, keys, where="Axolotl"), *(deepspeed.warnings if deepspeed else ())],
     )
+    _lisa(run, values)
     _preference(run, values)
     return run
 
@@ -136,6 +136,19 @@ def _preference(run: TrainerRun, values: Mapping[str, Any]) -> None:
     elif not _on(options, "use_vllm"):
         text = "the model generates by itself: the cache of what it generates is not counted"
         run.warnings.append(PlanWarning(code="not-counted", message=text))
+
+
+def _lisa(run: TrainerRun, values: Mapping[str, Any]) -> None:
+    if values.get("lisa_n_layers"):
+        text = "lisa_n_layers: gradients of so many layers alone are kept; those of all are counted"
+        run.warnings.append(PlanWarning(code="counted-too-much", message=text))
+
+
+def _optimizer_args(value: Any) -> str | None:
+    """``optim_args`` as one text: Axolotl takes a mapping too."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}={one}" for name, one in value.items())
+    return None if value is None else str(value)
 
 
 def _scalar(text: Any) -> Any:
@@ -196,6 +209,11 @@ def _attention(values: Mapping[str, Any]) -> Attention:
     if _on(values, "flash_attention") or "flash" in named or _on(values, "xformers_attention"):
         return "flash"
     return "eager" if _on(values, "eager_attention") or named == "eager" else "sdpa"
+
+
+def _fused_layers(values: Mapping[str, Any]) -> bool:
+    """Norms and gated activations of Liger, which keep their inputs alone (integrations/liger)."""
+    return _on(values, "liger_rms_norm") and (_on(values, "liger_glu_activation") or _on(values, "liger_swiglu"))
 
 
 def _loss(values: Mapping[str, Any]) -> Loss:

@@ -96,14 +96,34 @@ def _held(run: TrainerRun, values: Values) -> None:
     if run.method == "lora" and values.whole("quant_bits") == 8:
         run.base_format = "int8"
     kind = (values.text("finetuning") or "").lower()
-    if kind in ("freeze", "oft"):
-        text = f"finetuning_type {kind} is counted as {'full' if kind == 'freeze' else 'lora'}"
+    if kind == "oft":
+        text = "finetuning_type oft is counted as lora"
         run.warnings.append(PlanWarning(code="not-counted", message=text))
+    if kind == "freeze":
+        # model/adapter.py, _setup_freeze_tuning: the last layers (or the first, where negative), their weights in FP32
+        run.trained_layers = abs(values.whole("trained_layers", low=-(2**16)) or 2)
+    _optimizer(run, values)
+
+
+def _optimizer(run: TrainerRun, values: Values) -> None:
+    """The optimizers that have arguments of their own (train/trainer_utils.py, create_custom_optimizer)."""
+    eight = "8bit" in run.optimizer
     if values.on("muon"):
         run.optimizer = "muon"
+    if values.on("mini"):
+        run.optimizer = "adam_mini"
     if values.on("galore"):
-        text = "use_galore, use_apollo, use_badam and use_adam_mini keep less state than is counted"
-        run.warnings.append(PlanWarning(code="not-counted", message=text))
+        run.optimizer = "galore_adafactor" if "adafactor" in run.optimizer else f"galore_adamw{'_8bit' * eight}"
+        run.projected, run.in_backward = values.whole("galore_rank") or 16, values.on("galore_layers")
+    if values.on("apollo"):
+        run.optimizer, run.projected = "apollo_adamw", values.whole("apollo_rank") or 16
+        run.in_backward = values.on("apollo_layers")
+    if values.on("badam"):
+        if (values.text("badam_mode") or "layer") == "layer":
+            run.trained_layers = 1
+        else:
+            text = "badam_mode ratio keeps less state than is counted"
+            run.warnings.append(PlanWarning(code="counted-too-much", message=text))
 
 
 def _stage(run: TrainerRun, values: Values) -> None:

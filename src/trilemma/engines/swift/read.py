@@ -104,6 +104,8 @@ def _formats(run: TrainerRun, values: Values) -> None:
     if kind not in ("full", *_ADAPTERS):
         text = f"tuner {shorten(kind)} is counted as lora of rank {run.rank}"
         run.warnings.append(PlanWarning(code="not-counted", message=text))
+    if values.on("galore"):
+        run.optimizer, run.projected = "galore_adamw", values.whole("galore_rank") or 128
     for name in ("offload_model", "offload_optimizer"):
         if values.on(name):
             text = f"--{name} moves state away while the engine generates; the update still holds it"

@@ -51,8 +51,12 @@ def optimizer_of(run: TrainerRun, warnings: list[PlanWarning]) -> Optimizer:
         text = f"optimizer {shorten(run.optimizer)} is not known here; counted as AdamW"
         warnings.append(PlanWarning(code="assumed-optimizer", message=text))
         key = "adamw_torch"
+    run.in_backward = run.in_backward or key in framework_facts("transformers_flags")["in_backward"]["names"]
     found = str(names[key])
     # ZeRO's partition is FP32 whatever the weights are (deepspeed/runtime/zero/stage_1_and_2.py).
     if run.sharding.by == "deepspeed" and found == "adamw-like-weights":
         found = "adamw"
-    return replace(optimizer(found), paged=True) if key.startswith("paged") else optimizer(found)
+    made = optimizer(found)
+    if run.projected and made.projected:
+        made = replace(made, projected=run.projected)
+    return replace(made, paged=True) if key.startswith("paged") else made

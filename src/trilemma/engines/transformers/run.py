@@ -96,6 +96,9 @@ class TrainerRun:
     spread: bool = False
     generated: int | None = None
     in_backward: bool = False
+    #: Rank to which an optimizer projects gradients (None: its own), and how many layers are trained at a time.
+    projected: int | None = None
+    trained_layers: int | None = None
     #: Feed-forward blocks run in pieces of the sequence: so many, or of so many tokens (None: as many as a layer is wide).
     tiled: bool = False
     mlp_tiles: int | None = None
@@ -146,6 +149,7 @@ def assemble(
         workload=TrainingWorkload(
             seq=seq, global_batch=batch, method=run.method, rank=run.rank if run.method != "full" else 0,
             targets=targets, base_format=_base(run), kept_format=_kept(run), examples=run.examples,
+            trained_layers=run.trained_layers,
             tokens=float(run.steps) * batch * seq if run.steps else None,
         ),
         gpus=world,
@@ -251,12 +255,13 @@ def _plan(run: TrainerRun, layout: Layout, micro: int, warnings: list[PlanWarnin
     if group is not None and (int(layout.dp) * int(layout.cp)) % group:
         raise InputError(f"a shard group of {group} does not divide the {layout.dp * layout.cp} ranks; use a divisor")
     whole = group is None or group == int(layout.dp) * int(layout.cp)
+    optimizer = optimizer_of(run, warnings)  # it may update in the backward pass
     return TrainingPlan(
         layout=layout,
         micro_batch=micro,
         implementation=run.framework,
         recipe=recipe_of(run),
-        optimizer=optimizer_of(run, warnings),
+        optimizer=optimizer,
         sp=False,
         zero=sharding.zero,
         shard_group=None if whole else group,

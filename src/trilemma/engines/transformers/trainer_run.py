@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from trilemma.commands.option_words import whole
 from trilemma.engines.deepspeed.config import DeepSpeedConfig, from_mapping, read_config
 from trilemma.engines.trainer import Values
 from trilemma.engines.training import framework_facts
@@ -46,6 +47,7 @@ def trainer_run(
         compute=compute(values, deepspeed, launched_compute),
         dtype=dtype(values),
         optimizer=_first(values.text("optimizer"), deepspeed and deepspeed.optimizer) or "adamw_torch",
+        projected=projected(values.text("optimizer_args")),
         checkpointing=checkpointing(values),
         method=chosen,
         rank=0 if chosen == "full" else _first(values.whole("rank"), 16),
@@ -83,6 +85,12 @@ def _batch(values: Values, deepspeed: DeepSpeedConfig | None) -> tuple[int | Non
     if batch is not None and stated is None and not values.has("micro_batch"):
         micro = None
     return (micro if stated is None else stated), batch or values.whole("global_batch")
+
+
+def projected(arguments: str | None) -> int | None:
+    """The rank that ``--optim_args rank=64,update_proj_gap=200`` states (transformers/trainer.py, _get_optimizer_kwargs)."""
+    pairs = (one.partition("=") for one in (arguments or "").replace(" ", "").split(","))
+    return next((whole(value, "optim_args rank") for name, _, value in pairs if name == "rank"), None)
 
 
 def steps(values: Values) -> int | None:
