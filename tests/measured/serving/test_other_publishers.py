@@ -48,6 +48,8 @@ def test_who_tells_nothing_of_many_in_flight_stands_there_with_what_it_tells_of_
     burst, few = figures("a", *[9.0] * 20, name="ttft of many"), figures("b", *[1.2] * 20, name="ttft")
     alone, both = widths_of(burst), widths_of([*burst, *few])
     assert math.log(9.0) / 2 < both["ttft of many"] < alone["ttft of many"]
+    lucky = [*figures("a", *[1.1] * 20, name="ttft of many"), *figures("a", *[4.0] * 20, name="ttft")]
+    assert widths_of(lucky)["ttft of many"] == widths_of(lucky)["ttft"]  # nobody is surer of many than of few
     assert both["ttft"] == widths_of(few)["ttft"]  # what a burst asks for says nothing of few
     own = [*figures("b", *[3.0] * 20, name="ttft of many"), *few]
     assert widths_of([*burst, *own])["ttft of many"] == widths_of([*burst, *own[:20]])["ttft of many"]

@@ -97,6 +97,7 @@ def _bench(members: Sequence[tuple[int, SpeedQuestion]]) -> SpeedFigures:
         at=np.array([at for at, _ in members]),
         trust=_column(questions, "trust"),
         passes_waited=_column(questions, "passes_waited"),
+        bursts=np.array([one.burst for one in questions]),
         launches=_column(questions, "launches"),
         ages=np.array([one.age.time for one in questions]),
         told=_told(questions, machine),

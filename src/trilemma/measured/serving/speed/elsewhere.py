@@ -88,7 +88,7 @@ def widths_of(found: Iterable[Published]) -> dict[str, float]:
     for one in found:
         rows.setdefault((one.name, one.origin), []).append(one)
     apart = {key: (_apart(own), min(len(own), _TELLING)) for key, own in rows.items() if len(own) >= _LEAST}
-    result = {}
+    result: dict[str, float] = {}
     for name in sorted({name for name, _ in apart}):
         figure, _, load = name.partition(" ")
         known: dict[str, tuple[float, float]] = {}
@@ -99,7 +99,8 @@ def widths_of(found: Iterable[Published]) -> dict[str, float]:
                 if other in alike:
                     told[origin] = max(told.get(origin, (0.0, 0.0)), (width, float(weight)))
             known = told | known
-        result[name] = _of_a_stranger(list(known.values()))
+        # names of few come before those of many: who is sure of a burst's first tokens is no surer of how a load begins
+        result[name] = max(_of_a_stranger(list(known.values())), result.get(figure, 0.0))
     return result
 
 

@@ -12,6 +12,7 @@ from trilemma.formats.formats import Format
 from trilemma.plans import Layout
 from trilemma.quantities import Array
 from trilemma.timing.admission import Admission
+from trilemma.timing.bursts import of_burst, where_at_once
 from trilemma.timing.coefficients import scaled
 from trilemma.timing.eras import LAUNCHES, aged
 from trilemma.timing.forward_pass import decode_step, prefill_pass
@@ -34,8 +35,9 @@ class SpeedFigures:
     ``quantity`` is tpot or ttft in seconds, output, decode or prefill in tokens per second over the whole plan; ``queued``
     ones are taken with every request waiting, those with a ``rate`` (requests a second, else nan) as requests arrive. ``at``
     says where the figures stood in the table, ``trust`` what each weighs, ``passes_waited`` those that a
-    prompt waits for by a script beside what the engine's default asks (None: no more), ``cached`` tokens lie before bare prompts
-    (None: none), ``launches`` what the release multiplies the time of launches by, ``ages`` all times of a step,
+    prompt waits for by a script beside what the engine's default asks (None: no more), ``bursts`` whether all were sent at once,
+    ``cached`` tokens lie before bare prompts (None: none), ``launches`` what the release multiplies the time of launches by,
+    ``ages`` all times of a step,
     ``told`` are numbers of the machine that flags of the rows set, by name.
     """
 
@@ -56,6 +58,7 @@ class SpeedFigures:
     at: Any
     trust: Array
     passes_waited: Array | None = None
+    bursts: Any = None
     cached: Array | None = None
     launches: Array | None = None
     ages: Array | None = None
@@ -75,6 +78,7 @@ class SpeedFigures:
             kv_format=self.kv_format, layout=Layout(**degrees),
             admission=self.admission.take(chosen),
             passes_waited=None if self.passes_waited is None else self.passes_waited[chosen],
+            bursts=None if self.bursts is None else self.bursts[chosen],
             cached=None if self.cached is None else self.cached[chosen],
             launches=None if self.launches is None else self.launches[chosen],
             ages=None if self.ages is None else self.ages[chosen],
@@ -122,6 +126,9 @@ def load_speed(bench: SpeedFigures, machine: Machine) -> ServingSpeed:
         waited = machine.coefficients.steps_waited + bench.passes_waited
         machine = machine.with_coefficients(machine.coefficients.with_numbers(steps_waited=waited))
     dp = np.asarray(bench.layout.dp)
+    sent_at_once = bench.bursts is not None and np.any(bench.bursts)
+    if sent_at_once:
+        machine = where_at_once(machine, bench.bursts)
     load: dict[str, Any] = {
         "isl": bench.isl, "osl": bench.osl, "kv_format": bench.kv_format, "admission": bench.admission, "rate": None,
     }  # fmt: skip
@@ -129,7 +136,8 @@ def load_speed(bench: SpeedFigures, machine: Machine) -> ServingSpeed:
     if np.any(np.isfinite(bench.rate)):  # all of them: those at a rate go their own way
         load |= {"rate": bench.rate}
         offered = concurrency_for_rate(bench.work, machine, bench.layout, **load)
-    return serving_speed(bench.work, machine, bench.layout, concurrency=offered, **load)
+    speed = serving_speed(bench.work, machine, bench.layout, concurrency=offered, **load)
+    return of_burst(speed, bench.bursts) if sent_at_once else speed
 
 
 def phase_pass(bench: SpeedFigures, machine: Machine, phase: str) -> PassTime:
@@ -193,7 +201,8 @@ def _part(figures: SpeedFigures) -> AskedOnce:
     polls = 0.0 if figures.passes_waited is None else figures.passes_waited
     ages = 1.0 if figures.ages is None else figures.ages
     loads = (figures.isl, figures.osl, figures.concurrency, figures.rate, figures.queued)
-    rows = (polls + 0.0 * figures.isl, ages + 0.0 * figures.isl)
+    bursts = False if figures.bursts is None else figures.bursts
+    rows = tuple(one + 0.0 * figures.isl for one in (polls, ages, bursts))
     columns = (*degrees, *loads, *rows, *figures.told.values(), *admitted)
     question = np.nan_to_num(np.stack([np.asarray(one, dtype=float) for one in columns], axis=1), nan=-1.0)
     _, first, of = np.unique(question, axis=0, return_index=True, return_inverse=True)

@@ -20,6 +20,7 @@ from trilemma.measured.serving.speed.pool_rows import PoolLayout, measured_per_g
 from trilemma.measured.serving.speed.row_layouts import layout_of, replicas_of
 from trilemma.measured.serving.speed.row_loads import (
     cached_of,
+    is_burst,
     is_limited,
     kernels_of_row,
     lengths_of,
@@ -63,9 +64,10 @@ class SpeedQuestion:
 
     ``precision`` is what the row calls its weights; ``layout.dp`` counts replicas of attention. ``trust`` is the weight of
     the row in a fit: usable with assumptions counts half (its time to first token nothing), flagged or contradictory
-    nothing. ``rate`` is requests a second where arrivals are stated instead of requests in flight, ``passes_waited`` those
-    that a prompt waits for by its script; ``cached`` tokens lie before the ``isl`` of a bare prompt; ``launches`` what the build
-    that a row states multiplies their time by, ``age`` that of its release, ``kernels`` coefficients that it and the options set;
+    nothing. ``rate`` is requests a second where arrivals are stated instead of requests in flight, ``burst`` whether all are sent
+    at once, ``passes_waited`` those that a prompt waits for by its script; ``cached`` tokens lie before the ``isl`` of a bare
+    prompt; ``launches`` what the build that a row states multiplies their time by, ``age`` that of its release, ``kernels``
+    coefficients that it and the options set;
     ``ahead`` whether the scheduler prepares a step while the cards compute one, ``sampling`` what requests ask of the sampler;
     ``most_sequences`` those that its server runs at once; ``pools`` how prefill and decode were laid out where they ran apart
     (``layout`` then counts the cards of both).
@@ -85,6 +87,7 @@ class SpeedQuestion:
     assumed: tuple[str, ...]
     trust: float = 1.0
     rate: float | None = None
+    burst: bool = False
     passes_waited: float = 0.0
     cached: float = 0.0
     kernels: tuple[tuple[str, float], ...] = ()
@@ -147,6 +150,7 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
         assumed=tuple(assumed),
         trust=0.0 if is_limited(row) else _trust(row.text("tier").upper(), metric),
         rate=rate,
+        burst=rate is None and is_burst(row, concurrency),
         passes_waited=passes_waited(
             row,
             layout,

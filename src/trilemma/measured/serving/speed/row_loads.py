@@ -15,6 +15,7 @@ _DRAWN_SHARE = 0.9
 _QUEUED = ("max load", "scenario=offline")
 #: Runs at the highest rate that kept some limit of latency: at most what all requests queued at once reach.
 _LIMITED = ("scenario=server", "scenario=interactive")
+_PROMPTS = re.compile(r"\bprompts[ =]([0-9]{1,7})\b")
 _AT_RATE = re.compile(r"rate\s*=\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(?:req(?:uest)?s?\s*/\s*s)?")
 
 
@@ -42,6 +43,13 @@ def load_of(row: Row) -> tuple[float, bool]:
     if value is None:
         raise UnusableRow("states no concurrency")
     return value, False
+
+
+def is_burst(row: Row, concurrency: float) -> bool:
+    """Whether no more prompts were sent than are in flight, all at once: a load that is never steady."""
+    notes = row.text("notes")[:2000]
+    prompts = _PROMPTS.search(notes)
+    return "all requests at once" in notes or (prompts is not None and float(prompts[1]) <= concurrency)
 
 
 def is_limited(row: Row) -> bool:
