@@ -36,7 +36,7 @@ def shape(found: TrainingCommand) -> dict[str, Any]:
 COMMANDS: list[tuple[str, dict[str, Any]]] = [
     # TRL: recomputation and BF16 are on unless denied (trainer/base_config.py), eight sequences a GPU.
     (f"trl sft --model_name_or_path {QWEN} --dataset_name trl-lib/Capybara",
-     {"gpus": 8, "micro": 8, "batch": 64, "seq": 1024, "again": "full", "recipe": "amp", "loss": "chunked"}),
+     {"gpus": 8, "micro": 8, "batch": 64, "seq": 1024, "again": "full", "recipe": "amp", "loss": "fused"}),
     (f"trl sft --model_name_or_path {QWEN} --dataset_name a/b --dtype bfloat16 --per_device_train_batch_size 2"
      " --gradient_accumulation_steps 4 --max_length 4096 --packing --no_gradient_checkpointing",
      {"again": "none", "recipe": "pure-bf16", "batch": 64, "seq": 4096}),

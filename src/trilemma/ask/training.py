@@ -217,6 +217,7 @@ def settled_of(options: SimpleNamespace) -> TrainingConstraints:
         fused_experts=bool(options.fused_experts),
         shard_group=options.shard_group,
         loss=options.loss,
+        loss_tile=options.loss_tile,
         mlp_tiles=options.mlp_tiles,
         offload=offload_of(options.offload),
         implementation=implementation,

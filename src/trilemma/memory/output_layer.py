@@ -24,6 +24,7 @@ def final_norm_bytes(hidden: int, shards: Shards, *, written: bool, activation_b
 def logits_bytes(
     vocab: int, hidden: int, shards: Shards, *, loss: str, chunks: int, per_logit: float, kept_per_logit: float,
     vocab_multiple: int = 1, vocab_parallel: bool = True, trains_head: bool = True, per_chunk_logit: float | None = None,
+    tile: int | None = None,
 ) -> Any:  # fmt: skip
     """Bytes at the peak of the loss, scalar or array (plans,).
 
@@ -32,7 +33,7 @@ def logits_bytes(
     ``compiled`` likewise at its own price, ``none`` nothing. ``chunked``: all logits in ``kept_per_logit`` bytes and
     one of ``chunks`` pieces at the full price, or at ``per_chunk_logit``.
     ``fused`` with the output matrix (Liger, Cut Cross-Entropy): pieces of about
-    as many logits as there are hidden values, and where the matrix is trained its FP32 gradient.
+    as many logits as there are hidden values, or of ``tile`` tokens, and where the matrix is trained its FP32 gradient.
 
     Sources: Korthikanti et al. 2022, section 4.3; Hsu et al. 2024 (Liger); Wijmans et al. 2024 (Cut Cross-Entropy).
     """
@@ -47,5 +48,5 @@ def logits_bytes(
     if loss == "chunked":
         price = per_logit if per_chunk_logit is None else per_chunk_logit
         return tokens * rows * (kept_per_logit + (price - kept_per_logit) / chunks)
-    piece = np.minimum(tokens, np.ceil(tokens * hidden / np.asarray(rows)))
+    piece = np.minimum(tokens, tile or np.ceil(tokens * hidden / np.asarray(rows)))
     return piece * rows * per_logit + (rows * hidden * 4.0 if trains_head else 0.0) * np.ones(np.shape(tokens))

@@ -82,6 +82,7 @@ def step_terms(
         vocab, hidden, shards, loss=plan.loss, chunks=plan.loss_chunks, per_logit=facts[compiled],
         kept_per_logit=facts["kept_per_logit"] * scale, vocab_multiple=facts["vocab_multiple"],
         trains_head=prepared.trained is None, per_chunk_logit=facts.get("chunk_logit_bytes"),
+        tile=plan.loss_tile,
     )  # fmt: skip
     # A pipeline that runs all forward passes first computes every loss before the first backward pass.
     losses = held if plan.schedule == "gpipe" else np.ones_like(held)

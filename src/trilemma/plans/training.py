@@ -166,7 +166,8 @@ class TrainingPlan:
     with copies between groups (HSDP). ``reshard`` frees gathered blocks after the forward pass (ZeRO-3); it is left out
     where a pipeline keeps them. ``flat_parameters``: layers are gathered and reduced as one flat tensor each (FSDP1), not by
     parameter (FSDP2). ``pipeline_layers`` states the layers of each stage where they are uneven by hand.
-    ``imbalance`` is the load of the fullest expert rank over the mean. ``loss_chunks`` are the pieces
+    ``imbalance`` is the load of the fullest expert rank over the mean. ``loss_tile`` are the tokens of a piece of a
+    fused loss (None: as many logits as hidden values), ``loss_chunks`` the pieces
     of a chunked loss, ``mlp_tiles`` the pieces of the sequence in which dense feed-forward blocks are computed, again in backward
     (Arctic long sequence training, 2025); ``fused_layers``: norms and gated activations are kernels that keep their inputs
     alone (Liger, Hsu et al. 2024); ``optimizer_in_backward`` updates and frees each gradient as it comes.
@@ -200,6 +201,7 @@ class TrainingPlan:
     compiled: bool = False
     loss: Loss = "full"
     loss_chunks: int = 8
+    loss_tile: int | None = None
     mlp_tiles: int = 1
     fused_layers: bool = False
     offload: Offload = field(default_factory=Offload)
@@ -241,6 +243,8 @@ class TrainingPlan:
             raise InputError(f"expert imbalance {self.imbalance} is out of range; give the fullest rank over the mean")
         if not 1 <= self.mlp_tiles <= 2**20:
             raise InputError(f"{self.mlp_tiles} tiles of the MLP is out of range; give a whole number of at least 1")
+        if self.loss_tile is not None and not 1 <= self.loss_tile <= 2**40:
+            raise InputError(f"a tile of {self.loss_tile} tokens is out of range; give a whole number of at least 1")
         if not 1 <= self.loss_chunks <= 2**20:
             raise InputError(f"{self.loss_chunks} loss chunks is out of range; give a whole number of at least 1")
 

@@ -58,6 +58,7 @@ class TrainingConstraints:
     fused_experts: bool = False
     shard_group: int | None = None
     loss: Loss | None = None
+    loss_tile: int | None = None
     mlp_tiles: int | None = None
     implementation: str = DEFAULT_FRAMEWORK
     version: str | None = None

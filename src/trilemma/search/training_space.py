@@ -112,6 +112,7 @@ def _template(habits: Habits, settled: TrainingConstraints, name: str, *, mtp: b
         step_graph=settled.step_graph,
         fused_experts=settled.fused_experts,
         shard_group=settled.shard_group,
+        loss_tile=settled.loss_tile,
         mlp_tiles=settled.mlp_tiles or 1,
         overlap_tensor=habits.overlap,
         overlap_data=habits.overlap,

@@ -79,6 +79,8 @@ def run_of(values: Mapping[str, Any], *, name: str) -> TrainerRun:
         base_format="int8" if _on(values, "load_in_8bit") and method == "lora" else None,
         attention=_attention(values),
         loss=_loss(values),
+        # cut_cross_entropy/cce.py: blocks of logits live in shared memory
+        loss_tile=1 if _cuts(values) else None,
         fused_layers=_fused_layers(values),
         compiled=_on(values, "torch_compile", words=("auto",)),
         activation_offload=_on(values, "activation_offloading", words=("legacy", "disk"))
@@ -216,9 +218,12 @@ def _fused_layers(values: Mapping[str, Any]) -> bool:
     return _on(values, "liger_rms_norm") and (_on(values, "liger_glu_activation") or _on(values, "liger_swiglu"))
 
 
+def _cuts(values: Mapping[str, Any]) -> bool:
+    return _on(values, "cut_cross_entropy") or "CutCrossEntropy" in " ".join(_words(values, "plugins"))
+
+
 def _loss(values: Mapping[str, Any]) -> Loss:
-    plugins = " ".join(_words(values, "plugins"))
-    if any(_on(values, key) for key in _LOSSES) or "CutCrossEntropy" in plugins:
+    if any(_on(values, key) for key in _LOSSES) or _cuts(values):
         return "fused"
     return "chunked" if _on(values, "chunked_cross_entropy") else "full"
 

@@ -81,6 +81,7 @@ class TrainerRun:
     narrow_adapters: bool = False
     attention: Attention = "sdpa"
     loss: Loss = "full"
+    loss_tile: int | None = None
     fused_layers: bool = False
     compiled: bool = False
     activation_offload: bool = False
@@ -280,6 +281,7 @@ def _plan(run: TrainerRun, layout: Layout, micro: int, warnings: list[PlanWarnin
         ),
         optimizer_in_backward=run.in_backward,
         mlp_tiles=tiles,
+        loss_tile=run.loss_tile,
         fused_layers=run.fused_layers,
         companions=tuple(run.companions),
     )

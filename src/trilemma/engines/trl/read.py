@@ -84,9 +84,11 @@ def run_of(values: Values, *, kind: str, launched: AccelerateConfig | None, chun
     run.kept_format = "stored"
     if run.method == "qlora" or run.base_format is not None:
         run.narrow_adapters = True
-        run.dtype = run.dtype or (run.compute if run.compute in ("bf16", "fp16") else None)
-    if kind == "sft" and chunked and run.loss == "full" and not values.has("loss"):
-        run.loss = "chunked"
+        stated = run.dtype if values.has("dtype") else None
+        run.dtype = stated or (run.compute if run.compute in ("bf16", "fp16") else None)
+    if run.loss == "chunked" or (kind == "sft" and chunked and run.loss == "full" and not values.has("loss")):
+        # trl/trainer/sft_trainer.py, _CHUNKED_LM_HEAD_CHUNK_SIZE: head and loss of 256 tokens at a time, made again in backward
+        run.loss, run.loss_tile = "fused", 256
     beside(run, values, framework_facts("trl")["kinds"][kind])
     return run
 
