@@ -56,10 +56,10 @@ def plan_of(engine: str, options: ServeOptions) -> Plan:
 
 
 def own(plan: Plan) -> Plan:
-    """``plan`` without the file that it was read from."""
+    """``plan`` without the file that it was read from, nor what follows from it: a file of weights holds no tower."""
     options = plan.pool.options
     kept = {name: value for name, value in options.extra.items() if name not in ("file", "create", "said")}
-    return replace(plan, pools=(replace(plan.pool, options=replace(options, extra=kept)),))
+    return replace(plan, pools=(replace(plan.pool, options=replace(options, extra=kept, text_only=False)),))
 
 
 def laid(folder: Path, plan: Plan, model: str) -> None:

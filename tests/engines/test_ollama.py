@@ -323,3 +323,21 @@ def test_its_own_engine_keeps_the_windows_of_all_slots_together() -> None:
         said[version] = next(one["bytes"] for one in found["memory"]["items"] if one["name"] == "kv_cache") / GIB
     assert said["0.9.6"] == pytest.approx(1.64, abs=0.05)
     assert said["0.6.8"] == pytest.approx(3.88, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("instructions", "blind"),
+    [
+        ("FROM ./gemma-3-27b-it-Q4_K_M.gguf\n", True),
+        ("FROM ./gemma-3-27b-it-Q4_K_M.gguf\nFROM ./mmproj-F16.gguf\n", False),
+        ("FROM ./mmproj-F16.gguf\nFROM ./gemma-3-27b-it-Q4_K_M.gguf\n", False),
+        ("FROM gemma3:27b\n", False),
+    ],
+)
+def test_a_file_of_weights_holds_no_tower(tmp_path: Path, instructions: str, blind: bool) -> None:
+    """A model of GGUF files has its projector in a FROM of its own (openbmb/MiniCPM-Llama3-V-2_5 discussion 12 shows such a
+    Modelfile); a library's model holds it."""
+    (tmp_path / "Modelfile").write_text(instructions)
+    found = OLLAMA.read(["ollama", "create", "mine", "-f", str(tmp_path / "Modelfile")])
+    assert found.plan.pool.options.text_only is blind
+    assert "mmproj" not in found.model

@@ -19,10 +19,12 @@ _VALUE = re.compile(r"[\w.+-]{1,64}", re.ASCII)
 class Modelfile:
     """``model`` of the last FROM, ``parameters`` by name (the last of each), how many adapters are laid over it.
 
-    ``says_more``: it holds instructions beside these, which are not kept.
+    ``projector``: another FROM names the file that reads images (``mmproj``). ``says_more``: it holds instructions beside these,
+    which are not kept.
     """
 
     model: str
+    projector: bool = False
     parameters: dict[str, str] = field(default_factory=dict)
     adapters: int = 0
     says_more: bool = False
@@ -34,7 +36,7 @@ def parse(instructions: str, *, name: str) -> Modelfile:
     Instructions are not case sensitive, texts between three quotes may run over lines (docs/modelfile.mdx).
     """
     model, parameters, adapters, more = "", {}, 0, False
-    quoted = False
+    quoted = projector = False
     for number, line in enumerate(instructions.splitlines()):
         if number >= _MOST_LINES:
             raise InputError(f"{shorten(name)} has more than {_MOST_LINES:,} lines; give the Modelfile itself")
@@ -46,6 +48,8 @@ def parse(instructions: str, *, name: str) -> Modelfile:
         word, _, rest = line.strip().partition(" ")
         rest = rest.strip()
         match word.upper():
+            case "FROM" if "mmproj" in PurePath(rest).name.lower():
+                projector = more = True
             case "FROM":
                 model = rest
             case "ADAPTER":
@@ -57,7 +61,9 @@ def parse(instructions: str, *, name: str) -> Modelfile:
                 more = more or (bool(instruction) and not instruction.startswith("#"))
     if not model or len(model) > _MOST_WORD:
         raise InputError(f"{shorten(name)} names no model; write a line such as FROM llama3.1:8b")
-    return Modelfile(model=_beside(model, name), parameters=parameters, adapters=adapters, says_more=more)
+    return Modelfile(
+        model=_beside(model, name), projector=projector, parameters=parameters, adapters=adapters, says_more=more
+    )
 
 
 def text(*, model: str, parameters: Mapping[str, object]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
@@ -55,6 +56,9 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
         model = f"{word}:{settings.value('quantize')}" if ":" not in word else f"{word}-{settings.value('quantize')}"
     if made is not None and made.adapters:
         warnings.append(PlanWarning(code="not-counted", message="ADAPTER: what adapters take is not counted"))
+    blind = (
+        made is not None and made.model.lower().endswith(".gguf") and not made.projector
+    )  # such a file holds no tower
     facts = launch.facts(settings)
     visible = facts.get("gpus_visible")
     facts["gpus"] = int(visible) if visible else EVERY_CARD
@@ -62,7 +66,9 @@ def read(argv: Sequence[str], *, version: str | None = None) -> EngineCommand:
         model=model,
         plan=Plan(
             engine=EngineRef(name="ollama", version=version or _version_of(launch.image)),
-            pools=(Pool(layout=Layout(pp=int(visible or 1)), options=_options(chosen, told)),),
+            pools=(
+                Pool(layout=Layout(pp=int(visible or 1)), options=replace(_options(chosen, told), text_only=blind)),
+            ),
         ),
         unknown_flags=tuple(dict.fromkeys(settings.unknown)),
         warnings=tuple(warnings),
