@@ -165,7 +165,8 @@ def step_lines(
     ridge), launches, collectives in the critical path. The slowest stage sets the pace: the last one, when logits outweigh the
     layers it is spared. Sharded weights overlap with all computation of a step, gradients and updated weights of replicas with
     that of one micro-batch (only the last one's backward and the next one's forward can hide them), context exchange with
-    attention: exposed is ``(work^q + transfer^q)^(1/q) − work``.
+    attention, what moves to the host and back with the computation that hides none of these: exposed is
+    ``(work^q + transfer^q)^(1/q) − work``.
 
     Sources: Korthikanti et al. 2022 and Narayanan et al. 2021 for what a step holds; Williams et al. 2009 for the
     roofline.
@@ -208,14 +209,17 @@ def step_lines(
     lines["host_optimizer"] = loads.host_optimizer / rate["host_optimizer"]
     beside_bytes, after_bytes = _over_host_link(loads, moved_bytes)
     moving = beside_bytes / rate["host"] + 0.0 * busy
-    lines["offload"] = joined_seconds(busy, moving, power) - busy + after_bytes / rate["host"]
+    spent = sharding + data - (lines["sharded_weights"] + lines["data_parallel"]) / soft
+    free = np.maximum(busy - spent, 0.0)  # a second that hides one transfer hides no other
+    shown = joined_seconds(free, moving, power) - free
+    lines["offload"] = shown + after_bytes / rate["host"]
     lines["step"] = rate["step"] + 0.0 * slow
     far = np.log2(np.maximum(np.asarray(gpus, dtype=float) / 8, 1.0))
     lines["stragglers"] = rate["straggle"] * far * busy * soft
     hidden = {
         "sharded_weights": sharding * soft - lines["sharded_weights"],
         "data_parallel": data * soft - lines["data_parallel"],
-        "offload": moving - (joined_seconds(busy, moving, power) - busy),
+        "offload": moving - shown,
         **{name: value * scale * count * soft for name, value in beside.items()},
     }
     ordered = {name: lines[name] for name in STEP_LINES if name in lines}
