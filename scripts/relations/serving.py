@@ -190,7 +190,7 @@ def _validator() -> Any:
 @relation
 def no_phase_above_the_roof(question: Asked, answer: tl.Estimate, ask: Answers) -> str | None:
     """By a count of our own: two FLOPs for each active weight of the layers and prompt token at the highest peak of the formats
-    computed in; for a dense model also every byte of its layers at the memory's bandwidth for each token."""
+    computed in; for a dense model also every byte of its layers at the memory's bandwidth for each step."""
     speed, layout = answer.speed, answer.question.plan.pool.layout
     if speed is None or speed.ttft_s is None or speed.tpot_s is None or answer.uses_host:
         raise Unasked
@@ -211,7 +211,9 @@ def no_phase_above_the_roof(question: Asked, answer: tl.Estimate, ask: Answers) 
     if (took_s := speed.tpot_s.interval.value) < least_s * (1 - 1e-9):
         return f"token in {took_s:.6g} s, {least_s:.6g} at the roofs of its lines"
     least_s = 0 if routed else sum(one.bytes for one in tensors) / (ranks * card.bandwidth_bytes_per_s.value)
-    return f"token in {took_s:.4g} s, {least_s:.4g} to read the weights" if took_s < least_s * int(layout.pp) else None
+    draft = answer.question.plan.pool.draft
+    took_s *= 1.0 if draft is None else 1.0 + draft.tokens * draft.acceptance
+    return f"step in {took_s:.4g} s, {least_s:.4g} to read the weights" if took_s < least_s * int(layout.pp) else None
 
 
 @relation
@@ -393,14 +395,21 @@ def more_free_memory_never_fewer_cache_tokens(question: Asked, answer: tl.Estima
     return f"{a:,.0f} tokens with {room * 0.8:.1f} GiB free, {b:,.0f} with more" if b < a * (1 - 1e-9) else None
 
 
+#: What a command does not say, and a check is told.
+_BESIDE = ("host", "network", "sampling", "images", "draft")
+
+
 def checked(answer: tl.Estimate, question: Asked, ask: Answers) -> str | None:
     """How ``answer`` and the one to its own command differ, told the same load; where the command names files, or weights that
     are still to be made, to the script that export writes."""
     if answer.command is None or answer.refused or len(answer.commands) > 1 or answer.question.plan.pool.replicas > 1:
         raise Unasked  # the command of one engine of several
+    if answer.question.plan.engine.name == "mlx-lm":
+        raise Unasked  # its server is not told the longest request
     ask.asked += 1
     load = answer.question.workload
     told = {"isl": load.isl, "osl": load.osl, "concurrency": load.concurrency, "prefix_hit": load.prefix_hit}
+    told |= {name: question.options[name] for name in _BESIDE if name in question.options}
     alone = answer.question.checkpoint is None and ".yaml" not in answer.command
     with nullcontext(answer.command) if alone else exported(answer) as words:
         try:
