@@ -14,7 +14,7 @@ from trilemma.models.architecture import Model
 from trilemma.plans import Layout, Plan
 from trilemma.question import ServingQuestion
 from trilemma.timing import Machine, model_work
-from trilemma.timing.eras import works_ahead
+from trilemma.timing.eras import backend_asked, works_ahead
 from trilemma.timing.host_weights import split_work
 from trilemma.timing.mixed_cards import work_of_cards
 from trilemma.timing.operators import ModelWork
@@ -50,6 +50,7 @@ def timed_plan(start: StartUp, question: ServingQuestion) -> TimedPlan:
         eager=plan.pool.options.eager,
         sampling=question.workload.sampling,
         spilled=start.on_host is not None,
+        backend=backend_asked(extra),
     )
     work = split_work(model, cluster.accelerator, start.on_host)
     if cluster.cards:

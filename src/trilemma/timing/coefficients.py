@@ -125,7 +125,8 @@ def coefficients_for(accelerator: Accelerator, engine: str = "") -> Coefficients
     other card"."""
     from trilemma.timing.own_rates import as_measured
 
-    found = _coefficients(accelerator.vendor, accelerator.compute_capability, engine)
+    chips = accelerator.architecture.split(" ")[0]
+    found = _coefficients(accelerator.vendor, chips, accelerator.compute_capability, engine)
     return as_measured(found, accelerator) if accelerator.measured else found
 
 
@@ -135,20 +136,19 @@ def kernels_of(engine: str) -> str:
 
 
 @cache
-def _coefficients(maker: str, capability: float | None, engine: str) -> Coefficients:
-    vendor = maker.lower()
+def _coefficients(maker: str, chips: str, capability: float | None, engine: str) -> Coefficients:
     data = spec_sheet()
-    cards = data["card"]
-    known = "nvidia" in vendor and any(capability in card["compute_capabilities"] for card in cards)
-    chosen = (
-        next(card for card in cards if capability in card["compute_capabilities"])
-        if known
-        else next(card for card in cards if not card["compute_capabilities"])
-    )
+    if "nvidia" in maker.lower():
+        alike = [card for card in data["card"] if capability in card["compute_capabilities"]]
+    else:
+        alike = [card for card in data["card"] if chips in card.get("chips", ())]
+    known = bool(alike)
+    chosen = alike[0] if known else next(card for card in data["card"] if card["name"] == "any other card")
     numbers: dict[str, Any] = {}
     for row in (data["kernels"], data["collectives"], data["host"], chosen, data["engine_kernels"].get(engine, {})):
         numbers |= {name: value for name, value in row.items() if isinstance(value, int | float)}
-        numbers |= {name: by_maker[maker] for name, by_maker in row.get("by_maker", {}).items() if maker in by_maker}
+        for table, own in (("by_maker", maker), ("by_chips", chips)):
+            numbers |= {name: told[own] for name, told in row.get(table, {}).items() if own in told}
     return Coefficients(
         card=chosen["name"],
         known_card=known,

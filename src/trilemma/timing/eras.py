@@ -36,21 +36,82 @@ class Era:
     name: str = ""
 
 
-def era_of(engine: str, version: str | None, accelerator: Accelerator, *, spilled: bool = False) -> Era:
-    """The era of ``version`` of ``engine`` (None: the newest) on a card; ``spilled``: some layers or experts lie on the host."""
+def era_of(
+    engine: str, version: str | None, accelerator: Accelerator, *, spilled: bool = False, backend: str | None = None
+) -> Era:
+    """The era of ``version`` of ``engine`` (None: the newest) on a card; ``spilled``: some layers or experts lie on the host;
+    ``backend``: whose kernels run, None for those of the card's maker."""
     found = _age_of(engine, version, accelerator, spilled=spilled)
-    return replace(found, numbers={**found.numbers, **kernels_at(engine, version, accelerator)})
+    factors, numbers = dict(found.factors), kernels_at(engine, version, accelerator, backend)
+    fused = not numbers.get("score_bytes")
+    for term, factor in backend_factors(engine, version, accelerator, backend, fused=fused).items():
+        factors[term] = factors.get(term, 1.0) * factor
+    return replace(found, factors=factors, numbers={**found.numbers, **numbers})
 
 
-def kernels_at(engine: str, version: str | None, accelerator: Accelerator) -> dict[str, float]:
+def kernels_at(
+    engine: str, version: str | None, accelerator: Accelerator, backend: str | None = None
+) -> dict[str, float]:
     """Coefficients of the kernels that a release runs where they differ from the newest; none where no release is stated.
 
     A table of numbers by name. They and their sources stand in ``[[kernels]]`` of ``data/coefficients/engine_eras.toml``."""
     numbers: dict[str, float] = {}
     for row in _rows()["kernels"]:
-        if version is not None and _is_of(row, engine, accelerator) and _is_before(version, row["before"], engine):
+        told = version is not None and _is_of(row, engine, accelerator) and _runs(row, accelerator, backend)
+        if told and _is_before(str(version), row["before"], engine):
             numbers |= row["numbers"]
     return numbers
+
+
+def backend_factors(
+    engine: str, version: str | None, accelerator: Accelerator, backend: str | None = None, *, fused: bool = True
+) -> dict[str, float]:
+    """What the terms of serving are multiplied by under ``backend`` (None: that of the card's maker) of ``version`` (None: the
+    newest) on such chips, attention ``fused`` or not; none where nothing is known of it.
+
+    A table of numbers by term. Source: ``[[backends]]`` of ``data/coefficients/engine_eras.toml``.
+    """
+    factors: dict[str, float] = {}
+    for row in _rows()["backends"]:
+        if not (_is_of(row, engine, accelerator) and _runs(row, accelerator, backend)):
+            continue
+        aged = "before" not in row or (version is not None and _is_before(version, row["before"], engine))
+        if not aged or row.get("fused", fused) is not fused:
+            continue
+        for term, factor in row["factors"].items():
+            factors[term] = factors.get(term, 1.0) * float(factor)
+    return factors
+
+
+def backend_in(text: str) -> str | None:
+    """The backend that a device's name or a label of a run tells of (``Vulkan0``, ``rocwmma``), None where none is named.
+
+    Scalars. Source: ``[backend_words]`` of ``data/coefficients/engine_eras.toml``."""
+    words: Mapping[str, list[str]] = _rows()["backend_words"]
+    lower = text.lower()
+    return next((name for name, said in words.items() if any(word in lower for word in said)), None)
+
+
+def backend_asked(options: Mapping[str, Any]) -> str | None:
+    """The backend of the devices that an engine's own ``options`` name by flag, None where they name none. A scalar.
+
+    Source: by definition."""
+    devices = options.get("device")
+    return None if devices is None else backend_in(str(devices))
+
+
+def without_library(backend: str) -> str:
+    """The backend that ``backend`` is where its library of tuned products is switched off: itself, where it has none.
+
+    Scalars. Source: ``[without_library]`` of ``data/coefficients/engine_eras.toml``."""
+    return str(_rows()["without_library"].get(backend, backend))
+
+
+def _runs(row: Mapping[str, Any], accelerator: Accelerator, backend: str | None) -> bool:
+    """Whether a row holds under a backend: that of the maker where none is stated."""
+    if "backends" not in row:
+        return True
+    return (backend or _rows()["default_backends"].get(accelerator.vendor)) in row["backends"]
 
 
 def fitted_release(engine: str) -> str | None:
@@ -156,6 +217,8 @@ def _rows() -> Mapping[str, Any]:
 def _is_of(row: Mapping[str, Any], engine: str, accelerator: Accelerator) -> bool:
     capability = accelerator.compute_capability or 0.0
     of_kind = accelerator.vendor in row["vendors"] and capability >= row.get("compute_capability_from", 0.0)
+    chips = row.get("chips")
+    of_kind = of_kind and (chips is None or accelerator.architecture.split(" ")[0] in chips)
     return bool(row["engine"] == engine and of_kind)
 
 

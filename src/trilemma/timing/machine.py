@@ -85,12 +85,13 @@ class Machine:
         ahead: bool | None = None,
         sampling: str = "greedy",
         spilled: bool = False,
+        backend: str | None = None,
     ) -> Machine:
         """`of`, with the coefficients scaled by ``terms`` (those shipped, where none are given) of ``engine`` on such cards, and
         by the age of its ``version`` (None: the newest); ``eager``: no graph replays its decode steps; ``ahead``: whether its
         scheduler works ahead of the cards (None: as the version does by default); ``sampling``: what requests ask
-        of the sampler; ``spilled``: some layers or experts lie on the
-        host. An engine that runs another's kernels is timed as that one, at its own age."""
+        of the sampler; ``spilled``: some layers or experts lie on the host; ``backend``: whose kernels run (None: those of the
+        cards' maker). An engine that runs another's kernels is timed as that one, at its own age."""
         named, engine = engine, kernels_of(engine)
         plain, terms, precision = cls.of(cluster, engine), terms or shipped(), precision_of(work)
         factors = terms.factors(engine, cluster.accelerator, precision)
@@ -100,7 +101,9 @@ class Machine:
             factors = dict.fromkeys(factors, 1.0)
         measured = terms.measured(engine, cluster.accelerator, precision)
         # a profile was made on the release that it speaks for
-        era = Era() if terms.profile is not None else era_of(named, version, cluster.accelerator, spilled=spilled)
+        era = Era()
+        if terms.profile is None:
+            era = era_of(named, version, cluster.accelerator, spilled=spilled, backend=backend)
         factors |= {term: factors[term] * factor for term, factor in era.factors.items()}
         coefficients = scaled(plain.coefficients, factors)
         untold = terms.untold(engine, cluster.accelerator, precision)

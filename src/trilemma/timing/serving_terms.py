@@ -48,10 +48,10 @@ def chips_of(accelerator: Accelerator) -> str:
 
 
 def memory_class(accelerator: Accelerator) -> str:
-    """hbm, gddr, or unified (memory that a GPU shares with its host)."""
+    """hbm, gddr, or memory that a GPU shares with its host, which hangs on the maker of both: apple, unified (NVIDIA), shared."""
     text = accelerator.memory_type.lower()
     if accelerator.unified_memory or "lpddr" in text:
-        return "apple" if accelerator.vendor.lower() == "apple" else "unified"
+        return {"apple": "apple", "nvidia": "unified"}.get(accelerator.vendor.lower(), "shared")
     return "hbm" if "hbm" in text else "gddr"
 
 

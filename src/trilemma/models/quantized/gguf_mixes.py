@@ -21,6 +21,7 @@ _KINDS = {
     "attention.q": "query", "attention.k": "key", "attention.v": "value", "attention.o": "output", "mla.o": "output",
 }  # fmt: skip
 _EIGHTY, _EIGHT = 80, 8
+_DYNAMIC = "ud-"
 _MOST = 300
 _WORD = re.compile(r"[^a-z0-9]+")
 _BITS = re.compile(r"(?:iq|tq|bq|q)(\d)")
@@ -70,6 +71,9 @@ class GgufMix:
                 if _WHERE[rule["where"]](at, count):
                     found = rule["type"]
                     break
+        if self.name.startswith(_DYNAMIC) and shape.recurrent and _is_kept(tensor, shape):
+            kept = str(_document()["dynamic"]["recurrent"])
+            found = max(found, kept, key=lambda name: catalogue.get(name).bits)
         return _special(found, kind, shape)
 
 
@@ -79,7 +83,7 @@ def mixes() -> tuple[GgufMix, ...]:
     dynamic = {
         f"ud-{name}": {"like": name, "names": [f"ud-{one}" for one in row.get("names", ())]}
         for name, row in rows.items()
-        if not name.startswith("ud-") and f"ud-{name}" not in rows and "like" not in row
+        if not name.startswith(_DYNAMIC) and f"{_DYNAMIC}{name}" not in rows and "like" not in row
     }
     return tuple(_mix(name, row) for name, row in {**rows, **dynamic}.items())
 
@@ -113,13 +117,15 @@ def source() -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Shape:
-    """What the rules ask of a model: depth, layers with values, query heads per KV head, experts, tied embeddings."""
+    """What the rules ask of a model: depth, layers with values, query heads per KV head, experts, tied embeddings, recurrent
+    layers."""
 
     depth: int
     valued: Mapping[int | None, int]
     gqa: float
     experts: int
     tied: bool
+    recurrent: bool
 
     @classmethod
     def of(cls, model: Model) -> _Shape:
@@ -131,6 +137,7 @@ class _Shape:
             gqa=max((mixer.heads / mixer.cache_heads for mixer in model.mixers if mixer.cache_heads), default=1.0),
             experts=max(experts, default=0),
             tied=model.tied_embeddings,
+            recurrent=any(mixer.keeps_state for mixer in model.mixers),
         )
 
     def place(self, tensor: Tensor, kind: str) -> tuple[int, int]:
@@ -168,6 +175,11 @@ def _kind(tensor: Tensor) -> str:
 
 def _is_meant(wanted: tuple[str, ...], kind: str, tensor: Tensor) -> bool:
     return kind in wanted or (tensor.experts > 0 and "experts" in wanted)
+
+
+def _is_kept(tensor: Tensor, shape: _Shape) -> bool:
+    """What a dynamic recipe keeps of a model with recurrent layers: their outputs, in mixtures all but routed experts."""
+    return tensor.role == "recurrent.out" or (shape.experts > 0 and tensor.part == "layers" and not tensor.experts)
 
 
 def _quantised(tensor: Tensor) -> bool:

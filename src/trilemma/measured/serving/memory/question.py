@@ -64,7 +64,9 @@ def read_question(row: Row, models_dir: str | Path | None) -> StartQuestion:
     version, date = _version(row, assumed, engine)
     flags, extra = other_flags(row, engine, assumed)
     draft = _draft(row, model, assumed)
-    options = replace(_options(row, flags, assumed), extra=extra)
+    # where a tower lies in a file of its own, the row's command names it or none was loaded
+    beside = engines.traits_of(engine).weights == "gguf" and "mmproj" not in extra
+    options = replace(_options(row, flags, assumed), extra=extra, text_only=beside)
     dcp = flags.get("decode_context_parallel_size", 1)
     try:
         layout = Layout(tp=layout.tp, pp=layout.pp, dp=layout.dp, ep=layout.ep, dcp=int(dcp))

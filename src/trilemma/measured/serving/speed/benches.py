@@ -98,10 +98,19 @@ def _bench(members: Sequence[tuple[int, SpeedQuestion]]) -> SpeedFigures:
         trust=_column(questions, "trust"),
         passes_waited=_column(questions, "passes_waited"),
         bursts=np.array([one.burst for one in questions]),
-        launches=_column(questions, "launches"),
-        ages=np.array([one.age.time for one in questions]),
+        factors=_factors(questions),
         told=_told(questions, machine),
     )
+
+
+def _factors(questions: Sequence[SpeedQuestion]) -> dict[str, Array]:
+    """What releases, ages and backends multiply terms by, one entry a question."""
+    found: dict[str, Array] = {}
+    for at, one in enumerate(questions):
+        for term, factor in (*one.factors, *one.age.factors.items()):
+            if factor != 1.0:
+                found.setdefault(term, np.ones(len(questions)))[at] *= factor
+    return dict(sorted(found.items()))
 
 
 def _told(questions: Sequence[SpeedQuestion], machine: Machine) -> dict[str, Array]:

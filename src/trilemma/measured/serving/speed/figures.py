@@ -14,7 +14,6 @@ from trilemma.quantities import Array
 from trilemma.timing.admission import Admission
 from trilemma.timing.bursts import of_burst, where_at_once
 from trilemma.timing.coefficients import scaled
-from trilemma.timing.eras import LAUNCHES, aged
 from trilemma.timing.forward_pass import decode_step, prefill_pass
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
@@ -36,9 +35,8 @@ class SpeedFigures:
     ones are taken with every request waiting, those with a ``rate`` (requests a second, else nan) as requests arrive. ``at``
     says where the figures stood in the table, ``trust`` what each weighs, ``passes_waited`` those that a
     prompt waits for by a script beside what the engine's default asks (None: no more), ``bursts`` whether all were sent at once,
-    ``cached`` tokens lie before bare prompts (None: none), ``launches`` what the release multiplies the time of launches by,
-    ``ages`` all times of a step,
-    ``told`` are numbers of the machine that flags of the rows set, by name.
+    ``cached`` tokens lie before bare prompts (None: none), ``factors`` what the release, its age and the backend multiply terms
+    by, ``told`` are numbers of the machine that flags of the rows set, by name.
     """
 
     work: ModelWork
@@ -60,8 +58,7 @@ class SpeedFigures:
     passes_waited: Array | None = None
     bursts: Any = None
     cached: Array | None = None
-    launches: Array | None = None
-    ages: Array | None = None
+    factors: Mapping[str, Array] = field(default_factory=dict)
     told: Mapping[str, Array] = field(default_factory=dict)
 
     @property
@@ -80,8 +77,7 @@ class SpeedFigures:
             passes_waited=None if self.passes_waited is None else self.passes_waited[chosen],
             bursts=None if self.bursts is None else self.bursts[chosen],
             cached=None if self.cached is None else self.cached[chosen],
-            launches=None if self.launches is None else self.launches[chosen],
-            ages=None if self.ages is None else self.ages[chosen],
+            factors={term: values[chosen] for term, values in self.factors.items()},
             told={name: values[chosen] for name, values in self.told.items()},
             **{name: getattr(self, name)[chosen] for name in arrays},
         )  # fmt: skip
@@ -106,10 +102,7 @@ def kinds_of(bench: SpeedFigures) -> Any:
 
 def under(bench: SpeedFigures, factors: Mapping[str, Any]) -> Machine:
     """The machine of ``bench`` under ``factors`` and the age of its releases."""
-    if bench.launches is not None and np.any(bench.launches != 1.0):
-        factors = {**factors, **{term: factors[term] * bench.launches for term in LAUNCHES if term in factors}}
-    if bench.ages is not None and np.any(bench.ages != 1.0):
-        factors = {**factors, **{term: factors[term] * of for term, of in aged(bench.ages).items() if term in factors}}
+    factors = {**factors, **{term: factors[term] * by for term, by in bench.factors.items() if term in factors}}
     coefficients = scaled(bench.machine.coefficients, factors)
     return bench.machine.with_coefficients(coefficients.with_numbers(**bench.told))
 
@@ -199,11 +192,10 @@ def _part(figures: SpeedFigures) -> AskedOnce:
     degrees = [np.asarray(getattr(figures.layout, name)) for name in ("tp", "pp", "dp", "ep")]
     admitted = [figures.admission.half_way, figures.admission.at_full_length]
     polls = 0.0 if figures.passes_waited is None else figures.passes_waited
-    ages = 1.0 if figures.ages is None else figures.ages
     loads = (figures.isl, figures.osl, figures.concurrency, figures.rate, figures.queued)
     bursts = False if figures.bursts is None else figures.bursts
-    rows = tuple(one + 0.0 * figures.isl for one in (polls, ages, bursts))
-    columns = (*degrees, *loads, *rows, *figures.told.values(), *admitted)
+    rows = tuple(one + 0.0 * figures.isl for one in (polls, bursts))
+    columns = (*degrees, *loads, *rows, *figures.told.values(), *figures.factors.values(), *admitted)
     question = np.nan_to_num(np.stack([np.asarray(one, dtype=float) for one in columns], axis=1), nan=-1.0)
     _, first, of = np.unique(question, axis=0, return_index=True, return_inverse=True)
     return AskedOnce(figures=figures, asked=figures.take(first), of=of.reshape(-1))

@@ -20,6 +20,7 @@ from trilemma.measured.serving.speed.pool_rows import PoolLayout, measured_per_g
 from trilemma.measured.serving.speed.row_layouts import layout_of, replicas_of
 from trilemma.measured.serving.speed.row_loads import (
     cached_of,
+    factors_of_row,
     is_burst,
     is_limited,
     kernels_of_row,
@@ -33,7 +34,7 @@ from trilemma.measured.tables import Row, UnusableRow
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.models.identity import ByIdentity
 from trilemma.plans import Layout
-from trilemma.timing.eras import Era, age_of, age_within, launches_of
+from trilemma.timing.eras import Era, age_of, age_within
 
 #: What a figure measures: latency or throughput of a load, throughput with every request queued, or one bare phase.
 Kind = Literal["load", "queued", "decode", "prefill"]
@@ -55,7 +56,6 @@ _TRUST = {"B": 0.5, "C": 0.0}
 _BEGUN = {"B": 0.0, "C": 0.0}
 #: A release as rows state it, alone or as the tag of an image.
 _RELEASE = re.compile(r"(?:\S{1,100}:)?v?(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)")
-_BUILD = re.compile(r"(?:\bb|\()(\d{4,5})\b")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,11 +66,10 @@ class SpeedQuestion:
     the row in a fit: usable with assumptions counts half (its time to first token nothing), flagged or contradictory
     nothing. ``rate`` is requests a second where arrivals are stated instead of requests in flight, ``burst`` whether all are sent
     at once, ``passes_waited`` those that a prompt waits for by its script; ``cached`` tokens lie before the ``isl`` of a bare
-    prompt; ``launches`` what the build that a row states multiplies their time by, ``age`` that of its release, ``kernels``
-    coefficients that it and the options set;
-    ``ahead`` whether the scheduler prepares a step while the cards compute one, ``sampling`` what requests ask of the sampler;
-    ``most_sequences`` those that its server runs at once; ``pools`` how prefill and decode were laid out where they ran apart
-    (``layout`` then counts the cards of both).
+    prompt; ``factors`` what the build and the backend that a row states multiply terms by, ``age`` that of its release,
+    ``kernels`` coefficients that they and the options set; ``ahead`` whether the scheduler prepares a step while the cards
+    compute one, ``sampling`` what requests ask of the sampler; ``most_sequences`` those that its server runs at once; ``pools``
+    how prefill and decode were laid out where they ran apart (``layout`` then counts the cards of both).
     """
 
     model: Model
@@ -91,7 +90,7 @@ class SpeedQuestion:
     passes_waited: float = 0.0
     cached: float = 0.0
     kernels: tuple[tuple[str, float], ...] = ()
-    launches: float = 1.0
+    factors: tuple[tuple[str, float], ...] = ()
     age: Era = field(default_factory=Era)
     ahead: bool = True
     sampling: str = "greedy"
@@ -118,7 +117,7 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
     isl, osl = lengths_of(row, metric)
     cached = cached_of(row, isl) if metric == "prefill_tok_s" else 0.0
     model, precision = _model(row, models_dir, assumed)
-    model = _published(ByIdentity(model), engine)
+    model = model if precision in _IN_16_BITS else _published(ByIdentity(model), engine)
     accelerator = _card(row, assumed)
     mixture = any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers)
     pools = None
@@ -161,21 +160,16 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
             osl=osl,
             in_flight=concurrency,
         ),
-        launches=launches_of(engine, _build(row), accelerator),
+        factors=factors_of_row(row, engine, accelerator),
         age=age,
         ahead=works_ahead(row, engine=engine, accelerator=accelerator, sampling=sampling),
         sampling=sampling,
         version=row.text("version")[:100] or None,
         cached=cached,
-        kernels=kernels_of_row(row, engine, _build(row), accelerator),
+        kernels=kernels_of_row(row, engine, accelerator),
         most_sequences=most_sequences_of(row),
         pools=pools,
     )
-
-
-def _build(row: Row) -> str | None:
-    """The number of a build, stated as ``b6918`` or ``(6918)``."""
-    return f"b{found[1]}" if (found := _BUILD.search(row.text("version")[:200])) else None
 
 
 def _age(row: Row, engine: str, accelerator: Accelerator, assumed: list[str]) -> Era:
@@ -219,6 +213,7 @@ def _metric(row: Row) -> tuple[str, float]:
 
 #: Words of a precision column that name no scheme of the house, and the scheme that they mean.
 _PRECISIONS = {"fp4": "nvfp4", "uint4": "int4", "f16": "bf16", "fp16": "bf16"}
+_IN_16_BITS = ("f16", "fp16", "bf16")  # files named so keep in 16 bits what was published in them
 _UNSTATED = ("", "unset")
 #: Bits of a weight and the group that shares a scale, as tables of MLX have them.
 _BITS_ALONE = re.compile(r"q[2-8](?: g\d{2,3})?")
@@ -250,6 +245,8 @@ def _stored(name: str, text: str, models_dir: str | None) -> tuple[Model | None,
         if own is not None and own.bits < 16 and _BITS_ALONE.fullmatch(text) and text[1] == f"{own.bits:g}":
             return model, _own(model), ()  # how many bits, of a checkpoint whose name says how
         if own is not None and own.name.startswith("mxfp4"):
+            if text in _IN_16_BITS:
+                return model, text, ()
             return model, own.name, ()  # published in MXFP4 only: tables call the same files fp4, fp8 or mxfp4
         wanted = find_scheme(scheme)
         if own is None and not wanted.quantises:

@@ -8,7 +8,15 @@ from trilemma.errors import shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.measured.tables import Row, UnusableRow
 from trilemma.timing.coefficients import coefficients_for
-from trilemma.timing.eras import fitted_release, kernels_at
+from trilemma.timing.eras import (
+    LAUNCHES,
+    backend_factors,
+    backend_in,
+    fitted_release,
+    kernels_at,
+    launches_of,
+    without_library,
+)
 
 #: InferenceX draws lengths evenly from 80 to 100 % of the nominal ones (its RANDOM_RANGE_RATIO), 90 % in the mean.
 _DRAWN_SHARE = 0.9
@@ -74,6 +82,9 @@ def lengths_of(row: Row, metric: str) -> tuple[float, float]:
 
 _DEPTH = re.compile(r"\bdepth[ =]+([0-9]{1,8})\b")
 _MICRO_BATCH = re.compile(r"\b(?:n_)?ubatch[ =]+([0-9]{1,6})\b|(?<![\w-])-u?b[ =]+([0-9]{1,6})\b")
+_BACKEND = re.compile(r"\bbackend=([^;]{1,60})")
+_LIBRARY = re.compile(r"\bhipblaslt=(1|true|0|false|(?=;))", re.IGNORECASE)
+_BUILD = re.compile(r"(?:\bb|\()(\d{4,5})\b")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _FUSED = re.compile(r"(?:flash_attn|fa)=(?:-fa )?(1|true|0|false|(?=;))", re.IGNORECASE)
 
@@ -85,13 +96,42 @@ def cached_of(row: Row, isl: float) -> float:
     return depth if depth < isl else 0.0
 
 
-def kernels_of_row(row: Row, engine: str, build: str | None, accelerator: Accelerator) -> tuple[tuple[str, float], ...]:
+def backend_of_row(row: Row) -> str | None:
+    """Whose kernels ran, where the notes of a row name a backend; a library that they say was left out is no part of it."""
+    match = _BACKEND.search(row.text("notes")[:2000])
+    found = None if match is None else backend_in(match[1])
+    library = _LIBRARY.search(row.text("notes")[:2000])
+    left_out = library is not None and library[1].lower() not in ("1", "true")
+    return without_library(found) if found is not None and left_out else found
+
+
+def _build(row: Row) -> str | None:
+    """The number of a build, stated as ``b6918`` or ``(6918)``."""
+    return f"b{found[1]}" if (found := _BUILD.search(row.text("version")[:200])) else None
+
+
+def _built(row: Row, engine: str) -> str | None:
+    """The build that ran: as stated, the newest (None) where a commit alone names it, else what such runs were fitted as."""
+    build = _build(row)
+    if build is None and not _COMMIT.fullmatch(row.text("version")[:40]):
+        return fitted_release(engine)
+    return build
+
+
+def factors_of_row(row: Row, engine: str, accelerator: Accelerator) -> tuple[tuple[str, float], ...]:
+    """What the terms of serving are multiplied by for the build and the backend of a row, by term."""
+    factors = dict.fromkeys(LAUNCHES, launches_of(engine, _build(row), accelerator))
+    fused = not dict(kernels_of_row(row, engine, accelerator)).get("score_bytes")
+    backend, built = backend_of_row(row), _built(row, engine)
+    for term, factor in backend_factors(engine, built, accelerator, backend, fused=fused).items():
+        factors[term] = factors.get(term, 1.0) * factor
+    return tuple(sorted(factors.items()))
+
+
+def kernels_of_row(row: Row, engine: str, accelerator: Accelerator) -> tuple[tuple[str, float], ...]:
     """Coefficients that the release and the options of a row's command set: its kernels, its micro-batch, fused attention."""
-    if build is None and not _COMMIT.fullmatch(
-        row.text("version")[:40]
-    ):  # one that a commit alone names counts as the newest
-        build = fitted_release(engine)
-    notes, numbers = row.text("notes")[:2000], kernels_at(engine, build, accelerator)
+    notes = row.text("notes")[:2000]
+    numbers = kernels_at(engine, _built(row, engine), accelerator, backend_of_row(row))
     micro, fused = _MICRO_BATCH.search(notes), _FUSED.search(notes)
     if micro is not None and coefficients_for(accelerator, engine).micro_batch_rows > 0:
         numbers["micro_batch_rows"] = float(micro[1] or micro[2])
