@@ -36,6 +36,16 @@ def test_tokens_cross_once_into_each_domain() -> None:
     assert float(together) == pytest.approx(800 / 8 * 4 * (1 - 0.75**8) * 0.75)
 
 
+def test_a_token_goes_once_to_each_rank_of_a_domain() -> None:
+    """DeepEP's kernels of one node (csrc/kernels/intranode.cu, is_token_in_rank): of eight experts on eight ranks two often share
+    one, 5.25 ranks are reached; of one copy each, and of all-to-all, every copy is sent."""
+    together, every = (float(exchanged(800.0, 8, 1, 8, copies=copies)[0]) for copies in (8, 1))
+    assert every == pytest.approx(700.0)
+    assert together == pytest.approx(800 / 8 * 8 * (1 - (7 / 8) ** 8) * 7 / 8)
+    across = float(exchanged(800.0, 64, 1, 8, copies=8)[0])
+    assert 0.9 * every < across < every
+
+
 def test_a_rack_is_one_domain_of_64_and_a_board_of_8() -> None:
     rack = Fabric.of(Cluster.of(find("gb200"), 256))
     board = Fabric.of(Cluster.of(find("b200-sxm"), 256))

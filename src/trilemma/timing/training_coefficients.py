@@ -31,6 +31,8 @@ _MATMUL = {
     "same": ("bf16", "bf16"), "fp8_tensor": ("fp8", "fp8"), "fp8_row": ("fp8", "fp8_row"), "fp8_block": ("fp8", "fp8_block"),
     "mxfp8": ("fp8", "mxfp8"), "nvfp4": ("nvfp4", "nvfp4"),
 }  # fmt: skip
+#: Exponent (less one) of what comes one after the other.
+_SUM = 1e-9
 #: Dispatchers under which the host reads how many tokens came before it launches what follows; padded buffers have a known size.
 _COUNTED = ("", "alltoall", "deepep")
 
@@ -157,6 +159,7 @@ def rate_terms(setting: TrainingSetting) -> dict[str, Terms]:
         "straggle": (1.0, ("share.straggle",)),
         "power_roofline": (1.0, ("power.roofline",)),
         "power_overlap": (1.0, ("power.overlap",)),
+        "power_launch": (1.0, ("power.launch",)) if setting.mixture else (_SUM, ()),
         "software": (1.0, (f"kind.{framework}.{kind}", f"era.{framework}.{setting.era}.{kind}")),
     }
 

@@ -86,18 +86,25 @@ def exchanged(
 ) -> Volume:
     """(near, far) bytes that a rank sends when ``n_bytes`` go evenly to all ``ranks`` (all-to-all).
 
-    With ``copies`` > 1 a token goes to that many ranks; it crosses once into each domain that holds any of them and is
-    passed on there (DeepSeek-V3 report, section 3.2.2). ``limit``: the router's groups and how many of them a token may
-    reach (`domains_reached`).
+    With ``copies`` > 1 a token goes to that many experts; it crosses once into each domain that holds any of them and goes
+    once to each rank there (DeepSeek-V3 report, section 3.2.2; deepseek-ai/DeepEP csrc/kernels/intranode.cu,
+    ``is_token_in_rank``). ``limit``: the router's groups and how many of them a token may reach (`domains_reached`).
     """
     count = np.asarray(ranks, dtype=float)
     local = members_near(count, stride, near_ranks)
     groups = np.ceil(count / local)
-    near = np.where(local > 1, n_bytes * (local - 1) / local, 0.0)
-    distinct, place = np.unique(groups, return_inverse=True)
-    reached = np.array([domains_reached(int(one), copies, limit) for one in distinct])[place].reshape(groups.shape)
-    far = np.where(groups > 1, n_bytes / copies * reached * (groups - 1) / groups, 0.0)
+    each = n_bytes / copies
+    near = np.where(local > 1, each * _reached(count, copies, limit) * (local - 1) / local, 0.0)
+    far = np.where(groups > 1, each * _reached(groups, copies, limit) * (groups - 1) / groups, 0.0)
     return near, far
+
+
+def _reached(domains: Any, copies: int, limit: tuple[int, int]) -> Any:
+    """`domains_reached` of an array of counts; of one copy each is sent."""
+    if copies == 1:
+        return 1.0
+    distinct, place = np.unique(domains, return_inverse=True)
+    return np.array([domains_reached(int(one), copies, limit) for one in distinct])[place].reshape(np.shape(domains))
 
 
 @lru_cache(maxsize=1024)

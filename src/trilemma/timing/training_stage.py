@@ -17,12 +17,17 @@ from trilemma.timing.training_passes import Passes, step_numbers
 def stage_seconds(loads: Loads, rate: Mapping[str, Any], done: Passes) -> dict[str, Any]:
     """Seconds of one micro-batch on the layers of one stage, forward, both gradients and recompute.
 
+    Launches are issued beside kernels (`joined_seconds`): of small micro-batches they are what lasts, of large ones they hide.
+
     Numbers or arrays (plans,). Source: counts of passes and numbers of ``data/coefficients/training_step.toml``.
     """
     one = _one_pass(loads, rate)
     again = sum(one[name] * getattr(done, _REPEATS[name])[2] for name in one)
     lines = {name: one[name] * (1 + sum(getattr(done, _REPEATS[name])[:2])) for name in one}
     repeats = 1 + sum(done.linears[:2]) * step_numbers()["passes"]["launches_of_a_gradient"] + done.linears[2]
+    power = 1.0 + rate["power_launch"]
+    kernels = sum(lines.values()) + again
+    issued = loads.launches * rate["launch"] * repeats
     return {
         "linear": lines["linear"] + lines["feed_forward"] + lines["plain"],
         "experts": lines["experts"],
@@ -31,7 +36,7 @@ def stage_seconds(loads: Loads, rate: Mapping[str, Any], done: Passes) -> dict[s
         "elementwise": lines["pointwise"],
         "quantisation": lines["casts"],
         "recompute": again,
-        "launches": loads.launches * rate["launch"] * repeats,
+        "launches": joined_seconds(kernels, issued, power) - kernels,
     }
 
 
