@@ -18,7 +18,7 @@ from trilemma.question import Question
 from trilemma.timing import Machine, model_work, serving_speed
 from trilemma.timing.coefficients import fitted_terms, scaled
 from trilemma.timing.distance import DISTANCES, Seen, shape_of
-from trilemma.timing.intervals import speed_spread
+from trilemma.timing.intervals import OF_DATASHEETS, speed_spread
 from trilemma.timing.serving_terms import (
     LEVELS,
     ServingTerms,
@@ -242,7 +242,7 @@ def test_an_estimate_says_of_what_runs_its_ranges_are():
         ranges("h200-sxm", llama_70b(FP8)) == DISTANCES["other model"]
     )  # Llama 2 of as many layers has a quarter of the words
     assert ranges("h100-pcie-80gb", llama_70b(FP8)) == DISTANCES["pair never together"]
-    assert ranges("mi300x", llama_70b(FP8)) == ""  # no run and no kernel of such a card: the spec sheet's widest bounds
+    assert ranges("mi300x", llama_70b(FP8)) == OF_DATASHEETS  # no run and no kernel of such a card: the widest bounds
 
 
 def test_what_sets_publishers_apart_widens_what_classes_say():

@@ -38,7 +38,7 @@ from trilemma.quantities import counted, show_count
 from trilemma.question import ServingQuestion
 from trilemma.timing import Machine, model_work
 from trilemma.timing.eras import works_ahead
-from trilemma.timing.intervals import pools_spread
+from trilemma.timing.intervals import OF_POOLS, pools_spread
 from trilemma.timing.pools import Pools, PoolsSpeed
 from trilemma.timing.pools_capped import pools_under_cap
 from trilemma.timing.power import pass_activity, serving_activity
@@ -213,7 +213,10 @@ def _speed(start: StartUp, question: ServingQuestion) -> tuple[Speed, tuple[Plan
         figures = replace(figures, ttft_s=None, request_s=None, ttft_lines={})
     idle = cluster.gpus / float(pools.gpus)
     figures = replace(
-        figures, tokens_per_s_per_gpu=_over(figures.tokens_per_s_per_gpu, idle), mfu=_over(figures.mfu, idle)
+        figures,
+        tokens_per_s_per_gpu=_over(figures.tokens_per_s_per_gpu, idle),
+        mfu=_over(figures.mfu, idle),
+        ranges=OF_POOLS,
     )
     return Speed(
         figures=figures,

@@ -122,7 +122,7 @@ class SpeedEstimate:
     ``comm_fraction`` and ``bubble_fraction`` are exposed parts of a training step; ``hfu`` counts recompute too.
     ``itl_s`` is the gap between two tokens (same mean as ``tpot_s``), ``request_s`` the time from sending to the last token.
     ``most_requests_per_s`` is the largest rate carried, where one was asked for; ``documents_per_s``: nothing is generated.
-    ``ranges`` says in words of what runs the ranges are, "" where no runs stand behind them.
+    ``ranges`` says in words of what runs the ranges are.
     """
 
     ttft_s: Latency | None = field(default=None, metadata=column("ttft_ms", scale=1e3))

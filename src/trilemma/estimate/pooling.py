@@ -22,7 +22,7 @@ from trilemma.question import ServingQuestion
 from trilemma.timing import Machine, model_work
 from trilemma.timing.disaggregation import prefill_worker
 from trilemma.timing.host_weights import split_work
-from trilemma.timing.intervals import speed_spread
+from trilemma.timing.intervals import ranges_in_words, speed_spread
 
 
 def check_generates(model: Model) -> None:
@@ -59,6 +59,7 @@ def pooling_speed(start: StartUp, question: ServingQuestion) -> Speed:
         input_tokens_per_s=rate.scaled(isl),
         request_s=Latency(interval=Interval(value=waits_s, low=waits_s * low, high=waits_s * high)),
         most_requests_per_s=rate if load.rate is not None else None,
+        ranges=ranges_in_words(machine, model),
     )
     return Speed(
         figures=figures,

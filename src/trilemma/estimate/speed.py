@@ -33,7 +33,7 @@ from trilemma.question import ServingQuestion
 from trilemma.timing import Machine, ServingSpeed, concurrency_for_rate, serving_speed
 from trilemma.timing.admission import Admission
 from trilemma.timing.anchoring import AnchorLoad, Anchors, anchored
-from trilemma.timing.intervals import profile_spread, ranges_in_words, speed_spread
+from trilemma.timing.intervals import OF_POINTS, profile_spread, ranges_in_words, speed_spread
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.power import serving_activity
 from trilemma.timing.serving_step import MOST_REQUESTS
@@ -77,16 +77,16 @@ def plan_speed(start: StartUp, question: ServingQuestion) -> Speed:
     if rate is not None:
         able = asked(work, machine, layout, concurrency=MOST_REQUESTS, rate=None).output_tokens_per_s
     in_flight = float(np.asarray(concurrency or ASSUMED_CONCURRENCY))
-    spread = profile_spread(
-        _spread(machine, model, work, in_flight), machine, work, layout, isl=isl, osl=osl, concurrency=in_flight
-    )  # fmt: skip
+    of_class = _spread(machine, model, work, in_flight)
+    spread = profile_spread(of_class, machine, work, layout, isl=isl, osl=osl, concurrency=in_flight)
     speed, spread = _anchored(speed, spread, machine, served_as(work, layout), (isl, osl, in_flight))
+    own = spread["tpot"] != of_class["tpot"]
     lines = operators(speed, asked(work, machine.at_datasheet(), layout), machine)
     spread = with_host(spread, speed, start=start, cluster=cluster)
     figures = speed_figures(speed, spread, lines, able_per_s=able, arriving_per_s=(rate or np.inf) * osl)
     if able is not None:
         figures = with_most(figures, able_per_s=able, osl=osl, spread=spread)
-    figures = replace(of_all(figures, plan.pool.replicas), ranges=ranges_in_words(machine, model))
+    figures = replace(of_all(figures, plan.pool.replicas), ranges=OF_POINTS if own else ranges_in_words(machine, model))
     overload = overload_warnings(figures, load, replicas=plan.pool.replicas)
     told = (*timed.warnings, *host_warnings(start, cluster), *source_warnings(machine))
     if overload:

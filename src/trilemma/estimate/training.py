@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from trilemma.errors import InputError, PlanWarning
@@ -26,7 +27,7 @@ from trilemma.timing.training_capped import step_under_cap
 from trilemma.timing.training_coefficients import TrainingSetting, most_of_bf16, unknown_terms
 from trilemma.timing.training_collectives import Fabric
 from trilemma.timing.training_frameworks import FrameworkTiming, framework_of
-from trilemma.timing.training_intervals import step_spread, with_cap, with_host, with_slow_wire
+from trilemma.timing.training_intervals import step_ranges_in_words, step_spread, with_cap, with_host, with_slow_wire
 from trilemma.timing.training_run import Checkpoints, Failures
 from trilemma.timing.training_step import StepTime, training_step
 from trilemma.workloads import TrainingWorkload
@@ -76,7 +77,8 @@ def estimate_training(
     if not packed:  # no step is faster than its products at their peak
         low = max(low, min(float(step.hfu) / most, 1.0))
     low, high = with_cap(clock, low, high)
-    speed = _speed(step, low, high)
+    told_by = step_ranges_in_words(chosen, cluster.accelerator, mixture=mixture)
+    speed = replace(_speed(step, low, high), ranges=told_by)
     hour = cluster.accelerator.usd_per_hour.scaled(cluster.gpus) if cluster.accelerator.usd_per_hour else None
     per_s = float(step.tokens_per_s_per_gpu) * cluster.gpus
     power = training_power(cluster, float(step.hfu) / most, speed.tokens_per_s_per_gpu, clock=clock)

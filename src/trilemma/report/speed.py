@@ -8,6 +8,7 @@ from trilemma.estimate.estimate import Estimate, Latency, SpeedEstimate
 from trilemma.intervals import Interval
 from trilemma.quantities import show_count
 from trilemma.report.training import training_speed
+from trilemma.timing.distance import DISTANCES
 
 
 def speed_lines(estimate: Estimate) -> list[str]:
@@ -38,8 +39,9 @@ def speed_lines(estimate: Estimate) -> list[str]:
         lines.append(
             f"           {show_count(total.value)} output tokens/s, {show_count(per_gpu.value)} per GPU ({_ends(per_gpu)})"
         )
-    if speed.ranges:
-        lines.append(f"           90 % ranges as {speed.ranges} tell, widened to what other publishers measure")
+    if speed.ranges and not estimate.training_step:
+        beside = ", beside what sets publishers apart" if speed.ranges in DISTANCES.values() else ""
+        lines.append(f"           90 % ranges as {speed.ranges} tell{beside}")
     lines += [
         f"target     mean {one.name.upper()} ≤ {one.target_ms:g} ms holds with a probability of {one.probability:.0%}"
         for one in estimate.targets

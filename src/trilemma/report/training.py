@@ -40,6 +40,8 @@ def training_speed(estimate: Estimate) -> Iterator[str]:
     if step.get("hidden_comm_fraction"):
         told.insert(1, f"hidden {step['hidden_comm_fraction']:.1%}")
     yield f"           of the step: {', '.join(told)}"
+    if speed.ranges:
+        yield f"           90 % ranges as {speed.ranges} tell"
     yield from _where(estimate, interval.value)
     yield from _run(estimate)
 

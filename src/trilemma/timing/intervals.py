@@ -14,6 +14,8 @@ from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.serving_terms import served_as
 
+#: What tells bounds that are of no class of distance.
+OF_DATASHEETS, OF_POINTS, OF_POOLS = "datasheets alone", "measured points of this deployment", "runs of pools apart"
 #: Runs of one deployment differ by so much among themselves (logarithm).
 _LEAST_OWN = 0.02
 
@@ -47,10 +49,10 @@ def distance_of(machine: Machine, model: Model) -> str:
 
 
 def ranges_in_words(machine: Machine, model: Model) -> str:
-    """Of what runs the bounds of `speed_spread` are; "" where no runs stand behind them."""
+    """Of what runs the bounds of `speed_spread` are."""
     distance = distance_of(machine, model)
     if not distance or (not machine.coefficients.known_card and distance not in NEAR):
-        return ""
+        return OF_DATASHEETS
     return DISTANCES[distance]
 
 

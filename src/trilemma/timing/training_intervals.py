@@ -13,6 +13,12 @@ from trilemma.timing.training_frameworks import FrameworkTiming
 from trilemma.timing.training_step import StepTime
 
 _KINDS = ("dense", "mixture")
+#: Classes, and what each says of the runs behind a figure.
+_RUNS = {
+    "measured": "many runs of this trainer and some on this card",
+    "sparse": "few runs of this trainer and some on this card",
+    "unmeasured": "runs of other trainers or on other cards",
+}
 #: A framework told by fewer runs (by weight) than this is in a class of its own: its offsets rest on little.
 SPARSE = 20.0
 
@@ -59,11 +65,20 @@ def step_spread(framework: FrameworkTiming, accelerator: Accelerator, *, mixture
 
     Two numbers. Source: residuals of the measured training runs (docs/accuracy.md).
     """
+    row = document()["spread"][f"{_KINDS[mixture]}_{_told_by(framework, accelerator, mixture=mixture)}"]
+    return float(row["step"][0]), float(row["step"][1])
+
+
+def step_ranges_in_words(framework: FrameworkTiming, accelerator: Accelerator, *, mixture: bool) -> str:
+    """Of what runs the bounds of `step_spread` are."""
+    return (
+        f"{_RUNS[_told_by(framework, accelerator, mixture=mixture)]} with {'mixtures' if mixture else 'dense models'}"
+    )
+
+
+def _told_by(framework: FrameworkTiming, accelerator: Accelerator, *, mixture: bool) -> str:
     kind = _KINDS[mixture]
     runs = document()["runs"].get(f"{framework.name}.{kind}", 0.0)
     if not runs or not document()["cards"].get(f"{accelerator.id}.{kind}"):
-        name = "unmeasured"
-    else:
-        name = "measured" if runs >= SPARSE else "sparse"
-    row = document()["spread"][f"{kind}_{name}"]
-    return float(row["step"][0]), float(row["step"][1])
+        return "unmeasured"
+    return "measured" if runs >= SPARSE else "sparse"
