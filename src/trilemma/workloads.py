@@ -92,6 +92,8 @@ class TrainingWorkload:
     are stored in (None: the model's own format, NF4 with double quantisation for QLoRA), ``kept_format`` what a quantiser leaves
     as it was is turned into where weights are not sharded: embedding, head and norms (None: it stays). ``tokens`` is the
     length of the run.
+    ``adapter`` names one of PEFT's methods (data/adapter_methods.toml) for what it keeps on its targets (None: LoRA or DoRA, as
+    ``method`` says); it is timed as LoRA.
     ``filling`` is the share of a sequence that is not padding. ``examples`` says how examples fill sequences; ``document`` is the
     length of those that are packed (None: nobody stated it). ``trained_layers``: so many of the decoder's layers are trained at a
     time, and neither embedding nor head (None: everything is).
@@ -102,6 +104,7 @@ class TrainingWorkload:
     method: Method = "full"
     rank: int = 0
     targets: tuple[str, ...] = ()
+    adapter: str | None = None
     base_format: str | None = None
     kept_format: str | None = None
     tokens: float | None = None

@@ -72,6 +72,8 @@ def tensor_bytes(tensor: SavedTensor, shards: Shards, *, activation_bits: float,
     if tensor.fp8 and fp8_bits is not None:
         bits = fp8_bits
     rows: Any = np.asarray(shards.tokens, dtype=float)
+    if tensor.per == "layer":
+        rows = np.ones(rows.shape)
     if tensor.per == "routed":
         cut = np.asarray(shards.expert_tp)
         rows = rows * cut / tp * shards.imbalance

@@ -19,8 +19,8 @@ from trilemma.models.attention import CompressedAttention, LatentAttention, Recu
 #: How tensor parallelism cuts a saved tensor: along the sequence (where sequence parallelism is on), along heads or
 #: columns, not at all.
 Cut = Literal["sequence", "units", "whole"]
-#: What a tensor has a row for: a token, a token sent to an expert, a pair of tokens.
-Per = Literal["token", "routed", "pair"]
+#: What a tensor has a row for: a token, a token sent to an expert, a pair of tokens, a layer.
+Per = Literal["token", "routed", "pair", "layer"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

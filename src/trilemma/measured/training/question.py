@@ -21,6 +21,7 @@ from trilemma.measured.training.published import published_recipe
 from trilemma.measured.training.usual import (
     applies_in_backward,
     as_its_machine,
+    as_peft_runs,
     as_submitted,
     fine_tuning,
     reached,
@@ -156,7 +157,7 @@ def _shape(row: Row, model: Model, implementation: str, assumed: list[str]) -> t
         global_batch = usual_global_batch(row, micro_batch, dp, pp, assumed)
     method, rank, targets = fine_tuning(row, model, assumed)
     workload = TrainingWorkload(seq=seq, global_batch=max(global_batch, 1), method=method, rank=rank, targets=targets)
-    return workload, micro_batch, Layout(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, vpp=vpp)
+    return as_peft_runs(row, workload, model), micro_batch, Layout(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, vpp=vpp)
 
 
 def _cluster(row: Row, layout: Layout, assumed: list[str]) -> Cluster:

@@ -11,6 +11,7 @@ from typing import Any
 from trilemma.data.files import read_data
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.measured.tables import Row
+from trilemma.memory.adapters import AdapterMethod, find_adapter_method
 from trilemma.memory.traits import coefficients, implementation_facts
 from trilemma.models.architecture import Model
 from trilemma.plans.frameworks import every
@@ -18,7 +19,7 @@ from trilemma.plans.recipes import optimizer
 from trilemma.plans.training import Loss, Offload, Optimizer, TrainingRecipe
 from trilemma.timing.training_frameworks import find_framework
 from trilemma.timing.training_ladder import reach
-from trilemma.workloads import Method
+from trilemma.workloads import Method, TrainingWorkload
 
 #: PEFT's default targets of LoRA on decoders of Llama's shape.
 _PEFT_TARGETS = ("attention.q", "attention.v")
@@ -82,6 +83,38 @@ def fine_tuning(row: Row, model: Model, assumed: list[str]) -> tuple[Method, int
     if rank is None:
         assumed.append("adapter rank 16: not stated")
     return method, int(rank.group(1)) if rank else 16, ()
+
+
+def peft_method(row: Row) -> AdapterMethod | None:
+    """The method that a table of PEFT names beside its model, with the variant that the run's own name adds."""
+    named = re.search(r"\[([\w ]+)\]", row.text("model"))
+    if named is None or "peft" not in row.text("framework").lower():
+        return None
+    return find_adapter_method(f"{named.group(1)} {row.text('config_id').rpartition('--')[2]}")
+
+
+def prompt_tokens(row: Row, model: Model) -> int:
+    """Tokens that a method puts before the text, from what it trains: an embedding each, keys and values of every layer, or an
+    embedding each beside a network of three square layers (huggingface/peft src/peft/tuners/p_tuning/model.py)."""
+    trained = re.search(r"trainable params ([\d,]{1,16})", row.text("notes"))
+    if trained is None:
+        return 0
+    count, hidden = int(trained.group(1).replace(",", "")), model.hidden
+    network = 3 * (hidden * hidden + hidden)
+    if "prefix" in row.text("model").lower():
+        return 0  # keys and values alone, which no layer computes
+    return (count - network if count > network else count) // hidden
+
+
+def as_peft_runs(row: Row, workload: TrainingWorkload, model: Model) -> TrainingWorkload:
+    """``workload`` with what a method of PEFT that the row names keeps, where it is known: on the feed-forward matrices where the
+    run's name says so, and on longer sequences where it puts tokens before the text."""
+    method = peft_method(row)
+    if method is None or not workload.trains_adapters:
+        return workload
+    targets = ("ffn",) if "-mlp-" in row.text("config_id") else workload.targets
+    seq = workload.seq + (prompt_tokens(row, model) if method.prompt else 0)
+    return replace(workload, adapter=" ".join(method.words), targets=targets, seq=seq)
 
 
 def usual_optimizer(row: Row, recipe: TrainingRecipe, framework: str, model: Model) -> Optimizer:
