@@ -127,12 +127,31 @@ def coefficients_for(accelerator: Accelerator, engine: str = "") -> Coefficients
 
     chips = accelerator.architecture.split(" ")[0]
     found = _coefficients(accelerator.vendor, chips, accelerator.compute_capability, engine)
+    found = found.with_numbers(**_at_own_clock(found, accelerator, engine)) if found.clocked else found
     return as_measured(found, accelerator) if accelerator.measured else found
 
 
 def kernels_of(engine: str) -> str:
     """The engine whose kernels ``engine`` runs: itself, unless the data say that it is built on another."""
     return str(spec_sheet()["kernels_of"].get(engine, engine))
+
+
+#: FP32 lanes of a multiprocessor of the cards that say ``clocked``, two FLOPs each.
+_LANES = 128
+_CLOCKED = ("kernel_s", "attention_kernel_s", "experts_kernel_s")
+
+
+def _at_own_clock(found: Coefficients, accelerator: Accelerator, engine: str) -> dict[str, Numbers]:
+    """Fixed times of kernels at the clock of ``accelerator``, none where its file does not tell it, or the engine has its own.
+
+    Seconds, a table of numbers by name. Source: ``clock_hz`` of ``spec_sheet.toml``.
+    """
+    peak, units = accelerator.peak_flops.get("fp32"), accelerator.facts.get("multiprocessors")
+    if peak is None or units is None:
+        return {}
+    slower = found.clock_hz * 2 * _LANES * units.value / peak.value
+    own = spec_sheet()["engine_kernels"].get(engine, {})
+    return {name: found.numbers[name] * slower for name in _CLOCKED if not own}
 
 
 @cache
@@ -144,7 +163,7 @@ def _coefficients(maker: str, chips: str, capability: float | None, engine: str)
         alike = [card for card in data["card"] if chips in card.get("chips", ())]
     known = bool(alike)
     chosen = alike[0] if known else next(card for card in data["card"] if card["name"] == "any other card")
-    numbers: dict[str, Any] = {}
+    numbers: dict[str, Any] = {"clocked": False}
     for row in (data["kernels"], data["collectives"], data["host"], chosen, data["engine_kernels"].get(engine, {})):
         numbers |= {name: value for name, value in row.items() if isinstance(value, int | float)}
         for table, own in (("by_maker", maker), ("by_chips", chips)):

@@ -75,8 +75,9 @@ def backend_factors(
     for row in _rows()["backends"]:
         if not (_is_of(row, engine, accelerator) and _runs(row, accelerator, backend)):
             continue
-        aged = "before" not in row or (version is not None and _is_before(version, row["before"], engine))
-        if not aged or row.get("fused", fused) is not fused:
+        before = "before" not in row or (version is not None and _is_before(version, row["before"], engine))
+        since = "since" not in row or version is None or not _is_before(version, row["since"], engine)
+        if not (before and since) or row.get("fused", fused) is not fused:
             continue
         for term, factor in row["factors"].items():
             factors[term] = factors.get(term, 1.0) * float(factor)
