@@ -229,6 +229,17 @@ def test_older_builds_do_less_by_themselves() -> None:
     assert not for_version("b999999").known
 
 
+def test_keys_of_8_bits_leave_values_at_16() -> None:
+    """Llama-3.2-3B of 4,096 cells: 343 MiB with ``-ctk q8_0`` alone, 448 without, 238 with both."""
+    held = {}
+    for flags in ("", "-ctk q8_0", "-ctk q8_0 -ctv q8_0"):
+        said = tl.check(
+            f"llama-server -hf bartowski/Llama-3.2-3B-Instruct-GGUF:Q4_0 -c 4096 -np 1 {flags}", gpu="l4"
+        ).to_dict()
+        held[flags] = next(line["bytes"] for line in said["memory"]["items"] if line["name"] == "kv_cache") / MIB
+    assert held == {"": 448, "-ctk q8_0": 343, "-ctk q8_0 -ctv q8_0": 238}
+
+
 def test_commands_both_ways() -> None:
     command = read(
         shlex.split(

@@ -74,7 +74,7 @@ def test_hybrids_of_v0_reserve_states_of_all_sequences(model: str, layers: int |
 
 def test_models_of_windows_alone_have_a_cache() -> None:
     """Mistral-7B-v0.1 at 4,096 tokens on a 24 GB card: 56,496 tokens, 13.79 requests (vllm-project/vllm issue 188's sizes)."""
-    cache = tl.fit("mistral-7b-v0.1", "rtx-4090", context=4096).to_dict()["kv_cache"]
+    cache = tl.fit("mistral-7b-v0.1", "rtx-4090", context=4096, engine="vllm@0.24.0").to_dict()["kv_cache"]
     assert cache["tokens"] == pytest.approx(56496, rel=0.02)
     assert cache["max_concurrency"] == pytest.approx(13.79, rel=0.02)
     assert cache["bytes_per_token"] == 131072
@@ -105,3 +105,46 @@ def test_a_release_older_than_the_card_says_so(version: str, card: str, told: bo
     messages = [one.message for one in answer.warnings if one.code == "no-kernels-for-card"]
     assert bool(messages) == told
     assert all("0.9.0 is the first" in message for message in messages)
+
+
+def test_early_v1_takes_1024_sequences_and_all_graphs() -> None:
+    """vllm-project/vllm issue 17238: two RTX 3090 do not start with 0.8.1's own number of sequences and do with 8; 17 GiB of
+    weights each. Graphs are those of 512 tokens whatever the sequences are (issue 16128: 0.8.3 has no room for them)."""
+    sizes = {"gpu": "rtx-3090", "tp": 2, "context": 4096, "eager": True, "memory_fraction": 0.9}
+    many, few = (_start("qwen2.5-32b", version="0.8.1", **sizes, max_seqs=seqs) for seqs in (None, 8))
+    assert float(many.ledger["logits"].bytes) == pytest.approx(1024 * 152064 * 38.9)
+    assert float(few.ledger["logits"].bytes) == pytest.approx(8 * 152064 * 38.9)
+    assert float(_start("qwen2.5-32b", version="0.8.4", **sizes).ledger["logits"].bytes) == pytest.approx(
+        256 * 152064 * 38.9
+    )
+    graphs = [float(_start("qwen2.5-7b", version=version, context=4096, max_seqs=2).ledger["cuda_graphs"].bytes)
+              for version in ("0.8.3", "0.9.2", "0.10.0")]  # fmt: skip
+    assert graphs[0] == graphs[1] > 3 * graphs[2]
+
+
+def test_what_v1_did_not_take_started_v0() -> None:
+    """vllm/engine/arg_utils.py, _is_v1_supported_oracle: T4 until 0.10.1, a cache of 8 bits off Hopper in 0.8."""
+    older = _start("qwen2.5-7b", gpu="t4", version="0.7.3", context=4096, tp=2).ledger["cuda_graphs"].bytes
+    for version, same in (("0.8.5", True), ("0.10.1", True), ("0.10.2", False)):
+        graphs = _start("qwen2.5-7b", gpu="t4", version=version, context=4096, tp=2).ledger["cuda_graphs"].bytes
+        assert bool(graphs == older) is same
+    cached = {"version": "0.8.5", "context": 4096, "kv_dtype": "fp8"}
+    asked_v0 = _start("qwen2.5-7b", **cached, extra={"VLLM_USE_V1": "0"})
+    assert _start("qwen2.5-7b", **cached).pool.tokens == asked_v0.pool.tokens
+    hopper = _start("qwen2.5-7b", gpu="h100-sxm5-80gb", **cached, extra={"VLLM_USE_V1": "0"})
+    assert _start("qwen2.5-7b", gpu="h100-sxm5-80gb", **cached).pool.tokens != hopper.pool.tokens
+
+
+def test_the_second_runner_charges_no_graphs() -> None:
+    """Pools that 0.26.0 (RTX 4080), 0.28.0 (L4) and 0.31.0 (A100) print are what budget, weights and peak leave."""
+    for model, charged in (("qwen2.5-7b-instruct-awq", False), ("qwen3-30b-a3b-fp8", True)):
+        start = _start(model, version="0.26.0", context=4096)
+        lines = {name: float(start.ledger[name].bytes) for name in ("weights", "activations", "logits", "workspace")}
+        left = float(start.budget_bytes) - sum(lines.values()) - float(start.pool.available_bytes)
+        assert left == pytest.approx(float(start.ledger["cuda_graphs"].bytes) * charged, abs=0.02 * GIB)
+
+
+def test_cards_of_160_gib_batch_16384_tokens_since_0_28() -> None:
+    """vllm/engine/arg_utils.py, get_batch_defaults."""
+    for gpu, version, tokens in (("b200", "0.27.1", 8192), ("b200", "0.28.0", 16384), ("h200-sxm", "0.28.0", 8192)):
+        assert int(_start("qwen2.5-7b", gpu=gpu, version=version, context=32768).max_batched_tokens) == tokens

@@ -128,6 +128,8 @@ def _options(settings: FlagSettings, extra: dict[str, Any], version: str | None)
         context = context if number == 1 else int(round_up(context // number, facts.context_padding))
     if total == 0 and facts.context:
         extra["ctx-size"] = 0
+    if settings.value("cache-type-k") is not None:
+        extra.setdefault("cache-type-v", "f16")
     return ServeOptions(
         context=context,
         max_seqs=slots,

@@ -78,13 +78,28 @@ def settle(asked: Asked) -> VllmSettled:
 
 
 def _facts(asked: Asked) -> VllmFacts:
-    """Those of the version, or of the older engine that it still has where the command asks for that."""
+    """Those of the version, or of the older engine that it still has where the command asks for that or the newer one does
+    not take what it asks for."""
     facts = for_version(asked.version, date=asked.date, changed=asked.changed)
-    older = facts.older_engine if asked.options.extra.get("VLLM_USE_V1") == "0" else ""
-    if not older:
+    wanted = asked.options.extra.get("VLLM_USE_V1")
+    if not facts.older_engine or not (
+        wanted == "0" or (wanted is None and _starts_older(asked, facts.older_engine_for))
+    ):
         return facts
-    as_older = for_version(older, changed=asked.changed)
+    as_older = for_version(facts.older_engine, changed=asked.changed)
     return replace(as_older, version=facts.version, warnings=facts.warnings, known=facts.known)
+
+
+def _starts_older(asked: Asked, reasons: tuple[str, ...]) -> bool:
+    capability = asked.accelerator.compute_capability
+    holding = {
+        "before_ampere": capability is not None and capability < 8.0,
+        "not_cuda": capability is None,
+        "cache_format": asked.options.kv_dtype not in (None, "auto") and capability != 9.0,
+        "draft": asked.draft is not None,
+        "stages": np.min(asked.layout.pp) > 1 and asked.options.extra.get("distributed-executor-backend") != "ray",
+    }
+    return any(holding[reason] for reason in reasons)
 
 
 def _of_version(asked: Asked, facts: VllmFacts, context: int) -> list[PlanWarning]:

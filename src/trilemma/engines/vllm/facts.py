@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,17 +12,26 @@ from trilemma.engines.facts import FactFile, Facts
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchDefaults:
-    """Default sequences and batched tokens: ``large`` from ``large_card_bytes`` on (save cards ``not_large``), else ``small``."""
+    """Default sequences and batched tokens: ``large`` from ``large_card_bytes`` on (save cards ``not_large``, and of those of
+    ``only_large`` alone where any are named), ``largest`` from ``largest_card_bytes`` on, else ``small``."""
 
     large_card_bytes: float
     large: tuple[int, int]
     small: tuple[int, int]
     not_large: tuple[str, ...] = ()
+    only_large: tuple[str, ...] = ()
+    largest_card_bytes: float = math.inf
+    largest: tuple[int, int] = (0, 0)
 
     def of_card(self, capacity_bytes: float, card: str) -> tuple[int, int]:
         """(sequences, tokens) on a card of ``capacity_bytes`` whose id is ``card``."""
-        named = any(word in card.lower() for word in self.not_large)
-        return self.large if capacity_bytes >= self.large_card_bytes and not named else self.small
+        if capacity_bytes >= self.largest_card_bytes:
+            return self.largest
+        card = card.lower()
+        named = not any(word in card for word in self.not_large)
+        if self.only_large:
+            named = any(word in card for word in self.only_large)
+        return self.large if capacity_bytes >= self.large_card_bytes and named else self.small
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +74,7 @@ class VllmFacts(Facts):
     mla_weight_copies: bool
     latents_as_heads: Mapping[str, int]
     older_engine: str
+    older_engine_for: tuple[str, ...]
     captures_for_every_stage: bool
     flashinfer: Mapping[str, float]
     profiles_whole_prompts: bool
@@ -86,7 +97,11 @@ def _shaped(values: dict[str, Any]) -> dict[str, Any]:
             large=tuple(batches["large"]),
             small=tuple(batches["small"]),
             not_large=tuple(batches.get("not_large", ())),
+            only_large=tuple(batches.get("only_large", ())),
+            largest_card_bytes=batches.get("largest_card_bytes", math.inf),
+            largest=tuple(batches.get("largest", (0, 0))),
         ),
+        "older_engine_for": tuple(values["older_engine_for"]),
         "graph_sizes": GraphSizes(**values["graph_sizes"]),
         "expert_padding": {name: (pair[0], pair[1]) for name, pair in values["expert_padding"].items()},
     }

@@ -16,11 +16,14 @@ from trilemma.models.architecture import Model
 
 def widths_of(stage: VllmStage, facts: VllmFacts, model: Model) -> dict[str, Any]:
     """Half-widths (90 %) of every line, in bytes. Logits are a part of one measured peak, whose width stands at the rest of it;
-    sparse attention is the least known part of that."""
+    sparse attention is the least known part of that, and what the second runner takes, which graphs tell that it charges none."""
     memory, spread = facts.coefficients, facts.coefficients["spread"]
     sparse = any(mixer.is_compressed or (mixer.is_latent and mixer.is_sparse) for mixer in model.mixers)
-    if sparse:
-        memory = {**memory, "spread": {**spread, "activations_gib": spread["sparse_gib"]}}
+    second = facts.graphs_in_budget and not np.all(stage.graphs_inside)
+    known = {"activations_relative": max(spread["activations_relative"], memory["sampler"]["relative"])}
+    if sparse or second:
+        known["activations_gib"] = spread["sparse_gib" if sparse else "second_runner_gib"]
+    memory = {**memory, "spread": {**spread, **known}}
     lines = {name: value for name, value in stage.lines.items() if name != "logits"}
     lines["activations"] = stage.lines["activations"] + stage.lines["logits"]
     found = half_widths(model, lines, memory, known=facts.known)

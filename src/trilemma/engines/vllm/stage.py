@@ -73,6 +73,7 @@ def stage_of(
     graphs = graph_bytes(widths, memory, layers=span.layers, graphs=graphs, largest=largest, tp=plans.tp)
     skipped = facts.second_runner_skips_graphs and not widths.expert_rows and not model.is_hybrid
     inside = facts.graphs_in_budget and not skipped
+    share = memory["graphs"]["charged_share"] if inside else memory["graphs"]["second_runner_share"] if skipped else 1.0
     resident = np.maximum(weights.text + _rope_bytes(model, force, facts) - options.cpu_offload_bytes, 0)
     lines = {
         "weights": resident,
@@ -84,7 +85,7 @@ def stage_of(
         "logits": peak.logits,
         "workspace": workspace,
         "communication": communication,
-        "cuda_graphs": graphs * (memory["graphs"]["charged_share"] if inside else 1.0) + attending * (largest > 0),
+        "cuda_graphs": graphs * share + attending * (largest > 0),
         "context": context_bytes(memory, ranks=plans.tp, fabric=fabric),
     }
     lines = {key: np.broadcast_to(value, plans.shape) for key, value in lines.items()}
