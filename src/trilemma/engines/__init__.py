@@ -82,4 +82,7 @@ def deployer(name: str) -> Callable[..., Fleet]:
     if found is None or not found.deploys:
         known = those("deploys")
         raise UnknownName("engine", name, known, hint=f"files are written for: {', '.join(known)}")
-    return cast("Callable[..., Fleet]", importlib.import_module(f"trilemma.engines.{found.package}.deploy").fleet)
+    from trilemma.engines.deployment.fleet import FleetAsked
+
+    write = importlib.import_module(f"trilemma.engines.{found.package}.deploy").fleet
+    return lambda **asked: cast("Fleet", write(FleetAsked(**asked)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from trilemma.errors import InputError, shorten
 from trilemma.foreign_words import written
@@ -151,6 +151,37 @@ class Fleet:
         """The one engine of a plan that is one process on one node."""
         group = self.groups[0]
         return group if not self.apart and group.replicas == 1 and group.nodes == 1 else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FleetAsked:
+    """What is to be written: ``plan`` for ``model``, on cards of ``maker``.
+
+    ``version`` is used where the plan names none; a node holds ``per_node`` cards (None: any number). ``latent`` says whether the
+    model's attention is, None where the model is not known.
+    """
+
+    model: str
+    plan: Plan
+    version: str | None
+    maker: str
+    per_node: int | None
+    latent: bool | None = None
+
+    def fleet(
+        self,
+        *,
+        engine: str,
+        own: Mapping[str, Any],
+        groups: tuple[EngineGroup, ...],
+        weights: str | None = None,
+        **more: Any,
+    ) -> Fleet:
+        """The engines of ``groups``; ``own`` are the port and the health check of an engine."""
+        return Fleet(
+            engine=engine, groups=groups, port=own["port"], health=own["health"], model=self.model, maker=self.maker,
+            weights=self.model if weights is None else weights, per_node=self.per_node, **more,
+        )  # fmt: skip
 
 
 def checked_pools(plan: Plan) -> tuple[Pool, ...]:

@@ -6,20 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from trilemma.engines import traits_of
 from trilemma.engines.deployment import facts
-from trilemma.engines.deployment.fleet import EngineGroup, Fleet, checked_pools, nodes_for
+from trilemma.engines.deployment.fleet import EngineGroup, Fleet, FleetAsked, checked_pools, nodes_for
 from trilemma.errors import InputError
-from trilemma.plans import Plan
 
 
 def fleet_of(
     engine: str,
     command: Sequence[str],
     *,
-    model: str,
-    plan: Plan,
-    version: str | None,
-    maker: str,
-    per_node: int | None,
+    asked: FleetAsked,
     before: Sequence[str] = (),
     after: Sequence[str] = (),
     files: Mapping[str, str] | None = None,
@@ -33,11 +28,12 @@ def fleet_of(
     Raises `InputError` for pools apart, for more than one such server and for plans of several machines.
     """
     label, own = traits_of(engine).label, facts.of_engine(engine)
+    plan, version = asked.plan, asked.version
     pools = checked_pools(plan)
     if len(pools) > 1:
         raise InputError(f"{label} runs prompts and answers in one server; take a plan of one pool")
     (pool,) = pools
-    if pool.replicas > 1 or nodes_for(int(pool.layout.gpus), per_node) > 1:
+    if pool.replicas > 1 or nodes_for(int(pool.layout.gpus), asked.per_node) > 1:
         raise InputError(
             f"{label} is written as one server of one machine; take a plan without --replicas and further nodes"
         )
@@ -48,15 +44,11 @@ def fleet_of(
         if plan.engine.version or version
         else ""
     )
-    return Fleet(
+    return asked.fleet(
         engine=engine,
         label=f"{label} {release}".strip(),
-        model=model,
-        weights=model,
-        maker=maker,
         image=None,
-        port=own["port"],
-        health=own["health"],
+        own=own,
         groups=(
             EngineGroup(
                 role=pool.role, replicas=1, gpus=int(pool.layout.gpus), program=tuple(command[at : at + 2]),
@@ -64,7 +56,6 @@ def fleet_of(
                 before=tuple(before), after=tuple(after),
             ),
         ),
-        per_node=per_node,
         beside=beside or {},
         asked_as=asked_as,
         notes=tuple(notes),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from trilemma.commands.named_files import HeldFile
-from trilemma.engines.deployment.fleet import Fleet, alone, checked_pools
+from trilemma.engines.deployment.fleet import Fleet, FleetAsked, alone, checked_pools
 from trilemma.engines.deployment.one_server import fleet_of
 from trilemma.engines.ollama.write import FILE, write
-from trilemma.plans import Plan
 
 #: A server that runs already has other settings than these; a new one answers after a moment.
 _BEFORE = (
@@ -19,20 +18,12 @@ _BEFORE = (
 )
 
 
-def fleet(
-    *,
-    model: str,
-    plan: Plan,
-    version: str | None,
-    maker: str,
-    per_node: int | None,
-    latent: bool | None = None,  # noqa: ARG001 - one signature for all engines
-) -> Fleet:
-    """The server of ``plan``; arguments as `trilemma.engines.vllm.deploy.fleet`. Raises `InputError` also for pools apart."""
-    command = write(model=model, plan=alone(plan, checked_pools(plan)[0]), always_made=True)
+def fleet(asked: FleetAsked) -> Fleet:
+    """The server of ``asked.plan``. Raises `InputError` also for pools apart."""
+    command = write(model=asked.model, plan=alone(asked.plan, checked_pools(asked.plan)[0]), always_made=True)
     name = command[command.index("create") + 1]
     return fleet_of(
-        "ollama", command, model=model, plan=plan, version=version, maker=maker, per_node=per_node, before=_BEFORE,
+        "ollama", command, asked=asked, before=_BEFORE,
         after=("wait",), files={FILE: next(word.text for word in command if isinstance(word, HeldFile))}, asked_as=name,
         notes=(f"serve.sh starts a server and makes {name} in it; clients ask for {name}, and ollama run {name} talks to it",),
     )  # fmt: skip

@@ -13,6 +13,7 @@ from trilemma.engines.deployment.fleet import (
     RANK,
     EngineGroup,
     Fleet,
+    FleetAsked,
     NodeSpan,
     Route,
     Router,
@@ -38,11 +39,9 @@ _FLEET = (
 _FACTS = facts.of_engine("sglang")
 
 
-def fleet(
-    *, model: str, plan: Plan, version: str | None, maker: str, per_node: int | None, latent: bool | None = None
-) -> Fleet:
-    """The engines of ``plan``; arguments and errors as `trilemma.engines.vllm.deploy.fleet`."""
-    plan, release = facts.released(plan, version, table().versions, engine="SGLang")
+def fleet(asked: FleetAsked) -> Fleet:
+    """The engines of ``asked.plan``; errors as `trilemma.engines.vllm.deploy.fleet`."""
+    plan, release = facts.released(asked.plan, asked.version, table().versions, engine="SGLang")
     at = table().at(release)
     pools = checked_pools(plan)
     apart = len(pools) > 1
@@ -50,27 +49,22 @@ def fleet(
         raise InputError(f"SGLang {release} is too old for pools of prefill and decode; take 0.4.6 or newer")
     if apart:
         _check_stages(*(int(pool.layout.pp) for pool in pools), at=at)
-    staged = apart and _staged(pools, latent)
+    staged = apart and _staged(pools, asked.latent)
     groups, beside = [], {}
     for pool in pools:
         own = alone(plan, pool, without=_FLEET)
         told = _roles(pool) if apart else {}
-        groups.append(_group(model, own, pool, per_node=per_node, told=told, staged=staged))
-        beside[f"sglang-{pool.role}.yaml" if apart else "sglang.yaml"] = _configuration(model, own, told)
-    return Fleet(
+        groups.append(_group(asked.model, own, pool, per_node=asked.per_node, told=told, staged=staged))
+        beside[f"sglang-{pool.role}.yaml" if apart else "sglang.yaml"] = _configuration(asked.model, own, told)
+    return asked.fleet(
         engine="sglang",
         label=f"SGLang {release}",
-        model=model,
-        weights=model,
-        maker=maker,
-        image=facts.image("sglang", maker, release=release),
-        port=_FACTS["port"],
-        health=_FACTS["health"],
+        image=facts.image("sglang", asked.maker, release=release),
+        own=_FACTS,
         groups=tuple(groups),
-        per_node=per_node,
         router=_router() if apart or pools[0].replicas > 1 else None,
         beside=beside,
-        notes=_notes(pools) if apart and latent is None else (),
+        notes=_notes(pools) if apart and asked.latent is None else (),
         metrics=("--enable-metrics",),
     )
 

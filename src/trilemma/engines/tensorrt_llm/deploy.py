@@ -9,7 +9,17 @@ from typing import Any
 import yaml
 
 from trilemma.engines.deployment import facts
-from trilemma.engines.deployment.fleet import End, EngineGroup, Fleet, Route, Router, alone, checked_pools, nodes_for
+from trilemma.engines.deployment.fleet import (
+    End,
+    EngineGroup,
+    Fleet,
+    FleetAsked,
+    Route,
+    Router,
+    alone,
+    checked_pools,
+    nodes_for,
+)
 from trilemma.engines.tensorrt_llm.flags import table
 from trilemma.engines.tensorrt_llm.write import YAML, write, yaml_options
 from trilemma.errors import InputError
@@ -21,20 +31,12 @@ _FACTS = facts.of_engine("tensorrt-llm")
 ORCHESTRATOR = "disaggregated.yaml"
 
 
-def fleet(
-    *,
-    model: str,
-    plan: Plan,
-    version: str | None,
-    maker: str,
-    per_node: int | None,
-    latent: bool | None = None,  # noqa: ARG001 - one signature for all engines
-) -> Fleet:
-    """The engines of ``plan``; arguments and errors as `trilemma.engines.vllm.deploy.fleet`. Images for NVIDIA cards only.
+def fleet(asked: FleetAsked) -> Fleet:
+    """The engines of ``asked.plan``; errors as `trilemma.engines.vllm.deploy.fleet`. Images for NVIDIA cards only.
 
     Whole replicas (``--dp`` without experts in common) are engines of their own.
     """
-    plan, release = facts.released(plan, version, table().versions, engine="TensorRT-LLM")
+    plan, release = facts.released(asked.plan, asked.version, table().versions, engine="TensorRT-LLM")
     pools = checked_pools(plan)
     apart = len(pools) > 1
     since = _FACTS["disaggregated"]["since"]
@@ -42,21 +44,16 @@ def fleet(
         raise InputError(
             f"TensorRT-LLM {release} is too old for pools of prefill and decode as written here; take {since} or newer"
         )
-    groups = tuple(_group(model, plan, pool, per_node=per_node, apart=apart) for pool in pools)
+    groups = tuple(_group(asked.model, plan, pool, per_node=asked.per_node, apart=apart) for pool in pools)
     several = max(groups, key=lambda group: group.nodes)
-    image = facts.image("tensorrt-llm", maker, release=release)
+    image = facts.image("tensorrt-llm", asked.maker, release=release)
     router = Router(route=_orchestrated, image=image, entry="args", by_file=True)
-    return Fleet(
+    return asked.fleet(
         engine="tensorrt-llm",
         label=f"TensorRT-LLM {release}",
-        model=model,
-        weights=model,
-        maker=maker,
         image=image,
-        port=_FACTS["port"],
-        health=_FACTS["health"],
+        own=_FACTS,
         groups=groups,
-        per_node=per_node,
         router=router if apart else None,
         unmanaged=None if several.nodes == 1 else _over_nodes(several),
     )

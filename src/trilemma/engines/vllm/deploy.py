@@ -16,6 +16,7 @@ from trilemma.engines.deployment.fleet import (
     RANK,
     EngineGroup,
     Fleet,
+    FleetAsked,
     NodeSpan,
     Route,
     Router,
@@ -41,16 +42,11 @@ _FLEET = (
 _FACTS = facts.of_engine("vllm")
 
 
-def fleet(
-    *, model: str, plan: Plan, version: str | None, maker: str, per_node: int | None, latent: bool | None = None
-) -> Fleet:
-    """The engines of ``plan``. ``version`` is used where the plan names none; a node holds ``per_node`` cards (None: any number).
-
-    ``latent`` says whether the model's attention is, None where the model is not known. Every flag exists in the version.
-    Raises `InputError` for what `trilemma.engines.vllm.write.write` refuses, and for layouts that the version cannot spread
-    over nodes.
+def fleet(asked: FleetAsked) -> Fleet:
+    """The engines of ``asked.plan``. Every flag exists in the version. Raises `InputError` for what
+    `trilemma.engines.vllm.write.write` refuses, and for layouts that the version cannot spread over nodes.
     """
-    plan, release = facts.released(plan, version, table().versions, engine="vLLM")
+    plan, release = facts.released(asked.plan, asked.version, table().versions, engine="vLLM")
     at = table().at(release)
     pools = checked_pools(plan)
     apart = len(pools) > 1
@@ -61,22 +57,17 @@ def fleet(
     groups, beside = [], {}
     for pool in pools:
         own = alone(plan, pool, without=_FLEET)
-        groups.append(_group(model, own, pool, per_node=per_node, at=at, apart=apart))
-        beside[f"vllm-{pool.role}.yaml" if apart else "vllm.yaml"] = _configuration(model, own, groups[-1])
-    return Fleet(
+        groups.append(_group(asked.model, own, pool, per_node=asked.per_node, at=at, apart=apart))
+        beside[f"vllm-{pool.role}.yaml" if apart else "vllm.yaml"] = _configuration(asked.model, own, groups[-1])
+    return asked.fleet(
         engine="vllm",
         label=f"vLLM {release}",
-        model=model,
-        weights=model,
-        maker=maker,
-        image=image(release, maker),
-        port=_FACTS["port"],
-        health=_FACTS["health"],
+        image=image(release, asked.maker),
+        own=_FACTS,
         groups=tuple(groups),
-        per_node=per_node,
         router=_router() if apart or pools[0].replicas > 1 else None,
         beside=beside,
-        notes=_notes(pools, at, latent) if apart else (),
+        notes=_notes(pools, at, asked.latent) if apart else (),
         metrics=(),
     )
 
