@@ -396,7 +396,7 @@ def more_free_memory_never_fewer_cache_tokens(question: Asked, answer: tl.Estima
 
 
 #: What a command does not say, and a check is told.
-_BESIDE = ("host", "network", "sampling", "images", "draft")
+_BESIDE = ("host", "network", "draft")
 
 
 def checked(answer: tl.Estimate, question: Asked, ask: Answers) -> str | None:
@@ -408,7 +408,13 @@ def checked(answer: tl.Estimate, question: Asked, ask: Answers) -> str | None:
         raise Unasked  # its server is not told the longest request
     ask.asked += 1
     load = answer.question.workload
-    told = {"isl": load.isl, "osl": load.osl, "concurrency": load.concurrency, "prefix_hit": load.prefix_hit}
+    told = {
+        "isl": (load.isl or 0) - (load.image_tokens or 0),
+        "osl": load.osl,
+        "concurrency": load.concurrency,
+        "prefix_hit": load.prefix_hit,
+    }
+    told |= {"sampling": load.sampling, "images": load.images}
     told |= {name: question.options[name] for name in _BESIDE if name in question.options}
     alone = answer.question.checkpoint is None and ".yaml" not in answer.command
     with nullcontext(answer.command) if alone else exported(answer) as words:
@@ -474,7 +480,7 @@ def best_plan_asked_again(question: Asked, answer: tl.Estimate, ask: Answers) ->
     if apart is not None:
         return f"{best.summary}: {apart}"
     try:
-        return checked(best, question, ask)
+        return checked(best, question.but(**dict.fromkeys(_BESIDE)), ask)
     except Unasked:
         return None
 

@@ -78,3 +78,10 @@ def test_a_mix_is_written_as_it_is_asked_for() -> None:
     found = tl.check("lms load qwen/qwen3-8b --gpu max", gpu="rtx-4090").to_dict()["command"]
     assert found == "lms load qwen/qwen3-8b@q4_k_m --gpu max"
     assert tl.check(found, gpu="rtx-4090").to_dict()["command"] == found
+
+
+def test_tokens_of_a_step_have_no_flag() -> None:
+    """lms load takes no evaluation batch size (lmstudio.ai/docs/cli/load): a plan that states one is not its command."""
+    pool = Pool(layout=Layout(), options=ServeOptions(context=4096, max_batched_tokens=8192))
+    with pytest.raises(InputError, match="no flag for the tokens of a step"):
+        STUDIO.write(model="./m-Q4_K_M.gguf", plan=Plan(engine=EngineRef(name="lm-studio"), pools=(pool,)))

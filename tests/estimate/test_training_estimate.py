@@ -1,5 +1,7 @@
 """One training plan in full, and layouts that cannot be."""
 
+from dataclasses import replace
+
 import pytest
 
 import trilemma as tl
@@ -109,3 +111,17 @@ def test_a_second_that_hides_one_transfer_hides_no_other() -> None:
     hidden = full.lines["recompute"] - none.lines["recompute"]
     moved = ("data_parallel", "offload", "sharded_weights")
     assert sum(none.lines.get(one, 0) - full.lines.get(one, 0) for one in moved) <= hidden * 1.1
+
+
+def test_more_bandwidth_never_makes_a_step_longer() -> None:
+    """GLM-4.5-Air sharded by 8 RTX 4090 under Muon: shards and gradients both hid behind the same seconds (286.4 to 287.6 s)."""
+    card = find("rtx-4090")
+    figure = card.bandwidth_bytes_per_s
+    wide = replace(card, bandwidth_bytes_per_s=replace(figure, value=1.5 * figure.value))
+    load = {"seq": 8192, "global_batch": 16, "micro_batch": 1, "zero": 3, "optimizer": "muon", "mlp_tiles": 4}
+    one, other = (tl.fit("glm-4.5-air", Cluster.of(each, 8), **load).speed for each in (card, wide))
+    assert one is not None
+    assert other is not None
+    assert one.step_s is not None
+    assert other.step_s is not None
+    assert other.step_s.interval.value < one.step_s.interval.value

@@ -201,7 +201,10 @@ def step_lines(
     sharding = loads.shard_times * wire_seconds(loads.shard, rate, "shard")
     data = wire_seconds(loads.data, rate, "data") + loads.data_calls * rate["call"]
     lines["sharded_weights"] = (joined_seconds(busy, sharding, power) - busy) * soft
-    window = slow * overlap_data
+    left = np.maximum(
+        busy - sharding + lines["sharded_weights"] / soft, 0.0
+    )  # a second that hides one transfer hides no other
+    window = np.minimum(slow * overlap_data, left)
     lines["data_parallel"] = (joined_seconds(window, data, power) - window) * soft
     lines["optimizer"] = loads.optimizer / rate["optimizer"] * soft
     products = loads.newton_schulz
@@ -209,8 +212,7 @@ def step_lines(
     lines["host_optimizer"] = loads.host_optimizer / rate["host_optimizer"]
     beside_bytes, after_bytes = _over_host_link(loads, moved_bytes)
     moving = beside_bytes / rate["host"] + 0.0 * busy
-    spent = sharding + data - (lines["sharded_weights"] + lines["data_parallel"]) / soft
-    free = np.maximum(busy - spent, 0.0)  # a second that hides one transfer hides no other
+    free = np.maximum(left - data + lines["data_parallel"] / soft, 0.0)
     shown = joined_seconds(free, moving, power) - free
     lines["offload"] = shown + after_bytes / rate["host"]
     lines["step"] = rate["step"] + 0.0 * slow

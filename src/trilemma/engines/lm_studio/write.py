@@ -21,6 +21,10 @@ def write(*, model: str, plan: Plan) -> list[str]:
         raise InputError("LM Studio puts layers on cards in turn (--pp) and splits nothing else")
     if options.kv_dtype not in (None, "auto", "f16", "fp16"):
         raise InputError("lms load has no flag for the cache's type; set it in the application's load settings")
+    if options.max_batched_tokens is not None:
+        raise InputError(
+            "lms load has no flag for the tokens of a step; set the evaluation batch size in the application's load settings"
+        )
     pairs: dict[str, Any] = {"context-length": options.context, "parallel": stated(options.max_seqs, "max_seqs")}
     settings = settings_of({**pairs, **options.extra}, table(), plan.engine.version)
     return ["lms", "load", _key(check_model_word(model)), *words(settings)]
