@@ -236,6 +236,8 @@ def longer_contexts_need_no_fewer_bytes(question: Asked, answer: tl.Estimate, as
     )
     if here.uses_host or twice.uses_host:
         raise Unasked  # layers that make room on the card take their cache with them
+    if question.gpus > 1 and question.options.get("engine") == "ollama":
+        raise Unasked  # it takes the fewest cards that hold all
     one, two = (float(a.start_up["needed_for_one_request_gib"]) * 2**30 for a in (here, twice))
     if two < one * (1 - 1e-3):
         return f"{one:.6g} bytes for a request of {here.context}, {two:.6g} of {twice.context}"

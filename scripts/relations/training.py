@@ -109,6 +109,8 @@ def larger_micro_batches_never_less_memory(question: Asked, answer: tl.Estimate,
 
 @relation
 def recompute_never_more_memory_nor_faster(question: Asked, answer: tl.Estimate, ask: Answers) -> str | None:
+    if "activations" in question.options.get("offload", ""):
+        raise Unasked  # what is computed again is not moved to the host and back
     none, full = (ask.variant(question.but(recompute=what)) for what in ("none", "full"))
     a, b = none.memory.total.value, full.memory.total.value
     if b > a:

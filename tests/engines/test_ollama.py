@@ -341,3 +341,14 @@ def test_a_file_of_weights_holds_no_tower(tmp_path: Path, instructions: str, bli
     found = OLLAMA.read(["ollama", "create", "mine", "-f", str(tmp_path / "Modelfile")])
     assert found.plan.pool.options.text_only is blind
     assert "mmproj" not in found.model
+
+
+def test_the_line_that_an_answer_prints_is_checked_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It writes a Modelfile first, which is not there yet where it is pasted."""
+    monkeypatch.chdir(tmp_path)
+    load = {"isl": 64, "osl": 1024, "concurrency": 8}
+    asked = tl.fit("qwen3-8b", "rtx-4090", engine="ollama", precision="Q8_0", **load)
+    again = tl.check(str(asked.command), gpu="rtx-4090", **load)
+    assert str(asked.command).startswith("printf ")
+    assert again.memory.total.value == asked.memory.total.value
+    assert again.context == asked.context

@@ -18,6 +18,7 @@ from trilemma.ask.pictures import with_images
 from trilemma.ask.profiles import terms_of
 from trilemma.ask.unknown_models import UnknownModel
 from trilemma.commands.bare_json import UNQUOTED, quoted
+from trilemma.commands.named_files import printed
 from trilemma.errors import InputError, PlanWarning, UnknownName, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.hardware.cluster import Cluster
@@ -34,12 +35,14 @@ NO_CARDS = "the command does not say which cards it runs on; name them, such as 
 
 
 def words_of(command: str | Sequence[str]) -> list[str]:
-    """A command as words; text is split as a shell would, after lines joined by backslashes. Bare JSON in it is one word."""
+    """A command as words; text is split as a shell would, after lines joined by backslashes. Bare JSON in it is one word, as is
+    text that writes a file for its command first: a script."""
     if not isinstance(command, str):
         words = [str(word) for word in command]
         return [quoted(words[0])] if len(words) == 1 and any(map(str.isspace, words[0])) else words
     try:
-        return shlex.split(quoted(command.replace("\\\n", " ")))
+        words = shlex.split(quoted(command.replace("\\\n", " ")))
+        return words if printed(words) is None else [quoted(command)]
     except ValueError as error:
         raise InputError(f"{shorten(command)!r} is no command line: {error}; give a list of its words") from None
 
