@@ -19,16 +19,12 @@ from trilemma.measured.training.fit import Design, Sample
 from trilemma.measured.training.question import read_training_question
 from trilemma.measured.training.refit import sample_of
 from trilemma.measured.training.room import as_it_ran, states_chunks
+from trilemma.measured.training.spread import KINDS, bounds_of, classes_of, mixtures_of
 from trilemma.quantities import Array
-from trilemma.timing.training_intervals import SPARSE
 from trilemma.timing.training_operators import training_work
 
-#: Percentiles that bound ranges: of a source that neither the fit nor its range saw nine rows of ten lie between these two.
-_TAIL = 0.04
 #: Fewer samples than this fit nothing.
 _FEWEST = 20
-_FEWEST_OF_CLASS = 8
-_KINDS = ("dense", "mixture")
 #: Marks of rows that contradict themselves or their neighbours: judged like any other, never fitted.
 _ANOMALOUS = "anomaly"
 _ABOUT = (
@@ -43,7 +39,7 @@ _GUESSED = "batch"
 def fit_table(path: str | Path, *, where: Sequence[str] = (), models_dir: str | None = None) -> str:
     """Fit the training rows of ``path`` and return the data file as text. Raises `InputError`.
 
-    Intervals are percentiles (`_TAIL`) of measured over predicted seconds, each row predicted by a fit that left its source out,
+    Intervals are percentiles of measured over predicted seconds, each row predicted by a fit that left its source out,
     apart for what many, few and no runs of other sources tell about.
     """
     table = read_table(path)
@@ -79,44 +75,23 @@ def read_samples(rows: Sequence[Row], models_dir: str | None = None) -> list[Sam
 
 
 def _spreads(design: Design, samples: Sequence[Sample], theta: Array) -> dict[str, dict[str, Any]]:
-    """Factors and rows of every class, from rows whose source a fit never saw: the class of a row is that which the runs left
-    name, and a source weighs as the root of its rows. Classes that few rows are in take whole frameworks left out; none is
-    narrower than the class that knows more.
-    """
-    mixture = np.array([training_work(sample.model, mtp=False).is_mixture for sample in samples])
-    sources = np.array([sample.source for sample in samples])
+    """Factors and rows of every class, from rows whose source a fit never saw (`trilemma.measured.training.spread`). Classes that
+    few rows are in take whole frameworks left out."""
+    mixture, sources = mixtures_of(samples), [sample.source for sample in samples]
     frameworks = np.array([sample.framework.name for sample in samples])
-    by_source, by_framework = (_held_out(design, theta, groups) for groups in (sources, frameworks))
-    classes = np.array([_class_without(samples, mixture, sources, at) for at in range(len(samples))])
-    found: dict[str, dict[str, Any]] = {}
-    for mixed, kind in enumerate(_KINDS):
-        low, high = 0.97, 1.03
-        for name in ("measured", "sparse", "unmeasured"):
-            chosen, held = (mixture == bool(mixed)) & (classes == name), by_source
-            if np.count_nonzero(chosen) < _FEWEST_OF_CLASS:
-                chosen, held = mixture == bool(mixed), by_framework
-            ratio, weight = np.exp(design.measured - held), design.weights() * chosen
-            weight = weight / np.sqrt([max(weight[sources == one].sum(), 1e-12) for one in sources])
-            low = min(low, _weighted_quantile(ratio[chosen], weight[chosen], _TAIL))
-            high = max(high, _weighted_quantile(ratio[chosen], weight[chosen], 1 - _TAIL))
-            found[f"{kind}_{name}"] = {"step": [low, high], "rows": int(chosen.sum())}
-    return found
-
-
-def _class_without(samples: Sequence[Sample], mixture: Array, sources: Array, at: int) -> str:
-    """The class of sample ``at`` by the runs of other sources of its kind of model."""
-    others = [samples[int(i)] for i in np.flatnonzero((mixture == mixture[at]) & (sources != sources[at]))]
-    one = samples[at]
-    runs = sum(other.weight for other in others if other.framework.name == one.framework.name)
-    card = any(other.cluster.accelerator.id == one.cluster.accelerator.id for other in others)
-    return "unmeasured" if not runs or not card else "measured" if runs >= SPARSE else "sparse"
+    ratio = {
+        name: np.exp(design.measured - _held_out(design, theta, groups))
+        for name, groups in (("class", np.array(sources)), ("kind", frameworks))
+    }
+    found = bounds_of(ratio, design.weights(), sources, mixture, classes_of(samples, mixture, sources))
+    return {name: {"step": [low, high], "rows": rows} for name, (low, high, rows) in found.items()}
 
 
 def framework_runs(samples: Sequence[Sample]) -> dict[str, float]:
     """How many runs, by weight, tell about each framework and kind of model (``torchtitan.dense``)."""
     found: dict[str, float] = {}
     for sample in samples:
-        name = f"{sample.framework.name}.{_KINDS[training_work(sample.model, mtp=False).is_mixture]}"
+        name = f"{sample.framework.name}.{KINDS[training_work(sample.model, mtp=False).is_mixture]}"
         found[name] = found.get(name, 0.0) + sample.weight
     return found
 
@@ -125,7 +100,7 @@ def card_runs(samples: Sequence[Sample]) -> dict[str, float]:
     """How many runs, by weight, tell about each card and kind of model (``nvidia-h100-sxm5-80gb.mixture``)."""
     found: dict[str, float] = {}
     for sample in samples:
-        name = f"{sample.cluster.accelerator.id}.{_KINDS[training_work(sample.model, mtp=False).is_mixture]}"
+        name = f"{sample.cluster.accelerator.id}.{KINDS[training_work(sample.model, mtp=False).is_mixture]}"
         found[name] = found.get(name, 0.0) + sample.weight
     return found
 
@@ -136,12 +111,6 @@ def _held_out(design: Design, theta: Array, groups: Any) -> Array:
         out = groups == group
         held[out] = design.predict(design.fit(~out, first=theta))[out]
     return held
-
-
-def _weighted_quantile(values: Array, weights: Array, share: float) -> float:
-    order = np.argsort(values)
-    reached = (np.cumsum(weights[order]) - weights[order] / 2) / weights.sum()
-    return float(np.interp(share, reached, values[order]))
 
 
 def _text(

@@ -101,7 +101,7 @@ def _entry(question: MeasuredTraining, speed: MeasuredSpeed) -> BaselineRun:
     )
 
 
-def _judged(row: Row, one: _Read | str, held_out_s: float | None, looked_up: Any) -> Judgement:
+def _judged(row: Row, one: _Read | str, held_out_s: tuple[float, float, float] | None, looked_up: Any) -> Judgement:
     if isinstance(one, str):
         return Judgement(row_id=row.id, cells=row.cells, skipped=one, config=config_of(row))
     question = one.question
@@ -122,10 +122,11 @@ def _judged(row: Row, one: _Read | str, held_out_s: float | None, looked_up: Any
     )
 
 
-def _speed(one: _Read, held_out_s: float | None, looked_up: Mapping[str, float]) -> list[FigureComparison]:
-    """Figures of one run, ``speed`` once a configuration. Held-out predictions claim no interval: widths are not refitted with
-    them.
-    """
+def _speed(
+    one: _Read, held_out_s: tuple[float, float, float] | None, looked_up: Mapping[str, float]
+) -> list[FigureComparison]:
+    """Figures of one run, ``speed`` once a configuration; ``held_out_s`` are seconds a step, and their range, where it was left
+    out of both."""
     question, speed = one.question, one.speed
     assert speed is not None
     tokens = question.workload.seq * question.workload.global_batch / int(question.plan.layout.gpus)
@@ -135,9 +136,9 @@ def _speed(one: _Read, held_out_s: float | None, looked_up: Mapping[str, float])
         spread = step_spread(question.framework, question.cluster.accelerator, mixture=mixture)
         low, high = spread[0] * step_s, spread[1] * step_s
     else:
-        step_s, low, high = held_out_s, None, None
+        step_s, low, high = held_out_s
     measured = speed.tokens_per_s_per_gpu
-    fastest, slowest = (None, None) if low is None or high is None else (tokens / low, tokens / high)
+    fastest, slowest = tokens / low, tokens / high
     found = []
     if one.counts:
         found += [
@@ -159,8 +160,8 @@ def _speed(one: _Read, held_out_s: float | None, looked_up: Mapping[str, float])
             metric=speed.metric,
             predicted=tokens / step_s * unit,
             measured=speed.value,
-            low=None if slowest is None else slowest * unit,
-            high=None if fastest is None else fastest * unit,
+            low=slowest * unit,
+            high=fastest * unit,
         ),
     ]
 

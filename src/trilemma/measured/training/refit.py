@@ -11,6 +11,7 @@ from trilemma.measured.training.classes import resolved_cell
 from trilemma.measured.training.figures import MeasuredSpeed
 from trilemma.measured.training.fit import Design, Sample
 from trilemma.measured.training.question import MeasuredTraining
+from trilemma.measured.training.spread import bounds_without
 
 #: Weight of a row whose layout is incomplete or derived (tier B); contradictory ones (tier C) are not fitted.
 _WEIGHTS = {"": 1.0, "A": 1.0, "B": 0.3}
@@ -37,21 +38,22 @@ def sample_of(question: MeasuredTraining, speed: MeasuredSpeed) -> Sample:
 
 def refit(
     scored: Mapping[int, tuple[MeasuredTraining, MeasuredSpeed]], columns: Sequence[str]
-) -> tuple[dict[int, float], dict[str, Any]]:
-    """(seconds a step by row index, the ``holdout`` part of the document): every row by a fit that never saw its group."""
+) -> tuple[dict[int, tuple[float, float, float]], dict[str, Any]]:
+    """((seconds a step, low, high) by row index, the ``holdout`` part of the document): every row by a fit, and inside a range,
+    that never saw its group."""
     indices = list(scored)
-    design = Design([sample_of(*scored[index]) for index in indices])
+    samples = [sample_of(*scored[index]) for index in indices]
+    design = Design(samples)
     groups = [
         tuple(resolved_cell(scored[index][1].row, scored[index][0], column) for column in columns) for index in indices
     ]
     start = design.fit()
-    seconds: dict[int, float] = {}
+    held_s = np.empty(len(indices))
     blind: dict[str, int] = {}
     for group in dict.fromkeys(groups):
         held = np.array([other == group for other in groups])
         theta = design.fit(~held, first=start)
-        for at, value in zip(np.flatnonzero(held), design.predict(theta)[held], strict=True):
-            seconds[indices[int(at)]] = float(np.exp(value))
+        held_s[held] = np.exp(design.predict(theta)[held])
         for name in design.named_only(held):
             blind[name] = blind.get(name, 0) + 1
     document = {
@@ -59,6 +61,8 @@ def refit(
         "groups": len(set(groups)),
         "terms": list(design.names),
         "uninformed": blind,
-        "widths": False,
+        "widths": True,
     }
-    return seconds, document
+    bounds = bounds_without(np.exp(design.measured) / held_s, design.weights(), samples, groups)
+    steps = zip(indices, held_s.tolist(), bounds, strict=True)
+    return {index: (step_s, step_s * low, step_s * high) for index, step_s, (low, high) in steps}, document

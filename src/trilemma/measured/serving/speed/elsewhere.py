@@ -27,6 +27,7 @@ INSIDE = 0.9
 _TELLING, _LEAST = 20, 5
 #: Publishers that are taken to have told the same beside those known, since each has several models and cards.
 _LENT = 1
+_OF_DEVIATION = 0.5
 #: Half-width (logarithm) below which no publisher is taken to be: those whose classes explain all ran one kind of card, and
 #: reports of one reader each on other cards lie 15 to 20 % off (llama.cpp on RTX PRO 6000).
 _NEVER_CLOSER = 0.2
@@ -113,11 +114,13 @@ def _apart(rows: Sequence[Published]) -> float:
 
 
 def _of_a_stranger(known: Sequence[tuple[float, float]]) -> float:
-    """The half-width of one more of those ``known`` (half-width, weight): their root mean square, by Student's law for so few."""
+    """The half-width of one more of those ``known`` (half-width, weight): their root mean square, by Student's law for so few,
+    and half of what they deviate among themselves, since a publisher that is left out tends to be one that is farther off."""
     widths, weights = (np.array(column) for column in zip(*known, strict=True))
     mean = math.sqrt(float(np.sum(weights * widths**2) / np.sum(weights)))
     telling = float(np.sum(weights) ** 2 / np.sum(weights**2))
-    return mean * student_t_95(telling + _LENT) / NINETY
+    apart = math.sqrt(float(np.sum(weights * (widths - np.average(widths, weights=weights)) ** 2) / np.sum(weights)))
+    return mean * student_t_95(telling + _LENT) / NINETY + _OF_DEVIATION * apart
 
 
 def held(found: Sequence[Published]) -> dict[tuple[str, str], tuple[int, float, float]]:
