@@ -44,4 +44,4 @@ def test_a_34b_on_two_cards_over_pcie() -> None:
     )  # fmt: skip
     load = TrainingWorkload(seq=2048, global_batch=4, method="qlora", rank=64)
     step = training_step(load_model("yi-34b"), CARDS, plan, load)
-    assert float(step.step_s) == pytest.approx(8.09, rel=0.32)
+    assert float(step.step_s) == pytest.approx(8.09, rel=0.2)
