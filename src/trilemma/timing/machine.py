@@ -136,6 +136,12 @@ class Machine:
         power = spec_sheet()["host"]["host_overlap_power"] if ahead else 1.0
         return self.with_coefficients(self.coefficients.with_numbers(host_overlap_power=power))
 
+    def as_asked(self, *, micro_batch: Numbers | None) -> Machine:
+        """The same machine whose engine cuts passes into ``micro_batch`` rows, where it cuts them at all; None leaves its own."""
+        if micro_batch is None or self.coefficients.micro_batch_rows <= 0:
+            return self
+        return self.with_coefficients(self.coefficients.with_numbers(micro_batch_rows=micro_batch))
+
     def with_coefficients(self, coefficients: Coefficients) -> Machine:
         """The same cards and wires under other coefficients."""
         return replace(self, coefficients=coefficients, wires=wires(self.cluster, coefficients))
