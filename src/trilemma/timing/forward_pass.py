@@ -59,7 +59,7 @@ def decode_step(
     output_head(tally, work, layout, rows=rows)
     tally.add("lm_head", "memory_bandwidth", rows * work.vocab * machine.coefficients.sampled_logit_s)
     exchange(tally, work, layout, rows=rows, scale=uneven)
-    launches(tally, work, layout, rows=rows, scale=uneven)
+    launches(tally, work, uneven)
     if work.host is not None:
         over = decode_on_host(
             tally, work.host, _host_rates(machine, work), rows=np.asarray(batch, dtype=float) * tokens, sequences=batch,
@@ -113,7 +113,7 @@ def prefill_pass(
             _move(tally, "attention", moved, scale=overlapped)
     output_head(tally, work, layout, rows=np.asarray(prompts, dtype=float))
     exchange(tally, work, layout, rows=rows, scale=turns, prompt=True)
-    launches(tally, work, layout, rows=rows, scale=turns)
+    launches(tally, work, turns)
     if work.host is not None:
         over = prefill_on_host(
             tally, work.host, _host_rates(machine, work), tokens=tokens, cached=cached, prompts=prompts,
@@ -241,20 +241,10 @@ def output_head(tally: OperatorTally, work: ModelWork, layout: Layout, *, rows: 
         tally.product("lm_head", product, product.work(rows, layout.tp))
 
 
-def launches(tally: OperatorTally, work: ModelWork, layout: Layout, *, rows: Any, scale: Any) -> None:
-    """What kernels take to start; a group of experts the longer, the more experts of one rank ``rows`` tokens wake.
-
-    Seconds, arrays (plans,). Source: ``kernels`` of ``spec_sheet.toml``, under the terms of an engine.
-    """
-    numbers = tally.machine.coefficients
-    seconds = work.kernels * numbers.kernel_s + work.attention_kernels * numbers.attention_kernel_s
-    if work.experts:
-        tokens = rows * np.asarray(layout.dp)
-        active = work.experts[0].active(tokens, evenness=numbers.routing_evenness) / np.asarray(layout.ep)
-        group_s = numbers.experts_kernel_s * (1.0 + numbers.experts_kernel_of_each * active)
-        if all(one.computed_in == _GROUPED for one in work.experts):
-            group_s = group_s * numbers.fp8_experts_kernels
-        seconds = seconds + work.expert_ffn_layers * group_s
+def launches(tally: OperatorTally, work: ModelWork, scale: Any) -> None:
+    coefficients = tally.machine.coefficients
+    seconds = work.kernels * coefficients.kernel_s + work.attention_kernels * coefficients.attention_kernel_s
+    seconds = seconds + work.expert_ffn_layers * coefficients.experts_kernel_s
     tally.add("kernels", "host", seconds * scale)
 
 

@@ -51,7 +51,7 @@ def mixed_step(
     logits = (sequences + chunks) * work.vocab
     tally.add("lm_head", "memory_bandwidth", logits * machine.coefficients.sampled_logit_s)
     exchange(tally, work, layout, rows=rows, scale=1.0, prompt=True)
-    launches(tally, work, layout, rows=rows, scale=1.0)
+    launches(tally, work, 1.0)
     host_of_step(tally, sequences=sequences + chunks)
     return tally.done()
 
