@@ -23,7 +23,7 @@ def _told(document: dict[str, Any], code: str) -> list[str]:
 @pytest.mark.parametrize("card", ["t4", "v100-sxm2-32gb", "rtx-2080-ti"])
 def test_vllm_refuses_bfloat16_below_ampere(capsys: pytest.CaptureFixture[str], card: str, dtype: str) -> None:
     """vllm/platforms/cuda.py: below compute capability 8.0 bfloat16 by name is an error, "auto" becomes float16."""
-    command = ("vllm", "serve", "Qwen/Qwen3-0.6B", "--dtype", dtype, "--max-model-len", "2048")
+    command = ("vllm", "serve", "Qwen/Qwen3-0.6B", "--dtype", dtype, "--gpu-memory-utilization", "0.85")
     code, document = _asked(capsys, "check", "--gpu", card, "--", *command)
     assert document["fits"] is (dtype != "bfloat16")
     assert code == (1 if dtype == "bfloat16" else 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trilemma import engines
@@ -30,6 +30,8 @@ _CONTEXT_STEP = 1024
 _CLEARLY = 1.25
 _SEQUENCES = (64, 16, 4, 1)
 _BATCHED_TOKENS = (4096, 2048, 1024)
+#: How far inside the bounds of what starts a memory fraction is advised.
+_INWARD = 0.05
 #: Shares of the card beyond the default that leave room for what lies outside the budget, tried in order.
 _FRACTIONS = (0.94, 0.96, 0.98)
 
@@ -101,8 +103,7 @@ def _option_changes(plan: Plan, model: Model, failing: Estimate) -> Iterator[Rem
     bounds = failing.start_up.get("feasible_memory_fraction")
     now = failing.start_up.get("memory_fraction")
     if bounds is not None and now is not None and not bounds[0] <= now <= bounds[1]:
-        middle = round((bounds[0] + bounds[1]) / 2, 2)
-        share = middle if bounds[0] <= middle <= bounds[1] else round(sum(bounds) / 2, 4)
+        share = _inside(bounds, now)
         yield _with(plan, model, f"memory fraction {share:g} instead of {now:g}", 1.0, memory_fraction=share)
     for tokens in _BATCHED_TOKENS:
         if options.max_batched_tokens is None or tokens < options.max_batched_tokens:
@@ -114,6 +115,14 @@ def _option_changes(plan: Plan, model: Model, failing: Estimate) -> Iterator[Rem
             break
     if not options.eager:
         yield _with(plan, model, "no CUDA graphs (slower decode)", 4.0, eager=True)
+
+
+def _inside(bounds: Sequence[float], now: float) -> float:
+    """The fraction nearest to ``now`` that lies well inside ``bounds``: by `_INWARD`, or half of a narrow range."""
+    low, high = bounds
+    inward = min(_INWARD, (high - low) / 2)
+    share = high - inward if now > high else low + inward
+    return round(share, 2) if low <= round(share, 2) <= high else round(share, 4)
 
 
 def _engine_changes(evaluate: Evaluate, plan: Plan, model: Model) -> Iterator[RemedyCandidate]:
