@@ -83,3 +83,33 @@ def test_a_catalogue_name_is_served_by_its_chat_model_and_an_id_by_itself() -> N
 
 def test_chat_models_are_among_the_ids_of_their_entry() -> None:
     assert all(entry.chat in entry.ids[1:] for entry in catalogue.entries().values() if entry.chat is not None)
+
+
+def test_small_models_of_public_reports_are_read_from_stated_fields_alone() -> None:
+    """No field is taken as a default and none is left unread, by the entry's name and by its ids."""
+    for asked in (
+        "Qwen/Qwen3.5-0.8B", "Qwen/Qwen3.5-2B", "Qwen/Qwen3.5-4B", "Qwen/Qwen3.5-9B", "HuggingFaceTB/SmolLM3-3B",
+        "ibm-granite/granite-4.0-micro", "ibm-granite/granite-4.0-h-micro", "ibm-granite/granite-4.0-h-tiny",
+        "ibm-granite/granite-4.0-h-small", "mistralai/Ministral-3-3B-Base-2512", "mistralai/Ministral-3-8B-Base-2512",
+        "mistralai/Ministral-3-14B-Base-2512", "Qwen/Qwen1.5-7B-Chat", "Qwen/Qwen1.5-14B-Chat", "Qwen/Qwen1.5-32B-Chat",
+        "Qwen/Qwen2.5-VL-3B-Instruct", "Qwen/Qwen2.5-VL-32B-Instruct", "nvidia/NVIDIA-Nemotron-Nano-9B-v2",
+        "XiaomiMiMo/MiMo-V2-Flash",
+    ):  # fmt: skip
+        assert load_model(asked).assumptions == (), asked
+
+
+def test_later_models_of_one_geometry_are_its_entry() -> None:
+    """Qwen3-Coder-Next stands on Qwen3-Next (79,674,391,296 parameters too), gpt-oss-safeguard on gpt-oss."""
+    for asked, entry in (
+        ("Qwen/Qwen3-Coder-Next", "qwen3-next-80b-a3b"),
+        ("qwen3-coder-next", "qwen3-next-80b-a3b"),
+        ("openai/gpt-oss-safeguard-20b", "gpt-oss-20b"),
+    ):
+        assert load_model(asked).source.startswith(f"catalogue {entry}")
+
+
+def test_granite_of_attention_alone_needs_no_mamba_sizes() -> None:
+    """granite-4.0-micro states 40 layers of attention and no state: 128 heads of Mamba are not assumed of it."""
+    micro = load_model("granite-4.0-micro")
+    assert not any("mamba" in note for note in micro.assumptions)
+    assert count(micro).total == 3_402_836_480

@@ -20,6 +20,7 @@ _MODULES: dict[str, dict[str, str]] = {
         "llama": "llama",
         "mistral": "llama",
         "ministral": "llama",
+        "ministral3": "llama",
         "mixtral": "mixtral",
         "yi": "llama",
         "aquila": "llama",

@@ -38,13 +38,21 @@ def granite_moe(fields: Fields) -> Decoder:
     return shapes.llama_like(fields, [plan] * fields.layers(), tie=_fragment(fields))
 
 
+#: What Micro and the small dense models of Granite 4, attention throughout, state for layers that they do not have.
+_MAMBA_SIZES = (
+    "mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_n_groups", "mamba_d_conv", "mamba_expand", "mamba_d_ssm",
+)  # fmt: skip
+
+
 def granite_hybrid(fields: Fields) -> Decoder:
     """Granite 4 (transformers: models/granitemoehybrid): Mamba-2 or attention, then a mixture and a shared block."""
     layers = fields.layers()
-    state: Mixer = mamba2_state(fields)
-    full: Mixer = shapes.softmax(fields)
-    known: dict[str, Mixer] = {"mamba": state, "attention": full}
     kinds = fields.layer_types(layers, ["mamba"] * layers)
+    known: dict[str, Mixer] = {"attention": shapes.softmax(fields)}
+    if "mamba" in kinds:
+        known["mamba"] = mamba2_state(fields)
+    else:
+        fields.ignore(*_MAMBA_SIZES)
     bias = fields.flag("attention_bias", default=False)
     ffn = _hybrid_ffn(fields)
     plans = [
