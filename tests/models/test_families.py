@@ -148,6 +148,23 @@ def test_latent_experts_run_narrow() -> None:
     assert [type(layer.mixer or layer.ffn) for layer in model.mtp_layers] == [SoftmaxAttention, ExpertFfn]
 
 
+def test_routed_experts_of_kimi_k3_run_at_a_width_of_their_own() -> None:
+    """Kimi-K3 (config.json in ai-dynamo/aiconfigurator @095f58a): 2.8T parameters on its card, 5.5T at the model's width."""
+    full = [*range(4, 93, 4), 93]
+    config = {
+        "model_type": "kimi_linear", "hidden_size": 7168, "intermediate_size": 33792, "num_hidden_layers": 93,
+        "num_attention_heads": 96, "num_key_value_heads": 96, "vocab_size": 163840, "max_position_embeddings": 1048576,
+        "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+        "first_k_dense_replace": 1, "moe_layer_freq": 1, "moe_intermediate_size": 3072, "num_experts": 896,
+        "num_experts_per_token": 16, "num_shared_experts": 2, "routed_expert_hidden_size": 3584,
+        "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+        "linear_attn_config": {"head_dim": 128, "num_heads": 96, "short_conv_kernel_size": 4, "full_attn_layers": full},
+    }  # fmt: skip
+    model = model_from_config(config, name="kimi-k3")
+    assert 2.75e12 < count(model).total < 2.85e12
+    assert next(t.shape for t in model.tensors if t.role == "experts.up") == (896, 3072, 3584)
+
+
 def test_gemma_4_global_layers_have_their_own_heads() -> None:
     model = load_model("gemma-4-31b")
     mixers = {(m.kv_heads, m.k_dim, m.window) for m in model.mixers if isinstance(m, SoftmaxAttention)}

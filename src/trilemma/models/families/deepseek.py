@@ -51,7 +51,7 @@ def latent(fields: Fields) -> LatentAttention:
 
 
 def experts(fields: Fields) -> ExpertFfn | None:
-    """Routed and shared experts; None for a dense model."""
+    """Routed and shared experts; None for a dense model. Kimi-K3 runs its routed experts at a width of their own."""
     count = fields.optional_count("n_routed_experts", "num_experts", high=shapes.MOST_EXPERTS)
     if count is None:
         return None
@@ -63,6 +63,7 @@ def experts(fields: Fields) -> ExpertFfn | None:
         intermediate=size,
         shared_intermediate=size
         * fields.count("n_shared_experts", "num_shared_experts", default=0, low=0, high=64, quiet=True),
+        hidden=fields.optional_count("routed_expert_hidden_size", high=shapes.WIDEST),
         groups=groups,
         top_groups=top_groups,
     )
