@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from trilemma import engines
@@ -16,6 +16,7 @@ from trilemma.plans.words import layout_words
 from trilemma.quantities import counted, show_count, show_gib
 from trilemma.question import ServingQuestion
 from trilemma.search.engine_remedies import on_other_engines
+from trilemma.search.memory_fraction import advised_fraction
 from trilemma.search.precisions import kv_dtypes, precisions
 from trilemma.search.quality import cache_quality
 from trilemma.workloads import Serving
@@ -30,8 +31,6 @@ _CONTEXT_STEP = 1024
 _CLEARLY = 1.25
 _SEQUENCES = (64, 16, 4, 1)
 _BATCHED_TOKENS = (4096, 2048, 1024)
-#: How far inside the bounds of what starts a memory fraction is advised.
-_INWARD = 0.05
 #: Shares of the card beyond the default that leave room for what lies outside the budget, tried in order.
 _FRACTIONS = (0.94, 0.96, 0.98)
 
@@ -103,7 +102,7 @@ def _option_changes(plan: Plan, model: Model, failing: Estimate) -> Iterator[Rem
     bounds = failing.start_up.get("feasible_memory_fraction")
     now = failing.start_up.get("memory_fraction")
     if bounds is not None and now is not None and not bounds[0] <= now <= bounds[1]:
-        share = _inside(bounds, now)
+        share = advised_fraction(bounds, now)
         yield _with(plan, model, f"memory fraction {share:g} instead of {now:g}", 1.0, memory_fraction=share)
     for tokens in _BATCHED_TOKENS:
         if options.max_batched_tokens is None or tokens < options.max_batched_tokens:
@@ -115,14 +114,6 @@ def _option_changes(plan: Plan, model: Model, failing: Estimate) -> Iterator[Rem
             break
     if not options.eager:
         yield _with(plan, model, "no CUDA graphs (slower decode)", 4.0, eager=True)
-
-
-def _inside(bounds: Sequence[float], now: float) -> float:
-    """The fraction nearest to ``now`` that lies well inside ``bounds``: by `_INWARD`, or half of a narrow range."""
-    low, high = bounds
-    inward = min(_INWARD, (high - low) / 2)
-    share = high - inward if now > high else low + inward
-    return round(share, 2) if low <= round(share, 2) <= high else round(share, 4)
 
 
 def _engine_changes(evaluate: Evaluate, plan: Plan, model: Model) -> Iterator[RemedyCandidate]:
