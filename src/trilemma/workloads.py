@@ -72,6 +72,11 @@ class Serving:
             return self.isl + self.osl
         return None
 
+    @property
+    def least_request(self) -> int | None:
+        """Tokens that the longest request has at least: as stated, else its prompt or its output alone, whichever is known."""
+        return self.longest_request or self.isl or self.osl
+
 
 #: How examples fill sequences: each is as long as a sequence; a sequence is the most that an example has, a batch as long as
 #: its longest; or several examples share a sequence, which attention keeps apart.

@@ -103,3 +103,10 @@ def test_llama_server_says_where_it_caps_a_slot() -> None:
     assert any(one["code"] == "context-beyond-model" and "40,960" in one["message"] for one in found["warnings"])
     with pytest.raises(InputError, match="more than the 40960 positions"):
         tl.fit("qwen3-8b", gpu="h100-sxm", engine="llama.cpp", isl=100_000, osl=100)
+
+
+@pytest.mark.parametrize("length", [{"isl": 200_000}, {"osl": 200_000}])
+def test_one_length_alone_is_held_to_the_positions_too(length: dict[str, int]) -> None:
+    """Prompts of 200,000 tokens were answered for requests of 40,960 where nothing said how long outputs are."""
+    with pytest.raises(InputError, match="200000 tokens a request are more than the 40960 positions"):
+        tl.fit("qwen3-8b", gpu="h100-sxm", **length)

@@ -97,3 +97,22 @@ def test_trl_loads_fp32_unless_told_otherwise() -> None:
     assert read("--dtype bfloat16") is None
     assert read("--load_in_4bit") is None
     assert read("--accelerate_config zero2") is None
+
+
+def test_a_tile_alone_means_a_fused_loss(capsys: pytest.CaptureFixture[str]) -> None:
+    """A tile did nothing, without a word, beside the loss of whole logits that a framework has by itself."""
+    words = "fit llama-3.1-8b --gpu h100-sxm:8 --train 8192 --global-batch 64 --json"
+    whole, alone, both = (
+        {line["name"]: line["bytes"] for line in _answer(capsys, f"{words} {more}")["memory"]["items"]}["logits"]
+        for more in ("", "--loss-tile 256", "--loss fused --loss-tile 256")
+    )
+    assert alone == both < whole / 2
+
+
+def test_a_tile_of_whole_logits_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "fit llama-3.1-8b --gpu h100-sxm:8 --train 8192 --global-batch 64 --loss full --loss-tile 256"
+    assert main(shlex.split(words)) == 2
+    told = capsys.readouterr().err.strip()
+    assert "--loss-tile 256" in told
+    assert "--loss fused" in told
+    assert "\n" not in told

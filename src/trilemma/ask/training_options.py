@@ -65,7 +65,7 @@ TRAINING: tuple[Option, ...] = (
     _settled("shard_group", "ranks that share one sharded copy, with copies between them (HSDP)", read=whole_number, metavar="N"),
     _settled("loss", "logits whole (compiled: Megatron-LM's native fusion), by pieces of the sequence, or never (Liger, CCE)",
              read=as_given, choices=("full", "chunked", "fused", "compiled")),
-    _settled("loss_tile", "tokens of a piece of a fused loss (else as many logits as hidden values, as Liger does)",
+    _settled("loss_tile", "tokens of a piece of a loss, fused then (else as many logits as hidden values, as Liger does)",
              read=whole_number, metavar="TOKENS"),
     _settled("mlp_tiles", "pieces of the sequence in which feed-forward blocks run, again in backward", read=whole_number,
              metavar="N"),

@@ -52,7 +52,7 @@ def measured_start(question: ServingQuestion, told: StartUpLog) -> Estimate:
     if plan.engine.version is None and told.version is not None:
         plan = replace(plan, engine=replace(plan.engine, version=told.version))
     check_layout(model, pool.layout)
-    check_positions(model, pool, plan.engine.name, longest=question.workload.longest_request)
+    check_positions(model, pool, plan.engine.name, longest=question.workload.least_request)
     engine = engines.get(plan.engine.name)
     figures = {name: (one.value, f"{path}:{one.line_number}") for name, one in told.measured.items()}
     capacity = figures["capacity_bytes"][0] if "capacity_bytes" in figures else None

@@ -30,7 +30,7 @@ def start_pool(pool: Pool, question: ServingQuestion) -> StartUp:
     """Start-up of one engine of ``pool``, a pool of the plan. Raises `InputError` for layouts and contexts that are refused."""
     model, cluster, engine = question.model, question.cluster, question.plan.engine
     check_layout(model, pool.layout)
-    check_positions(model, pool, engine.name, longest=question.workload.longest_request)
+    check_positions(model, pool, engine.name, longest=question.workload.least_request)
     named = engines.get(engine.name)
     check_kinds(named.name, cluster)
     check_encodes(engines.traits_of(named.name), model)
@@ -62,10 +62,12 @@ def check_kinds(engine: str, cluster: Cluster) -> None:
 def check_positions(model: Model, pool: Pool, engine: str, *, longest: int | None = None) -> None:
     """Raise `InputError` where the context of ``pool`` is longer than the model's positions and ``engine`` would refuse it.
 
-    An engine that starts all the same cuts requests there: then it is the ``longest`` request that must fit.
+    An engine that starts all the same cuts requests there: then, and where nothing states the context, it is the ``longest``
+    request that must fit.
     """
     traits = traits_of(engine)
-    context = longest if traits.longer_contexts else pool.options.context
+    stated = None if traits.longer_contexts else pool.options.context
+    context = longest if stated is None else stated
     allowed = str(pool.options.extra.get(traits.longer_contexts_by, "")).lower() in ("1", "true")
     check_context(model, context, rescaled=allowed or _rescaled(pool))
 

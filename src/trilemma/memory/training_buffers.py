@@ -1,4 +1,4 @@
-"""What a step needs beside state and activations: gathered layers, gradients being reduced, gathered sequences."""
+"""What a step needs beside state and activations: gathered layers and sequences, gradients being reduced, replicas' buckets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from trilemma.formats import catalogue
 from trilemma.hardware.cluster import Cluster
 from trilemma.memory.activations import Shards
-from trilemma.memory.training_state import QUANTITIES, RankState
+from trilemma.memory.training_state import QUANTITIES, RankState, sharded
 from trilemma.memory.traits import coefficients
 from trilemma.models.architecture import Shard, Tensor
 from trilemma.plans.training import TrainingPlan
@@ -64,6 +64,19 @@ def reduced_gradients(state: RankState, plan: TrainingPlan, facts: Mapping[str, 
         return each * (state.block[row] * (computed + 4.0) + state.head[row] * computed)
     elements = np.minimum(each * state.block[row], facts.get("most_reduced", math.inf))
     return elements * facts["gradient_block_bytes"]
+
+
+def replica_buckets(state: RankState, plan: TrainingPlan, facts: Mapping[str, Any], ranks: Any) -> Any:
+    """Bytes (stages, plans) in which replicas reduce gradients: flat tensors as large as all of them, allocated once and held
+    beside them. ``ranks``: replicas of a weight, scalar or (plans,).
+
+    Source: torch/csrc/distributed/c10d/reducer.cpp, initialize_buckets (bucket.gradients = at::empty); gradients are views into
+    them only under gradient_as_bucket_view, which DistributedDataParallel and Accelerate leave off.
+    """
+    several = np.asarray(ranks) > 1
+    return sharded(state, "gradients", (1, 1), shard=False) * (
+        bool(facts.get("replica_buckets")) & several & (plan.zero == 0)
+    )
 
 
 def stepped_gradients(updated: Any, plan: TrainingPlan, facts: Mapping[str, Any]) -> Any:

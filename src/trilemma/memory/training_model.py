@@ -181,7 +181,7 @@ FORMULAS = {
     "activations": "saved tensors of the stage's layers · micro-batches in flight",
     "logits": "tokens · vocabulary · bytes per logit at the peak of the loss, last stage",
     "workspace": "tensors made again for one layer, placeholder gradients, optimizer temporaries",
-    "communication": "layers gathered whole, gradients being reduced, gathered sequences",
+    "communication": "layers gathered whole, gradients being reduced, buckets of replicas, gathered sequences",
     "libraries": "workspaces of cuBLAS and Transformer Engine, inside the caching allocator",
     "context": "CUDA context and communicators, outside the caching allocator",
     "fragmentation": "reserved minus allocated, as a share of what a step allocates and frees",

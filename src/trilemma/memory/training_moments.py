@@ -16,6 +16,7 @@ from trilemma.memory.row_terms import MomentTable, RowTerms
 from trilemma.memory.training_buffers import (
     context_bytes,
     libraries_bytes,
+    replica_buckets,
     stepped_gradients,
     whole_in_pipelines,
 )
@@ -83,8 +84,11 @@ def moments(
     lines["libraries"] = np.full_like(held, libraries_bytes(cluster, prepared.facts))
     lines["offload_buffers"] = offload.buffers
     lines["context"] = np.full_like(held, context_bytes(cluster))
-    inside = sum(lines[name] for name in _ALLOCATED)
     lost = _fragmentation(prepared, plan, lines)
+    # They are allocated once and never freed: no share of them is lost.
+    ranks = np.asarray(plan.layout.dp) * plan.layout.cp
+    lines["communication"] = lines["communication"] + replica_buckets(state, plan, prepared.facts, ranks)
+    inside = sum(lines[name] for name in _ALLOCATED)
     cached = _cached(worst, inside + lost + lines["context"], cluster)
     lines["fragmentation"] = lost + cached
     resume = lines["weights"] + lines["master_weights"] + lines["optimizer"] + lines["adapter"]

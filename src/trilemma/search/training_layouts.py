@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from trilemma.errors import InputError
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.models.architecture import ExpertFfn, Model
 from trilemma.plans.frameworks import every
@@ -62,6 +63,12 @@ class TrainingConstraints:
     mlp_tiles: int | None = None
     implementation: str = DEFAULT_FRAMEWORK
     version: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.loss_tile is not None and self.loss not in (None, "fused"):
+            raise InputError(
+                f"`loss_tile` {self.loss_tile} does nothing to a {self.loss} loss; use `loss` fused, or leave the tile out"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -105,7 +105,7 @@ def _template(habits: Habits, settled: TrainingConstraints, name: str, *, mtp: b
         sp=settled.sp is not False,
         attention=habits.attention,
         compiled=habits.compiled,
-        loss=settled.loss or habits.loss,
+        loss=settled.loss or (habits.loss if settled.loss_tile is None else "fused"),
         dispatcher=settled.dispatcher,
         overlap_expert=settled.overlap_expert,
         cuda_graphs=settled.cuda_graphs,
