@@ -86,6 +86,8 @@ SHORT_EXAMPLE = 512
 
 #: What is trained: every weight, low-rank adapters on frozen weights, the same on quantised weights, or DoRA.
 Method = Literal["full", "lora", "qlora", "dora"]
+#: What QLoRA stores frozen weights in: NF4 with quantised scales (Dettmers et al. 2023, section 3).
+QLORA_FORMAT = "nf4_double_quant"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,6 +162,11 @@ class TrainingWorkload:
     def trains_adapters(self) -> bool:
         """Whether the model's own weights stay frozen."""
         return self.method != "full"
+
+    @property
+    def held_format(self) -> str | None:
+        """What frozen weights are stored in where it is not the model's own format, under whichever adapters."""
+        return self.base_format or (QLORA_FORMAT if self.method == "qlora" else None)
 
 
 def parse_lengths(text: str) -> tuple[int, int]:

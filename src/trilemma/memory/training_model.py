@@ -87,7 +87,7 @@ def prepare(model: Model, plan: TrainingPlan, workload: TrainingWorkload) -> Tra
     saved: tuple[tuple[SavedTensor, ...], ...] = tuple(() for _ in found)
     by_kind = tensors_of_kind(model, order)
     if workload.trains_adapters:
-        frozen = workload.base_format or ("nf4_double_quant" if workload.method == "qlora" else "stored")
+        frozen = workload.held_format or "stored"
         # Adapters held in another format than activations (autocast) read copies of their own, and no product the input.
         casts = facts["adapter_casts"] and _bits(plan.recipe.weights) != _bits(plan.recipe.activations)
         own = None if plan.recipe.autocast else _bits(plan.recipe.weights)

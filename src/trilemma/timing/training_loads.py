@@ -29,7 +29,7 @@ from trilemma.timing.training_collectives import (
 from trilemma.timing.training_operators import TrainingWork
 from trilemma.timing.training_passes import Passes, passes_of
 from trilemma.timing.training_state_loads import state_loads
-from trilemma.workloads import TrainingWorkload
+from trilemma.workloads import QLORA_FORMAT, TrainingWorkload
 
 _HALF_BYTES = 2
 #: Schedules that run one micro-batch's forward beside another's backward (DeepSeek-V3 report, section 3.2.1).
@@ -167,7 +167,7 @@ _DEQUANTISED_BYTES = 4.5
 
 def _dequantised(work: TrainingWork, workload: TrainingWorkload, tp: Any, ep: Numbers, etp: Any) -> Any:
     """Bytes that a quantised base costs beside its products in one forward pass (Dettmers et al. 2023, section 3)."""
-    if workload.method != "qlora":
+    if workload.held_format != QLORA_FORMAT:
         return 0.0 * tp
     held = work.dense_elements / tp + work.expert_elements / (_float(ep) * etp)
     return held * _DEQUANTISED_BYTES

@@ -102,7 +102,7 @@ def _gathered_bytes(work: TrainingWork, plan: TrainingPlan, workload: TrainingWo
     (torch/distributed/fsdp gathers flat parameters as they are held; bitsandbytes' 4-bit weights are such a storage)."""
     if not workload.trains_adapters:
         return _bytes(plan.recipe.gathered)
-    stored = workload.base_format or ("nf4_double_quant" if workload.method == "qlora" else None)
+    stored = workload.held_format
     return work.stored_bytes if stored in (None, "stored") else catalogue.get(stored).effective_bits / 8
 
 

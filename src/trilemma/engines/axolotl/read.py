@@ -74,6 +74,7 @@ def run_of(values: Mapping[str, Any], *, name: str) -> TrainerRun:
         checkpointing=_on(values, "gradient_checkpointing", words=("unsloth", "offload", "offload_disk")),
         projected=projected(_optimizer_args(values.get("optim_args"))),
         method=method,
+        dora=_on(values, "peft_use_dora"),
         rank=rank,
         targets=targets,
         base_format="int8" if _on(values, "load_in_8bit") and method == "lora" else None,

@@ -26,7 +26,7 @@ from trilemma.plans.training import (
     TrainingPlan,
 )
 from trilemma.quantities import ceil_div
-from trilemma.workloads import Examples, Method, TrainingWorkload
+from trilemma.workloads import QLORA_FORMAT, Examples, Method, TrainingWorkload
 
 #: What a name of a layer never holds and a pattern of names does; words of a pattern that may be names.
 _PATTERN = re.compile(r"[\\*+?()\[\]|^$]")
@@ -72,6 +72,8 @@ class TrainerRun:
     optimizer: str = "adamw_torch"
     checkpointing: bool = False
     method: Method = "full"
+    #: Adapters are DoRA's: of `method` where the model is as published, beside it where it is quantised.
+    dora: bool = False
     rank: int = 0
     targets: tuple[str, ...] = ()
     base_format: str | None = None
@@ -148,7 +150,8 @@ def assemble(
             run, Layout(tp=run.tp, cp=run.cp, pp=run.pp, ep=run.ep, dp=dp), micro, warnings, tiles=_tiles(run, model, seq)
         ),
         workload=TrainingWorkload(
-            seq=seq, global_batch=batch, method=run.method, rank=run.rank if run.method != "full" else 0,
+            seq=seq, global_batch=batch, method="dora" if _on_quantised(run) else run.method,
+            rank=run.rank if run.method != "full" else 0,
             targets=targets, base_format=_base(run), kept_format=_kept(run), examples=run.examples,
             trained_layers=run.trained_layers,
             tokens=float(run.steps) * batch * seq if run.steps else None,
@@ -165,7 +168,12 @@ def _base(run: TrainerRun) -> str | None:
     """What frozen weights are stored in: as asked for, or FP32 where the model is loaded so and nothing turns it (DeepSpeed casts
     a model to its own format, FSDP's shards are of one)."""
     loaded = run.method in ("lora", "dora") and run.dtype == "fp32" and run.sharding.by == "ddp"
-    return run.base_format or ("fp32" if loaded else None)
+    return run.base_format or ("fp32" if loaded else QLORA_FORMAT if _on_quantised(run) else None)
+
+
+def _on_quantised(run: TrainerRun) -> bool:
+    """DoRA beside weights of QLoRA (PEFT's tuners/lora/dora.py dequantises them for the norm)."""
+    return run.dora and run.method == "qlora"
 
 
 def _kept(run: TrainerRun) -> str | None:

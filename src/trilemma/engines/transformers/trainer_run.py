@@ -50,6 +50,7 @@ def trainer_run(
         projected=projected(values.text("optimizer_args")),
         checkpointing=checkpointing(values),
         method=chosen,
+        dora=values.on("dora"),
         rank=0 if chosen == "full" else _first(values.whole("rank"), 16),
         targets=() if chosen == "full" else targets(values),
         base_format="int8" if chosen == "lora" and values.on("load_8bit") else None,

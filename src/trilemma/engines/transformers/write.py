@@ -11,7 +11,7 @@ from trilemma.errors import InputError
 from trilemma.models.architecture import Model
 from trilemma.models.catalogue import hub_id
 from trilemma.plans.training import TrainingPlan
-from trilemma.workloads import TrainingWorkload
+from trilemma.workloads import QLORA_FORMAT, TrainingWorkload
 
 _OPTIMIZERS = {
     "adamw": "adamw_torch_fused", "adamw-like-weights": "adamw_torch_fused", "adamw-8bit": "adamw_bnb_8bit",
@@ -70,7 +70,7 @@ def _adapter_flags(workload: TrainingWorkload) -> list[str]:
         return []
     words = ["--use_peft", "true", "--lora_r", str(workload.rank), "--lora_target_modules"]
     words += list(workload.targets) or ["all-linear"]
-    if workload.method == "qlora":
+    if workload.held_format == QLORA_FORMAT:
         words += ["--load_in_4bit", "true"]
     if workload.method == "dora":
         words += ["--use_dora", "true"]
