@@ -7,7 +7,9 @@ file that something runs, they are refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from trilemma.errors import InputError, shorten
 
@@ -20,6 +22,15 @@ def shown(text: str, *, keeping: str = "") -> str:
         return text
     strange = {ord(sign): _REPLACED for sign in set(text) if not (sign.isprintable() or sign in keeping)}
     return text.translate(strange) if strange else text
+
+
+@contextmanager
+def unwarned() -> Iterator[None]:
+    """Around the parsing of an expression from outside: what later releases of Python will read differently in it (``[[``, ``--``
+    inside a set) is told by Python on stderr, where an answer holds one line or none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
 
 
 def written(words: Iterable[str], *, what: str) -> None:

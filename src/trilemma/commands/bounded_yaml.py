@@ -11,6 +11,11 @@ from trilemma.errors import InputError, shorten
 MOST_NODES = 50_000
 MOST_DEPTH = 48
 
+#: What PyYAML raises for text that it cannot read, and for a value that is not what its tag calls it (``!!timestamp x``,
+#: ``!!bool x``, ``!!float ''``), which it looks up or takes apart unchecked.
+_UNREADABLE = (
+    yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError,
+)  # fmt: skip
 # The C parser is ten times faster where libyaml is there; both build plain data only.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -20,7 +25,7 @@ def load_all(text: str, *, name: str) -> list[Any]:
     try:
         _check_events(text, name)
         return list(yaml.load_all(text, Loader=_Loader))
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError, OverflowError) as error:
+    except _UNREADABLE as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark is not None else ""
         raise InputError(f"{shorten(name)} is not readable YAML{where}; check its indentation and quotes") from error

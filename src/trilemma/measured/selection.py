@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trilemma.errors import InputError, UnknownName, shorten
+from trilemma.foreign_words import unwarned
 from trilemma.measured.tables import Row
 
 MOST_PATTERN = 200
@@ -47,7 +48,8 @@ def parse_condition(text: str, columns: Sequence[str]) -> Condition:
             f"--where {shorten(text)!r}: repeated groups are not accepted; repeat single characters or classes"
         )
     try:
-        return Condition(column=column, value=value, pattern=re.compile(value))
+        with unwarned():
+            return Condition(column=column, value=value, pattern=re.compile(value))
     except (re.error, OverflowError, RecursionError) as error:
         raise InputError(f"--where {shorten(text)!r} is not a regular expression: {error}") from None
 

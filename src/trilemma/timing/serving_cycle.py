@@ -52,7 +52,7 @@ class ReplicaLoad:
     @property
     def prefills_room(self) -> Any:
         """Prompts that a step has room for at most."""
-        return np.maximum(self.together, spec_sheet()["mixed_step"]["prompt_tokens"] / self.fresh)
+        return np.maximum(self.together, spec_sheet()["mixed_step"]["prompt_tokens"] / np.maximum(self.fresh, 1.0))
 
 
 def load_of(
@@ -83,7 +83,7 @@ def prompts_together(fresh: Numbers, *, waiting: Numbers = np.inf) -> Any:
 
     Numbers or arrays that broadcast. A definition of ours: beyond 2,048 tokens a pass is bound by its arithmetic.
     """
-    return np.clip(np.floor(_PREFILL_TOKENS / np.asarray(fresh, dtype=float)), 1.0, waiting)
+    return np.clip(np.floor(_PREFILL_TOKENS / np.maximum(fresh, 1.0)), 1.0, waiting)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

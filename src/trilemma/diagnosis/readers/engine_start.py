@@ -11,8 +11,8 @@ from trilemma.engines import log_readers
 
 KIND = "engine-log"
 _PREEMPTIONS = re.compile(r"total_num_cumulative_preemption=(\d{1,12})")
-_USAGE = re.compile(r"KV cache usage: ([0-9.]{1,8})%")
-_HITS = re.compile(r"Prefix cache hit rate: ([0-9.]{1,8})%")
+_USAGE = re.compile(r"KV cache usage: ([0-9]{1,4}(?:\.[0-9]{1,4})?)%")
+_HITS = re.compile(r"Prefix cache hit rate: ([0-9]{1,4}(?:\.[0-9]{1,4})?)%")
 #: vLLM's scheduler (before its V1) and SGLang's (`Retract requests`, with how many), which both compute them again.
 _PREEMPTED = re.compile(r"is preempted by|Retract requests\.(?: #retracted_reqs: (\d{1,9}))?")
 _RUNNING = ("preempted by", "cumulative_preemption=", "Retract requests", "KV cache usage: ", "Prefix cache hit rate")
@@ -36,9 +36,9 @@ class _Gatherer:
             values = {"text": record.strip()[:300]}
             self._preempted = self._preempted or Event(name="preemption", line=where, values=values)
         if found := _USAGE.search(record):
-            self._usage = max(self._usage or 0.0, float(found[1].rstrip(".") or 0) / 100)
+            self._usage = max(self._usage or 0.0, float(found[1]) / 100)
         if found := _HITS.search(record):
-            self._hits = float(found[1].rstrip(".") or 0) / 100
+            self._hits = float(found[1]) / 100
 
     def part(self) -> Part | None:
         told = ((name, one.result("")) for name, one in self._engines.items())

@@ -21,7 +21,7 @@ _ERRORS = {
 }  # fmt: skip
 #: Above one in so many packets the errors are worth a warning.
 _ONE_IN = 1_000_000
-_RATE = re.compile(r"([\d.]{1,8}) Gb/sec")
+_RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,4})?) Gb/sec")
 _FULL = {"link_downed": 255, "link_error_recovery": 255}
 
 
@@ -36,7 +36,7 @@ def _judge(case: Case) -> Iterator[Finding]:
 
 def _rate(values: Mapping[str, tuple[str, Any]]) -> float:
     found = _RATE.search(str(values.get("rate", ("", ""))[1]))
-    return float(found[1].rstrip(".")) if found else 0.0
+    return float(found[1]) if found else 0.0
 
 
 def _proof(values: Mapping[str, tuple[str, Any]], *names: str) -> tuple[Evidence, ...]:

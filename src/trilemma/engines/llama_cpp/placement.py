@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from trilemma.errors import InputError, shorten
+from trilemma.foreign_words import unwarned
 from trilemma.models.architecture import Model, Tensor
 from trilemma.plans import ServeOptions
 from trilemma.timing.host_weights import HostPart
@@ -168,7 +169,8 @@ def _host_patterns(extra: Mapping[str, Any]) -> list[re.Pattern[str]]:
                 f"--override-tensor {shorten(pattern)!r} is too involved to follow; name tensors such as ffn_.*_exps"
             )
         try:
-            found.append(re.compile(pattern))
+            with unwarned():
+                found.append(re.compile(pattern))
         except re.error as error:
             raise InputError(f"--override-tensor {shorten(pattern)!r} is no pattern: {error}") from None
     return found

@@ -107,6 +107,7 @@ def _judged(row: Row, one: _Read | str, held_out_s: tuple[float, float, float] |
     question = one.question
     try:
         comparisons = _memory(row, question) if one.speed is None else _speed(one, held_out_s, looked_up)
+        start = _ran(question) if one.speed is None else None
     except (UnusableRow, InputError) as error:
         return Judgement(row_id=row.id, cells=row.cells, skipped=with_flags(error), config=config_of(row))
     return Judgement(
@@ -114,7 +115,7 @@ def _judged(row: Row, one: _Read | str, held_out_s: tuple[float, float, float] |
         cells={column: resolved_cell(row, question, column) for column in row.cells},
         classes=classes_of(row, question),
         comparisons=tuple(comparisons),
-        start=_ran(question) if one.speed is None else None,
+        start=start,
         config=config_of(row),
         order_group=order_group(row, question) if one.speed is not None and one.counts else "",
         order_metric="speed",

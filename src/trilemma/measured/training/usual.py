@@ -23,6 +23,7 @@ from trilemma.workloads import Method, TrainingWorkload
 
 #: PEFT's default targets of LoRA on decoders of Llama's shape.
 _PEFT_TARGETS = ("attention.q", "attention.v")
+_TRAINED = re.compile(r"trainable params ([0-9][0-9,]{0,15})")
 _WORDS: tuple[tuple[str, Method], ...] = (("qlora", "qlora"), ("dora", "dora"), ("lora", "lora"))
 
 
@@ -60,6 +61,12 @@ def as_its_machine(row: Row, accelerator: Accelerator) -> Accelerator:
     return replace(accelerator, peak_flops=peaks)
 
 
+def _trained(row: Row) -> int | None:
+    """The parameters that the notes say are trained; None where they state no number."""
+    stated = _TRAINED.search(row.text("notes"))
+    return None if stated is None else int(stated.group(1).replace(",", ""))
+
+
 def fine_tuning(row: Row, model: Model, assumed: list[str]) -> tuple[Method, int, tuple[str, ...]]:
     """Method, rank and targets of a row; what was assumed is appended.
 
@@ -67,9 +74,8 @@ def fine_tuning(row: Row, model: Model, assumed: list[str]) -> tuple[Method, int
     are taken as LoRA on the default targets with the rank that makes as many.
     """
     name = row.text("model").lower()
-    trained = re.search(r"trainable params ([\d,]{1,16})", row.text("notes"))
-    if "peft" in row.text("framework").lower() and trained is not None:
-        count = int(trained.group(1).replace(",", ""))
+    count = _trained(row)
+    if "peft" in row.text("framework").lower() and count is not None:
         total = sum(tensor.elements for tensor in model.tensors)
         if 2 * count >= total:
             return "full", 0, ()
@@ -96,10 +102,9 @@ def peft_method(row: Row) -> AdapterMethod | None:
 def prompt_tokens(row: Row, model: Model) -> int:
     """Tokens that a method puts before the text, from what it trains: an embedding each, keys and values of every layer, or an
     embedding each beside a network of three square layers (huggingface/peft src/peft/tuners/p_tuning/model.py)."""
-    trained = re.search(r"trainable params ([\d,]{1,16})", row.text("notes"))
-    if trained is None:
+    count, hidden = _trained(row), model.hidden
+    if count is None:
         return 0
-    count, hidden = int(trained.group(1).replace(",", "")), model.hidden
     network = 3 * (hidden * hidden + hidden)
     if "prefix" in row.text("model").lower():
         return 0  # keys and values alone, which no layer computes
@@ -164,7 +169,7 @@ def applies_in_backward(row: Row) -> bool:
 
 def local_batch(row: Row) -> int | None:
     """The sequences of one replica in a step, where the notes state them."""
-    found = re.search(r"local batch (\d{1,5})", row.text("notes").lower())
+    found = re.search(r"local batch ([1-9][0-9]{0,4})\b", row.text("notes").lower())
     return None if found is None else int(found.group(1))
 
 

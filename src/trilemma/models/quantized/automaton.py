@@ -15,6 +15,7 @@ from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
 from trilemma.errors import InputError, shorten
+from trilemma.foreign_words import unwarned
 
 #: States of one list of expressions, and states visited while it is matched: about a second of work.
 _MOST_STATES = 60_000
@@ -94,7 +95,8 @@ class Automaton:
     def _compiled(self, text: str) -> int:
         """The state at which an expression begins. Built from its end, so that every state knows where it leads."""
         try:
-            parsed = _parser.parse(text)
+            with unwarned():
+                parsed = _parser.parse(text)
             if parsed.state.flags & ~re.UNICODE:
                 raise _Unsupported
             return self._sequence(list(parsed), self._accept, first=True)

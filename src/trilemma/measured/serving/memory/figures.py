@@ -34,7 +34,7 @@ METRICS = (
 LEAST_POOL_SHARE = 0.02
 #: A replica's pool is that of its tightest rank, while the printed bytes may be another's: ranks differ by about this much.
 BETWEEN_RANKS_BYTES = 0.1 * GIB
-_NEEDS = re.compile(r"needs ([0-9.]{1,12}) GiB")
+_NEEDS = re.compile(r"needs ([0-9]{1,9}(?:\.[0-9]{1,9})?) GiB")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
