@@ -156,3 +156,14 @@ def test_a_context_that_the_load_needs_is_never_cut():
     )
     assert answer.remedies
     assert not any("context of" in one.change for one in answer.remedies)
+
+
+def test_a_change_that_may_not_fit_says_its_chance() -> None:
+    """Layers of a 32B on the host of an RTX 3090 were told to fit; the line they came with was as likely not to."""
+    words = "llama-server -hf bartowski/Qwen2.5-32B-Instruct-GGUF:Q4_K_M -c 32768 -ngl 99 -fa on"
+    told = check(words, gpu="rtx-3090").to_dict()["remedies"]
+    assert told
+    for one in told:
+        gpus = 2 if "2 GPUs" in one["change"] else 1
+        chance = check(one["flags"], gpu=f"rtx-3090:{gpus}").to_dict()["verdict"]["probability"]
+        assert (f"{chance:.0%} sure" in one["effect"]) == (chance < 0.9), one["effect"]

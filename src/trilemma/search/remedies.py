@@ -29,6 +29,7 @@ _LEAST_CONTEXT = 1024
 _CONTEXT_STEP = 1024
 #: How much more context a change has to buy to be worth telling.
 _CLEARLY = 1.25
+_SURE = 0.9  # the chance from which on a change is said to fit without it
 _SEQUENCES = (64, 16, 4, 1)
 _BATCHED_TOKENS = (4096, 2048, 1024)
 #: Shares of the card beyond the default that leave room for what lies outside the budget, tried in order.
@@ -286,14 +287,14 @@ def _remedy(change: RemedyCandidate, answer: Estimate, failing: Estimate) -> Rem
     if answer.usd_per_hour is not None and failing.usd_per_hour is not None:
         now, then = failing.usd_per_hour.value, answer.usd_per_hour.value
         effect += f", ${then:,.2f} an hour instead of ${now:,.2f}" if then > now * _CLEARLY else ""
+    effect += f", {sure:.0%} sure" if (sure := answer.verdict.probability) < _SURE else ""
     quality, told = change.quality, failing.context or 0
     if answer.context and answer.context < told and "refused" not in quality:
         refused = f"requests beyond {counted(answer.context, 'token')} refused"
         quality = f"answers unchanged, {refused}" if quality == "unchanged" else f"{quality}; {refused}"
     asked = failing.question
-    own = (
-        change.model is asked.model and change.plan.engine.name == asked.plan.engine.name
-    )  # the same files, by their own name
+    # The same files go by their own name.
+    own = change.model is asked.model and change.plan.engine.name == asked.plan.engine.name
     served = change.served_as or (asked.named if own else served_id(change.model.name))
     command = engines.get(change.plan.engine.name).line(model=served, plan=change.plan)
     return Remedy(change=change.words, flags=command, effect=effect, quality=quality, cost_rank=change.cost)
