@@ -104,9 +104,12 @@ def test_the_table_and_the_single_plan_agree(model, gpu, gpus):
     for row in range(0, len(table), 61):
         answer = found_of(table, row, question).estimate
         assert answer.fits
-        assert answer.speed.tokens_per_s_per_gpu.value == pytest.approx(table.per_gpu[row], rel=1e-9)
-        assert answer.speed.ttft_s.interval.value == pytest.approx(table.ttft_s[row], rel=1e-9)
-        assert answer.memory.total.value / answer.memory.capacity_bytes == pytest.approx(table.used[row], rel=1e-6)
+        # the plan is told its limit of sequences, which frees a little cache; the table tries loads on engines that are told none
+        assert answer.speed.tokens_per_s_per_gpu.value == pytest.approx(table.per_gpu[row], rel=1e-5)
+        assert answer.speed.ttft_s.interval.value == pytest.approx(table.ttft_s[row], rel=1e-3)
+        used = answer.memory.total.value / answer.memory.capacity_bytes
+        assert used <= table.used[row] * (1 + 1e-9)
+        assert used == pytest.approx(table.used[row], rel=0.01)
 
 
 def test_two_replicas_of_tp4_are_among_the_best_for_70b_in_fp8_on_eight_h100():

@@ -35,8 +35,9 @@ class PlanTable:
 
     ``choice`` indexes ``choices`` and the cache formats in force, ``kv_formats``. ``replicas`` engines of ``layout`` serve, or
     decode where ``prefill_replicas`` of ``prefill`` are not none; they take ``gpus``. ``requests`` are in flight in all,
-    ``used`` is the share of the card's memory taken, ``per_gpu`` counts every GPU that is there. ``held_ttft_s`` is the time to
-    the first token as it is held against a target: see `Margin.unsteady`. ``limit`` of sequences is what an attention
+    ``used`` is the share of the card's memory taken (where loads are tried, by engines that are told no limit of sequences),
+    ``per_gpu`` counts every GPU that is there. ``held_ttft_s`` is the time to the first token as it is held against a target: see
+    `Margin.unsteady`. ``limit`` of sequences is what an attention
     replica is told, 0 where its own default is enough.
     """
 
