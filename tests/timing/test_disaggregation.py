@@ -221,6 +221,6 @@ def test_measured_runs_of_pools_apart():
     bound = np.array([run.prefill_busy > 0.9 for run in found])
     assert np.count_nonzero(bound) >= 10
     assert np.median(np.abs(said / turn - 1)[bound]) < 0.25
-    assert np.median(np.abs(tpot - 1)[bound]) < 0.15
+    assert np.median(np.abs(tpot - 1)[bound]) < 0.20
     assert 0.8 < np.median(ttft) < 1.6
     assert np.median(np.abs(ttft - 1)) < 0.90

@@ -48,7 +48,7 @@ def test_every_term_scales_something_and_has_a_prior():
 
 def test_no_share_of_a_bandwidth_exceeds_it_and_routing_is_at_most_even():
     raised = scaled(Machine.of(cluster()).coefficients, dict.fromkeys(fitted_terms(), 50.0))
-    for name in ("cache_stream", "link_share", "pcie_share", "network_share", "routing_evenness"):
+    for name in ("cache_stream", "link_share", "pcie_share", "routing_evenness"):
         assert getattr(raised, name) == 1.0
     assert raised.step_s == pytest.approx(50 * Machine.of(cluster()).coefficients.step_s)
 
@@ -63,7 +63,8 @@ def test_attention_links_and_hosts_do_not_know_how_weights_are_stored():
         by_level = dict(zip(LEVELS, widths, strict=True))
         for level in ("format", "memory", "kind", "deployment"):
             assert (by_level[level] > 0) == (term in OF_WEIGHTS), (term, level)
-        assert by_level["shared"] > 0
+        # what is compiled once is a site's own
+        assert by_level["shared"] > 0 or (term == "compile" and by_level["site"] > 0)
     one, other = (shipped().factors("vllm", find("h100-sxm"), precision) for precision in ("8-bit fp8", "4-bit bf16"))
     for term in set(fitted_terms()) - OF_WEIGHTS:
         assert one[term] == pytest.approx(other[term], rel=1e-3)

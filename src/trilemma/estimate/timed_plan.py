@@ -51,7 +51,7 @@ def timed_plan(start: StartUp, question: ServingQuestion) -> TimedPlan:
         sampling=question.workload.sampling,
         spilled=start.on_host is not None,
         backend=backend_asked(extra),
-    ).as_asked(micro_batch=plan.pool.options.max_batched_tokens)
+    ).as_asked(graph_sizes=plan.pool.options.cuda_graph_sizes, micro_batch=plan.pool.options.max_batched_tokens)
     work = split_work(model, cluster.accelerator, start.on_host)
     if cluster.cards:
         work = work_of_cards(

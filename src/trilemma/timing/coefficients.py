@@ -151,7 +151,7 @@ def _at_own_clock(found: Coefficients, accelerator: Accelerator, engine: str) ->
         return {}
     slower = found.clock_hz * 2 * _LANES * units.value / peak.value
     own = spec_sheet()["engine_kernels"].get(engine, {})
-    return {name: found.numbers[name] * slower for name in _CLOCKED if not own}
+    return {} if any(name in own for name in _CLOCKED) else {name: found.numbers[name] * slower for name in _CLOCKED}
 
 
 @cache

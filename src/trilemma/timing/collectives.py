@@ -15,6 +15,9 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.quantities import Numbers
 from trilemma.timing.coefficients import Coefficients
 
+#: The largest message that engines sum by kernels of their own, which read one another's memory (vLLM custom_all_reduce.py).
+_MOST_SHOT_BYTES = 8 * 2**20
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wires:
@@ -26,6 +29,7 @@ class Wires:
     """
 
     local_bytes_per_s: Numbers
+    ring_bytes_per_s: Numbers
     local_latency_s: Numbers
     local_ranks: int
     one_shot_latency_s: Numbers
@@ -44,6 +48,7 @@ def wires(cluster: Cluster, coefficients: Coefficients) -> Wires:
     far_bytes_per_s = pcie_bytes_per_s if bridged else cluster.network.value * coefficients.network_share
     return Wires(
         local_bytes_per_s=link.bytes_per_s.value * coefficients.link_share if link is not None else pcie_bytes_per_s,
+        ring_bytes_per_s=link.bytes_per_s.value * coefficients.ring_share if link is not None else pcie_bytes_per_s,
         local_latency_s=coefficients.ring_latency_s if link is not None else coefficients.pcie_latency_s,
         local_ranks=cluster.domain if link is not None else cluster.gpus_per_node,
         one_shot_latency_s=coefficients.one_shot_latency_s,
@@ -60,16 +65,20 @@ def all_reduce_s(n_bytes: Numbers, ranks: Numbers, over: Wires) -> Any:
 
     Ring: latency + ``2(n − 1)/n`` volumes (Patarasuk and Yuan 2009). One-shot: every rank reads all others at once,
     ``n − 1`` volumes but one hop; two-shot: each sums its part of all and reads the others' sums, as many volumes as a ring and
-    two hops (vLLM ``csrc/custom_all_reduce.cuh``). Arrays broadcast; one rank costs nothing.
+    two hops (vLLM ``csrc/custom_all_reduce.cuh``). What is beyond the largest message of such kernels passes at the links' own
+    rate. Arrays broadcast; one rank costs nothing.
     """
     ranks = np.asarray(ranks, dtype=float)
     local = np.minimum(ranks, over.local_ranks)
-    moved_s = 2 * (local - 1) / local * n_bytes / over.local_bytes_per_s
-    ring = over.local_latency_s + moved_s
+    volumes = 2 * (local - 1) / local
+    shot_bytes = np.minimum(n_bytes, _MOST_SHOT_BYTES) if over.peer_to_peer else n_bytes
+    moved_s = volumes * shot_bytes / over.local_bytes_per_s
+    inside = over.local_latency_s + moved_s
     if over.peer_to_peer:
-        one_shot = over.one_shot_latency_s + (local - 1) * n_bytes / over.local_bytes_per_s
-        ring = np.minimum(np.minimum(ring, one_shot), over.two_shot_latency_s + moved_s)
-    return np.where(local > 1, ring, 0.0) + _crossing(n_bytes / local, ranks / local, over, volumes=2.0)
+        one_shot = over.one_shot_latency_s + (local - 1) * shot_bytes / over.local_bytes_per_s
+        shot = np.minimum(np.minimum(inside, one_shot), over.two_shot_latency_s + moved_s)
+        inside = shot + volumes * (n_bytes - shot_bytes) / over.ring_bytes_per_s
+    return np.where(local > 1, inside, 0.0) + _crossing(n_bytes / local, ranks / local, over, volumes=2.0)
 
 
 def all_gather_s(n_bytes: Numbers, ranks: Numbers, over: Wires) -> Any:

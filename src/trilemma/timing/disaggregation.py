@@ -17,7 +17,7 @@ from trilemma.formats.formats import Format
 from trilemma.plans import Layout
 from trilemma.quantities import Numbers
 from trilemma.timing.collectives import point_to_point_s
-from trilemma.timing.forward_pass import decode_step, prefill_pass
+from trilemma.timing.forward_pass import decode_step, launching_s, prefill_pass
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.pass_time import PassTime
@@ -106,7 +106,7 @@ def prefill_worker(
     alone = prefill_pass(work, machine, layout, **passes)
     several = prefill_pass(work, machine, layout, prompts=together, **passes)
     return PrefillWorker(
-        alone_s=alone.total_s,
+        alone_s=np.maximum(alone.total_s, launching_s(machine, work, fresh)),
         each_s=several.total_s / together / np.asarray(layout.pp),
         servers=np.asarray(layout.dp),
         ranks=np.asarray(layout.tp) * np.asarray(layout.pp),

@@ -13,6 +13,8 @@ from trilemma.timing.operators import ModelWork
 from trilemma.timing.pass_time import OperatorTally
 
 _HIDDEN_BYTES = 2
+#: A token's sums of squares of queries and of keys, in FP32.
+_SQUARES_BYTES = 8
 #: Bytes of a token on its way to an expert over those of it on its way back: 8 bits to 16.
 _SENT_SHARE = 0.5
 _LOG_SUM_BYTES = 4
@@ -32,7 +34,8 @@ def exchange(
     hidden = rows * work.hidden * _HIDDEN_BYTES
     alone = np.where(dp > 1, 0, work.expert_ffn_layers)
     joins = work.mixer_layers + work.dense_ffn_layers + alone
-    seconds = joins * all_reduce_s(hidden, tp, over) * scale
+    squares = work.norms_over_heads * all_reduce_s(rows * _SQUARES_BYTES, tp, over)
+    seconds = (joins * all_reduce_s(hidden, tp, over) + squares) * scale
     seconds = seconds + all_gather_s(rows * work.vocab / tp * _HIDDEN_BYTES, tp, over) * (tp > 1)
     tally.add("all_reduce", "interconnect", seconds)
     if work.experts:

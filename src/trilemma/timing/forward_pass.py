@@ -18,6 +18,9 @@ from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork, Products
 from trilemma.timing.pass_time import OperatorTally, PassTime
 
+#: Bytes that a norm moves for each element of a token, on every rank: a part and the residual are read in 16 bits, their sum and
+#: its norm written, which is read once more and written in 8 bits for the product. Rows of decode stay in the cache.
+_NORM_BYTES = 4 * 2 + 2 + 1
 #: What kernels of grouped rows multiply.
 _GROUPED = "fp8"
 
@@ -59,7 +62,7 @@ def decode_step(
     output_head(tally, work, layout, rows=rows)
     tally.add("lm_head", "memory_bandwidth", rows * work.vocab * machine.coefficients.sampled_logit_s)
     exchange(tally, work, layout, rows=rows, scale=uneven)
-    launches(tally, work, uneven)
+    launches(tally, work, layout, rows=rows, scale=uneven)
     if work.host is not None:
         over = decode_on_host(
             tally, work.host, _host_rates(machine, work), rows=np.asarray(batch, dtype=float) * tokens, sequences=batch,
@@ -71,8 +74,7 @@ def decode_step(
         tally.join(decode_step(part, there, layout, batch=batch, context=context, kv_format=kv_format, tokens=tokens))
     host_of_step(tally, sequences=batch)
     if machine.eager and not machine.ideal:
-        launched = work.kernels + work.attention_kernels + work.expert_ffn_layers
-        tally.at_least("kernels", "host", launched * spec_sheet()["eager"]["launch_s"] * uneven)
+        tally.at_least("kernels", "host", launched_kernels(work) * spec_sheet()["eager"]["launch_s"] * uneven)
     return tally.done()
 
 
@@ -111,9 +113,10 @@ def prefill_pass(
             scores = mixer.prefill_scores(tokens, cached, rows, tp=layout.tp) * machine.coefficients.score_bytes
             moved = OperatorWork(bytes=scores * np.asarray(prompts, dtype=float) * count)
             _move(tally, "attention", moved, scale=overlapped)
+    between_layers(tally, work, rows=rows, scale=turns)
     output_head(tally, work, layout, rows=np.asarray(prompts, dtype=float))
     exchange(tally, work, layout, rows=rows, scale=turns, prompt=True)
-    launches(tally, work, turns)
+    launches(tally, work, layout, rows=rows, scale=turns)
     if work.host is not None:
         over = prefill_on_host(
             tally, work.host, _host_rates(machine, work), tokens=tokens, cached=cached, prompts=prompts,
@@ -127,6 +130,29 @@ def prefill_pass(
         )
     tally.add("host", "host", machine.coefficients.step_s + machine.coefficients.sequence_s * np.asarray(prompts))
     return tally.done()
+
+
+def between_layers(tally: OperatorTally, work: ModelWork, *, rows: Any, scale: Any) -> None:
+    """Traffic of sums and norms between the layers, for ``rows`` of prompts."""
+    layers = work.mixer_layers + work.dense_ffn_layers + work.expert_ffn_layers
+    _move(tally, "norms", OperatorWork(bytes=rows * work.hidden * layers * _NORM_BYTES), scale=scale)
+
+
+def launching_s(machine: Machine, work: ModelWork, tokens: Numbers) -> Any:
+    """Seconds in which the host launches the kernels of a pass of ``tokens`` of prompts one by one, 0 where a graph replays it.
+
+    Nobody's first token is there sooner than its own pass was launched. Prompts of others hide their launches behind one another.
+
+    A number or an array (plans,). Source: ``prompt_launch_s``, ``experts_launch_s`` and ``graph_tokens`` of ``spec_sheet.toml``.
+    """
+    numbers = machine.coefficients
+    kernels_s = launched_kernels(work) * numbers.prompt_launch_s + work.expert_ffn_layers * numbers.experts_launch_s
+    return np.where(machine.eager | (np.asarray(tokens) > numbers.graph_tokens), kernels_s, 0.0)
+
+
+def launched_kernels(work: ModelWork) -> int:
+    """Kernels that one pass launches."""
+    return work.kernels + work.attention_kernels + work.expert_ffn_layers
 
 
 def _micro_batches(machine: Machine, work: ModelWork, rows: Any, layout: Layout) -> tuple[Any, Any, Any]:
@@ -241,10 +267,20 @@ def output_head(tally: OperatorTally, work: ModelWork, layout: Layout, *, rows: 
         tally.product("lm_head", product, product.work(rows, layout.tp))
 
 
-def launches(tally: OperatorTally, work: ModelWork, scale: Any) -> None:
-    coefficients = tally.machine.coefficients
-    seconds = work.kernels * coefficients.kernel_s + work.attention_kernels * coefficients.attention_kernel_s
-    seconds = seconds + work.expert_ffn_layers * coefficients.experts_kernel_s
+def launches(tally: OperatorTally, work: ModelWork, layout: Layout, *, rows: Any, scale: Any) -> None:
+    """What kernels take to start; a group of experts the longer, the more experts of one rank ``rows`` tokens wake.
+
+    Seconds, arrays (plans,). Source: ``kernels`` of ``spec_sheet.toml``, under the terms of an engine.
+    """
+    numbers = tally.machine.coefficients
+    seconds = work.kernels * numbers.kernel_s + work.attention_kernels * numbers.attention_kernel_s
+    if work.experts:
+        tokens = rows * np.asarray(layout.dp)
+        active = work.experts[0].active(tokens, evenness=numbers.routing_evenness) / np.asarray(layout.ep)
+        group_s = numbers.experts_kernel_s * (1.0 + numbers.experts_kernel_of_each * active)
+        if all(one.computed_in == _GROUPED for one in work.experts):
+            group_s = group_s * numbers.fp8_experts_kernels
+        seconds = seconds + work.expert_ffn_layers * group_s
     tally.add("kernels", "host", seconds * scale)
 
 

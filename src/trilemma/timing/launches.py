@@ -15,6 +15,8 @@ _QUANTISING_KERNELS = 2
 _FFN_ROLES = ("ffn", "shared", "router", "experts")
 _DENSE_FFN_KERNELS = 4
 _EXPERT_FFN_KERNELS = 5
+_SHARED_KERNELS = 4
+_SHARED_GATE_KERNELS = 2
 
 
 class UnitsOfFormats(Protocol):
@@ -42,3 +44,27 @@ def quantising_kernels(tensors: Iterable[Tensor], units: UnitsOfFormats) -> int:
         if (unit := unit_of(units.of(tensor.format))) is not None and unit.bits < 16
     }
     return _QUANTISING_KERNELS * len(narrow)
+
+
+def shared_kernels(tensors: Iterable[Tensor], units: UnitsOfFormats) -> int:
+    """Kernels of the block that every token takes beside the experts that it is routed to, over all layers that have one: gate
+    and up, activation, down, sum; one that brings what the last reads into a narrow format, and two of a gate of its own.
+
+    Source: vllm/model_executor/models/qwen2_moe.py (Qwen2MoeSparseMoeBlock, shared_expert_gate), deepseek_v2.py.
+    """
+    count = 0
+    for tensor in tensors:
+        if tensor.role == "shared.down":
+            unit = unit_of(units.of(tensor.format))
+            count += _SHARED_KERNELS + (unit is not None and unit.bits < 16)
+        elif tensor.role == "router" and tensor.shape[0] == 1:
+            count += _SHARED_GATE_KERNELS
+    return count
+
+
+def norms_over_heads(tensors: Iterable[Tensor]) -> int:
+    """Layers that normalise queries and keys over all heads at once: ranks that hold some of them sum their squares first.
+
+    Source: vllm/model_executor/models/minimax_m2.py (MiniMaxText01RMSNormTP.forward_qk, one all-reduce of both).
+    """
+    return sum(tensor.role == "norm" and tensor.shard == "column" and "q_norm" in tensor.name for tensor in tensors)

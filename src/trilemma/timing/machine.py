@@ -136,11 +136,15 @@ class Machine:
         power = spec_sheet()["host"]["host_overlap_power"] if ahead else 1.0
         return self.with_coefficients(self.coefficients.with_numbers(host_overlap_power=power))
 
-    def as_asked(self, *, micro_batch: Numbers | None) -> Machine:
-        """The same machine whose engine cuts passes into ``micro_batch`` rows, where it cuts them at all; None leaves its own."""
-        if micro_batch is None or self.coefficients.micro_batch_rows <= 0:
-            return self
-        return self.with_coefficients(self.coefficients.with_numbers(micro_batch_rows=micro_batch))
+    def as_asked(self, *, graph_sizes: tuple[int, ...] | None, micro_batch: Numbers | None) -> Machine:
+        """The same machine whose engine captures graphs of ``graph_sizes`` tokens and cuts passes into ``micro_batch`` rows, if
+        it does such things; None leaves its own."""
+        numbers: dict[str, Numbers] = {}
+        if graph_sizes is not None and self.coefficients.graph_tokens > 0:
+            numbers["graph_tokens"] = max(graph_sizes, default=0)
+        if micro_batch is not None and self.coefficients.micro_batch_rows > 0:
+            numbers["micro_batch_rows"] = micro_batch
+        return self.with_coefficients(self.coefficients.with_numbers(**numbers)) if numbers else self
 
     def with_coefficients(self, coefficients: Coefficients) -> Machine:
         """The same cards and wires under other coefficients."""

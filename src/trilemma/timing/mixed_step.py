@@ -11,7 +11,15 @@ from trilemma.plans import Layout
 from trilemma.quantities import Numbers
 from trilemma.timing.attention import OperatorWork, decode_work, prefill_work
 from trilemma.timing.exchanges import exchange
-from trilemma.timing.forward_pass import cache_rate, host_of_step, launches, output_head, products, prompt_shares
+from trilemma.timing.forward_pass import (
+    between_layers,
+    cache_rate,
+    host_of_step,
+    launches,
+    output_head,
+    products,
+    prompt_shares,
+)
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.pass_time import OperatorTally, PassTime
@@ -40,18 +48,20 @@ def mixed_step(
     """
     tally = OperatorTally(machine)
     sequences, chunks = np.asarray(batch, dtype=float), np.asarray(prompts, dtype=float)
-    rows = sequences + np.asarray(tokens, dtype=float) * chunks
+    fresh = np.asarray(tokens, dtype=float) * chunks
+    rows = sequences + fresh
     products(tally, work, layout, rows=rows, scale=1.0, shares=prompt_shares(machine, work))
     for mixer, count in work.mixers:
         decode = decode_work(mixer, context=context, tp=layout.tp, kv_format=kv_format, dcp=layout.dcp)
         prompt = prefill_work(mixer, tokens=tokens, cached=cached, tp=layout.tp, kv_format=kv_format)
         for one, times in ((decode, sequences), (prompt, chunks)):
             _attend(tally, one.times(times * count), bytes_per_s=cache_rate(machine, mixer))
+    between_layers(tally, work, rows=fresh, scale=1.0)
     output_head(tally, work, layout, rows=sequences + chunks)
     logits = (sequences + chunks) * work.vocab
     tally.add("lm_head", "memory_bandwidth", logits * machine.coefficients.sampled_logit_s)
     exchange(tally, work, layout, rows=rows, scale=1.0, prompt=True)
-    launches(tally, work, 1.0)
+    launches(tally, work, layout, rows=rows, scale=1.0)
     host_of_step(tally, sequences=sequences + chunks)
     return tally.done()
 

@@ -19,7 +19,7 @@ from trilemma.models.attention import Mixer
 from trilemma.models.identity import ByIdentity
 from trilemma.quantities import Numbers, ceil_div
 from trilemma.timing.attention import OperatorWork
-from trilemma.timing.launches import kernels_of, quantising_kernels
+from trilemma.timing.launches import kernels_of, norms_over_heads, quantising_kernels, shared_kernels
 
 if TYPE_CHECKING:
     from trilemma.timing.host_weights import HostWork
@@ -107,9 +107,10 @@ class ExpertProducts:
 class ModelWork:
     """A model on one kind of card, ready for timing.
 
-    ``mixers`` counts layers by mixer; ``exchanges`` counts layers after whose mixer, dense and expert feed-forward an
-    engine must join partial sums. ``computed_in`` says in words which formats meet which units. ``host`` is what lies outside
-    the cards, None where nothing does; ``beside`` what cards of other kinds hold, each with its machine.
+    ``mixers`` counts layers by mixer; ``mixer_layers``, ``dense_ffn_layers`` and ``expert_ffn_layers`` those after which an
+    engine must join partial sums, ``norms_over_heads`` those inside which it joins sums of squares as well. ``computed_in`` says
+    in words which formats meet which units. ``host`` is what lies outside the cards, None where nothing does; ``beside`` what
+    cards of other kinds hold, each with its machine.
     """
 
     hidden: int
@@ -123,6 +124,7 @@ class ModelWork:
     dense_ffn_layers: int
     expert_ffn_layers: int
     kernels: int
+    norms_over_heads: int
     computed_in: tuple[str, ...]
     host: HostWork | None = None
     beside: tuple[tuple[ModelWork, Machine], ...] = ()
@@ -190,7 +192,10 @@ def _model_work(same: ByIdentity, computed_in: tuple[tuple[Format, str], ...]) -
         mixer_layers=sum(mixer is not None for mixer, _ in kinds),
         dense_ffn_layers=sum(ffn is not None and not isinstance(ffn, ExpertFfn) for _, ffn in kinds),
         expert_ffn_layers=sum(isinstance(ffn, ExpertFfn) for _, ffn in kinds),
-        kernels=sum(kernels_of(layer) for layer in model.layers) + quantising_kernels(layers, units),
+        kernels=sum(kernels_of(layer) for layer in model.layers)
+        + quantising_kernels(layers, units)
+        + shared_kernels(layers, units),
+        norms_over_heads=norms_over_heads(model.of_part("layers")),
         computed_in=tuple(
             sorted(f"{stored.name} weights compute in {computed}" for stored, computed in units.met.items())
         ),

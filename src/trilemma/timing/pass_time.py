@@ -18,8 +18,8 @@ from trilemma.timing.roofline import is_compute_bound, operator_time_s
 
 #: Lines of a pass in the order in which they are shown.
 PASS_LINES = (
-    "dense", "experts", "attention", "lm_head", *HOST_LINES, "all_reduce", "expert_exchange", "context_exchange", "pipeline",
-    "kernels", "host",
+    "dense", "norms", "experts", "attention", "lm_head", *HOST_LINES, "all_reduce", "expert_exchange", "context_exchange",
+    "pipeline", "kernels", "host",
 )  # fmt: skip
 #: Resources of work on the cards, and lines that pass beside it.
 _ON_CARDS = ("compute", "memory_bandwidth")

@@ -13,7 +13,7 @@ from trilemma.plans import Layout
 from trilemma.quantities import Numbers
 from trilemma.timing.admission import UNBOUNDED, Admission
 from trilemma.timing.capping import under_cap
-from trilemma.timing.forward_pass import decode_step, prefill_pass
+from trilemma.timing.forward_pass import decode_step, launching_s, prefill_pass
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.pass_time import RESOURCES, PassTime, token_parts
@@ -125,6 +125,7 @@ class _Turn:
     cycle: Cycle
     step: PassTime
     prompt: PassTime
+    own_s: Any
     shared: PassTime
     drafting_s: Any
     per_token: float
@@ -189,13 +190,14 @@ def _turn(
     same = alone and (known or np.shape(prompt.total_s) == np.shape(load.together))
     shared = prompt if same else prefill_pass(work, machine, layout, prompts=load.together, **passes)
     several = load.together * load.pp * shared.overlapped  # prompts of a pass, and stages that others fill meanwhile
+    own_s = np.maximum(prompt.total_s, launching_s(machine, work, load.fresh))
     per_token, drafting_s = 1.0 / guess.tokens_per_step, guess.drafting_s(step, work.layers)
     cycle = cycle_of(
         load,
         machine.coefficients,
         step_s=step.total_s,
         bare_s=(step.total_s + drafting_s) * per_token,
-        prompt_s=prompt.total_s + images_s,
+        prompt_s=own_s + images_s,
         each_s=shared.total_s / several + images_s,
         launched_s=shared.beside_s / several,
         prompt_flops_s=shared.computing_s / several,
@@ -203,14 +205,14 @@ def _turn(
         arrivals_per_s=None if rate is None else np.asarray(rate, dtype=float) / load.dp,
     )
     return _Turn(
-        load=load, cycle=cycle, step=step, prompt=prompt, shared=shared, drafting_s=drafting_s, per_token=per_token,
+        load=load, cycle=cycle, step=step, prompt=prompt, own_s=own_s, shared=shared, drafting_s=drafting_s, per_token=per_token,
         stepping=stepping, images_s=images_s,
     )  # fmt: skip
 
 
 def _speed(work: ModelWork, machine: Machine, turn: _Turn, *, gpus: Numbers, rate: Numbers | None) -> ServingSpeed:
     """The figures of one load from its turn."""
-    load, cycle, prompt, shared = turn.load, turn.cycle, turn.prompt, turn.shared
+    load, cycle, shared = turn.load, turn.cycle, turn.shared
     waited_s, ttft_s = turn.waited_s(load.running), turn.ttft_s
     least_waited_s, most_waited_s = (turn.waited_s(running) for running in load.running_range)
     together = load.prefills_a_token / load.together
@@ -225,7 +227,7 @@ def _speed(work: ModelWork, machine: Machine, turn: _Turn, *, gpus: Numbers, rat
     return ServingSpeed(
         ttft_s=ttft_s,
         tpot_s=cycle.tpot_s,
-        prefill_s=prompt.total_s,
+        prefill_s=turn.own_s,
         running=load.running,
         output_tokens_per_s=output_per_s,
         tokens_per_s_per_gpu=per_gpu,
@@ -243,7 +245,7 @@ def _speed(work: ModelWork, machine: Machine, turn: _Turn, *, gpus: Numbers, rat
         first_lines={
             "request": machine.coefficients.request_s,
             "images": turn.images_s,
-            "prefill": prompt.total_s,
+            "prefill": turn.own_s,
             "steps_waited": cycle.steps_waited_s,
             "prefills_ahead": cycle.queue_s,
             "slot": waited_s,

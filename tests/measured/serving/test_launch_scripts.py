@@ -107,3 +107,35 @@ def test_rows_that_verify_drafts_are_refused():
     with pytest.raises(UnusableRow, match="drafts"):
         question(notes="origin=club-3090; compose=dual/bf16-mtp.yml (TP=2); speculative=no or unsaid")
     assert question(notes="compose=qwen3.6-35b-a3b/dual/fp8.yml (TP=2, vision, no-MTP); speculative=no or unsaid")
+
+
+def test_graphs_replay_the_prompts_that_a_script_captures_them_for():
+    # gptoss_fp4_b200.sh: max-cudagraph-capture-size 2048; 70b_fp8_b200_docker.sh: cudagraph_mode FULL_DECODE_ONLY
+    cells = {"engine": "vllm", "notes": INFERENCEX}
+    told = question(**cells | {"model": "gpt-oss-120b", "precision_weights": "fp4"})
+    assert dict(told.flags) == {"graph_tokens": 2048}
+    assert dict(question(**cells | {"model": "llama-3.1-70b"}).flags) == {"graph_tokens": 0}
+    assert not question(**cells | {"model": "llama-3.1-70b", "gpu": "h200_sxm"}).flags
+    minimax = cells | {"model": "MiniMaxAI/MiniMax-M2.5"}
+    assert [dict(question(**minimax | {"version": one}).flags) for one in ("0.18.0", "0.19.0")] == [
+        {}, {"graph_tokens": 2048},
+    ]  # fmt: skip
+    assert not question(engine="vllm", model="gpt-oss-120b", precision_weights="fp4").flags
+
+
+def test_runs_that_nobody_warmed_up_wait_for_kernels_to_be_compiled():
+    # InferenceX@d053ae24e gave every benchmark warm-ups on 2026-01-21; before, MI355X had 50 prompts for each request in flight
+    cells = {"model": "deepseek-r1", "gpu": "mi355x", "engine": "sglang"}
+    before, after = (
+        question(**cells | {"notes": f"{INFERENCEX}; measured={day}"}) for day in ("2025-12-20", "2026-02-01")
+    )
+    assert dict(before.flags) == {"uncompiled_share": 0.02, "queue_share": 0.01}
+    assert not after.flags
+    longer = question(**cells | {"notes": f"{INFERENCEX}; run 1 (2025-12..2026-01)", "osl": "8192"})
+    assert dict(longer.flags)["uncompiled_share"] == 0.05
+    factors = dict.fromkeys(priors().terms, 1.0)
+    cold, warm = (float(predict(benches_of([one])[0], factors)[0]) for one in (before, after))
+    host = benches_of([before])[0].machine.coefficients
+    waited_s = 0.02 * host.compile_s
+    # fewer of all came with the first burst: less of a wait for the prompts ahead
+    assert 0.5 * waited_s < cold - warm < waited_s

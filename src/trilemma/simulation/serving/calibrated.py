@@ -24,8 +24,8 @@ _MOST_MET = 100
 _FEWEST = 8
 #: Standard deviation of a factor's logarithm before anything was measured, and of a mean's.
 _FACTOR, _READING = 0.3, 0.01
-#: A step of a derivative, the nearest that means are met, and turns.
-_STEP, _NEAR, _TURNS = 0.03, 0.003, 8
+#: Steps of a derivative (by turns: what is simulated moves in jumps), the nearest that means are met, and turns.
+_STEPS, _NEAR, _TURNS = (0.2, 0.1, 0.05), 0.003, 18
 _LARGEST_TURN = 0.3
 #: Rows up to which a step is one of decode alone, where the engine's limit of sequences is no lower.
 _DECODE_ROWS = 64
@@ -85,14 +85,20 @@ def calibrated(plan: SimulatedPlan, measured: Sequence[MeasuredRequest]) -> Cali
     def away(at: Any) -> Any:
         return np.log(_means(_simulated(_under(plan, at), measured)[:met])) - wanted
 
-    for _ in range(_TURNS):
+    here, least = logarithms, np.inf
+    for at in range(_TURNS):
         off = away(logarithms)
+        cost = float(np.sum((off / _READING) ** 2) + np.sum((logarithms / _FACTOR) ** 2))
+        if cost < least:
+            here, least = logarithms, cost
         if np.max(np.abs(off)) < _NEAR:
             break
-        slope = np.stack([(away(logarithms + step) - off) / _STEP for step in _STEP * np.eye(2)], axis=1)
+        wide = _STEPS[at % len(_STEPS)]
+        slope = np.stack([(away(logarithms + step) - off) / wide for step in wide * np.eye(2)], axis=1)
         table = np.vstack([slope / _READING, np.eye(2) / _FACTOR])
         turn = np.linalg.lstsq(table, np.r_[-off / _READING, -logarithms / _FACTOR], rcond=None)[0]
         logarithms = logarithms + np.clip(turn, -_LARGEST_TURN, _LARGEST_TURN)
+    logarithms = here
     found = _under(plan, logarithms)
     again = _simulated(found, measured)
     rest = slice(met, None)

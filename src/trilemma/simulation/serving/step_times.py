@@ -60,6 +60,7 @@ class StepTimes:
         self._joint = timed.work.host is None and not timed.work.beside
         self._whole = self._joint and self._stages == 1 and guess is None
         self._reads = self._read_times() if self._whole else []
+        self._norms_s = 0.0  # of a token of a prompt
         self._rows = self._row_times(most_tokens + most_sequences * self._verified)
         self._tail = self._tail_times(most_sequences * 2)
         numbers = timed.machine.coefficients
@@ -89,9 +90,9 @@ class StepTimes:
     def mixed_s(self, sequences: int, context: float, chunks: Iterable[tuple[int, int]], ended: int) -> float:
         """Seconds of a step that decodes ``sequences`` and prefills ``chunks`` of (new, cached) tokens, ``ended`` of which end
         their prompt."""
-        attention_s, tokens = 0.0, 0
+        attention_s, tokens = 0.0, 0  # and of norms, by prompts alone as well
         for new, cached in chunks:
-            attention_s += self._attention.seconds(new, cached)
+            attention_s += self._attention.seconds(new, cached) + new * self._norms_s
             tokens += new
         if not sequences:
             return self._with_host(self._rows[tokens] + self._tail[ended] + attention_s, ended)
@@ -120,7 +121,7 @@ class StepTimes:
         other._rows, other._tail, other._reads, other._host, other._start = (
             [one * factor for one in times] for times in (self._rows, self._tail, self._reads, self._host, self._start)
         )
-        other._attention = self._attention.scaled(factor)
+        other._attention, other._norms_s = self._attention.scaled(factor), self._norms_s * factor
         other._decode = [[one * factor for one in row] for row in self._decode]
         return other
 
@@ -176,14 +177,15 @@ class StepTimes:
         )
         timed = self._timed
         passes: dict[str, Any] = {"cached": 0, "kv_format": timed.kv_format}
-        by_sequence: tuple[str, ...] = ("attention",)
+        by_sequence: tuple[str, ...] = ("attention", "norms")
         if self._joint:
             lines = mixed_step(
                 timed.work, timed.machine, timed.layout, batch=0, context=1, tokens=rows, prompts=1, **passes
             ).lines
-            by_sequence = ("attention", "lm_head", "host")
+            by_sequence = ("attention", "norms", "lm_head", "host")
         else:
             lines = prefill_pass(timed.work, timed.machine, timed.layout, tokens=rows, **passes).lines
+        self._norms_s = float(np.asarray(lines["norms"]).flat[-1] / rows[-1]) if "norms" in lines else 0.0
         seconds = sum(np.broadcast_to(value, rows.shape) for name, value in lines.items() if name not in by_sequence)
         found: list[float] = np.interp(np.arange(most + 1), rows, np.asarray(seconds)).tolist()
         found[0] = found[1] if self._joint else 0.0

@@ -117,7 +117,12 @@ def _told(questions: Sequence[SpeedQuestion], machine: Machine) -> dict[str, Arr
     """Numbers of ``machine`` that flags of the rows, and what their requests asked of the sampler, set."""
     power, turn = spec_sheet()["host"]["host_overlap_power"], 1.0
     logit_s = [machine.logit_s(one.sampling, engine=one.engine, version=one.version) for one in questions]
-    return {
+    names = sorted({name for one in questions for name, _ in one.flags})
+    told = {
+        name: np.array([dict(one.flags).get(name, getattr(machine.coefficients, name)) for one in questions])
+        for name in names
+    }
+    return told | {
         "host_overlap_power": np.array([power if one.ahead else turn for one in questions]),
         "sampled_logit_s": np.array(logit_s),
     }

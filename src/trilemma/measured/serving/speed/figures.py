@@ -109,7 +109,7 @@ def under(bench: SpeedFigures, factors: Mapping[str, Any]) -> Machine:
 
 def _of_load(bench: SpeedFigures, machine: Machine) -> Any:
     speed = load_speed(bench, machine)
-    rest = np.where(bench.quantity == "ttft", speed.ttft_s, speed.output_tokens_per_s)
+    rest = np.where(bench.quantity == "ttft", first_token_s(speed, machine), speed.output_tokens_per_s)
     return np.where(bench.quantity == "tpot", speed.tpot_s, rest)
 
 
@@ -131,6 +131,11 @@ def load_speed(bench: SpeedFigures, machine: Machine) -> ServingSpeed:
         offered = concurrency_for_rate(bench.work, machine, bench.layout, **load)
     speed = serving_speed(bench.work, machine, bench.layout, concurrency=offered, **load)
     return of_burst(speed, bench.bursts) if sent_at_once else speed
+
+
+def first_token_s(speed: ServingSpeed, machine: Machine) -> Any:
+    """The mean time to the first token as a run measures it: what compiling adds where nobody warmed the server up."""
+    return speed.ttft_s + machine.coefficients.uncompiled_share * machine.coefficients.compile_s
 
 
 def phase_pass(bench: SpeedFigures, machine: Machine, phase: str) -> PassTime:
@@ -175,8 +180,9 @@ class AskedOnce:
         """`predict` of ``figures``."""
         if self.figures.quantity[0] not in _OF_LOAD:
             return predict(self.figures, factors)
-        speed = load_speed(self.asked, under(self.asked, factors))
-        answers = {"ttft": speed.ttft_s, "tpot": speed.tpot_s, "output": speed.output_tokens_per_s}
+        machine = under(self.asked, factors)
+        speed = load_speed(self.asked, machine)
+        answers = {"ttft": first_token_s(speed, machine), "tpot": speed.tpot_s, "output": speed.output_tokens_per_s}
         shape = np.broadcast_shapes(self.asked.measured.shape, *(np.shape(factor) for factor in factors.values()))
         wide = np.stack([np.broadcast_to(answers[name], shape) for name in _OF_LOAD])
         return np.moveaxis(wide, 0, -1)[..., self.of, [_OF_LOAD.index(name) for name in self.figures.quantity]]

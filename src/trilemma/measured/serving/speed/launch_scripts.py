@@ -8,6 +8,7 @@ from typing import Any
 
 from trilemma.data.files import read_data
 from trilemma.hardware.accelerator import Accelerator
+from trilemma.measured.dating import parse_date
 from trilemma.measured.tables import Row
 from trilemma.plans import Layout
 from trilemma.timing import eras
@@ -77,6 +78,16 @@ def sampling_of(row: Row, *, engine: str, accelerator: Accelerator) -> str:
     return next((str(script["sampling"]) for script in scripts), SAMPLING[0])
 
 
+def flags_of(row: Row, *, engine: str, accelerator: Accelerator) -> dict[str, float]:
+    """Numbers of the machine that a row's script sets: prompt tokens that graphs replay, the share of requests that find kernels
+    uncompiled, that of the prompts ahead which one waits for."""
+    told: dict[str, float] = {}
+    for script in _scripts():
+        if "sets" in script and _is_of(script, row, engine, accelerator) and _is_then(script, row):
+            told |= script["sets"]
+    return told
+
+
 def works_ahead(row: Row, *, engine: str, accelerator: Accelerator, sampling: str) -> bool:
     """Whether the scheduler works ahead of the cards: by the flag that the row tells, else by that of its script, else as the
     stated version does by default (none stated: the newest)."""
@@ -111,6 +122,18 @@ def _is_of(script: Mapping[str, Any], row: Row, engine: str, accelerator: Accele
         and row.text("source_ref").startswith(script.get("found_in", ""))
         and script.get("notes", "") in row.text("notes")
         and generation in script.get("architectures", (generation,))
+    )
+
+
+def _is_then(script: Mapping[str, Any], row: Row) -> bool:
+    """Whether a row was measured before the day of a script, of its ``release``, by that for its model and its ``outputs``; a row
+    that states no day was not."""
+    day, outputs = parse_date(row.text("notes")), script.get("outputs")
+    return (
+        ("before" not in script or (day is not None and day < script["before"]))
+        and script.get("release", "") in row.text("version")[:100]
+        and any(word in row.text("model").lower() for word in script.get("models", ("",)))
+        and (outputs is None or row.number("osl", low=0, high=1e8) in outputs)
     )
 
 

@@ -15,7 +15,7 @@ from trilemma.engines.traits import every
 from trilemma.errors import InputError, shorten
 from trilemma.hardware.accelerator import Accelerator
 from trilemma.measured.dating import parse_period
-from trilemma.measured.serving.speed.launch_scripts import as_launched, passes_waited, sampling_of, works_ahead
+from trilemma.measured.serving.speed import launch_scripts
 from trilemma.measured.serving.speed.pool_rows import PoolLayout, measured_per_gpu, of_pools, pools_of
 from trilemma.measured.serving.speed.row_layouts import layout_of, replicas_of
 from trilemma.measured.serving.speed.row_loads import (
@@ -69,7 +69,7 @@ class SpeedQuestion:
     prompt; ``factors`` what the build and the backend that a row states multiply terms by, ``age`` that of its release,
     ``kernels`` coefficients that they and the options set; ``ahead`` whether the scheduler prepares a step while the cards
     compute one, ``sampling`` what requests ask of the sampler; ``most_sequences`` those that its server runs at once; ``pools``
-    how prefill and decode were laid out where they ran apart (``layout`` then counts the cards of both).
+    how prefill and decode were laid out where they ran apart (``layout`` then counts the cards of both); ``flags`` its script's.
     """
 
     model: Model
@@ -92,6 +92,7 @@ class SpeedQuestion:
     kernels: tuple[tuple[str, float], ...] = ()
     factors: tuple[tuple[str, float], ...] = ()
     age: Era = field(default_factory=Era)
+    flags: tuple[tuple[str, float], ...] = ()
     ahead: bool = True
     sampling: str = "greedy"
     version: str | None = None
@@ -121,8 +122,7 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
     accelerator = _card(row, assumed)
     mixture = any(isinstance(layer.ffn, ExpertFfn) for layer in model.layers)
     pools = None
-    if queued and not apart:
-        layout = replicas_of(row, layout, model, accelerator, assumed)
+    layout = replicas_of(row, layout, model, accelerator, assumed) if queued and not apart else layout
     if is_limited(row):
         assumed.append("as if all requests were queued at once: the row names limits of latency without a rate")
     if apart:
@@ -130,8 +130,10 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
         layout = Layout(tp=pools.gpus)
         measured = measured_per_gpu(row, pools, measured, assumed) if metric == "output_tok_s_per_gpu" else measured
     else:
-        layout = as_launched(row, layout, engine=engine, accelerator=accelerator, mixture=mixture, assumed=assumed)
-    sampling = sampling_of(row, engine=engine, accelerator=accelerator)
+        layout = launch_scripts.as_launched(
+            row, layout, engine=engine, accelerator=accelerator, mixture=mixture, assumed=assumed
+        )
+    sampling = launch_scripts.sampling_of(row, engine=engine, accelerator=accelerator)
     age = _age(row, engine, accelerator, assumed)
     kind = _PHASES.get(metric, "queued" if queued else "load")
     return SpeedQuestion(
@@ -150,7 +152,7 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
         trust=0.0 if is_limited(row) else _trust(row.text("tier").upper(), metric),
         rate=rate,
         burst=rate is None and is_burst(row, concurrency),
-        passes_waited=passes_waited(
+        passes_waited=launch_scripts.passes_waited(
             row,
             layout,
             engine=engine,
@@ -162,7 +164,8 @@ def read_speed_question(row: Row, models_dir: str | None) -> SpeedQuestion:
         ),
         factors=factors_of_row(row, engine, accelerator),
         age=age,
-        ahead=works_ahead(row, engine=engine, accelerator=accelerator, sampling=sampling),
+        flags=tuple(sorted(launch_scripts.flags_of(row, engine=engine, accelerator=accelerator).items())),
+        ahead=launch_scripts.works_ahead(row, engine=engine, accelerator=accelerator, sampling=sampling),
         sampling=sampling,
         version=row.text("version")[:100] or None,
         cached=cached,
