@@ -126,7 +126,7 @@ def test_any_card_that_an_affinity_takes_will_do() -> None:
 
 def test_a_no_below_the_policy_is_a_warning() -> None:
     """A pool a gigabyte short of one request is refused with some nine chances of ten."""
-    words = ["--model", "Qwen/Qwen2.5-32B-Instruct", "--max-model-len", "20000", "--gpu-memory-utilization", "0.86"]
+    words = ["--model", "Qwen/Qwen2.5-32B-Instruct", "--max-model-len", "20000", "--gpu-memory-utilization", "0.85"]
     tight = body(deployment(words, image="vllm/vllm-openai:v0.33.0"))
     assert not reviewed(tight, Policy(deny_from=0.8)).allowed
     doubtful = reviewed(tight, Policy(deny_from=0.999))

@@ -151,7 +151,7 @@ def test_manifests_that_grant_gpus(
         ("fit {m} --gpu h100-sxm:8 --train 4096 --global-batch 8 --tokens T", "--tokens 'T'"),
         ("fit {m} --gpu h100-sxm:8 --train 4096 --global-batch 8 --tokens nanB", "--tokens 'nanB'"),
         ("fit {m} --gpu h100-sxm:8 --train 4096 --global-batch 8 --tokens ' '", "--tokens ''"),
-        ("fit {m} --gpu h100-sxm --isl 200000", "--isl 200000 leaves no room"),
+        ("fit {m} --gpu h100-sxm --isl 200000", "200000 tokens a request are more than the"),
         ("fit {m} --gpu h100-sxm --isl 1024 --osl 128 --context 512", "--context 512 is shorter"),
         ("fit {m} --gpu h100-sxm --isl 127 --context 128 --prefill 1xTP1 --decode 1xTP1", "nothing to do"),
         ("validate nothing.csv --worst -5", "--worst"),

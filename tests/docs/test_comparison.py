@@ -22,7 +22,7 @@ def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_every_place_is_filled_and_made_by_the_study() -> None:
     places = dict(PLACE.findall((ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")))
     made = (ROOT / "studies" / "compare_planners.py").read_text(encoding="utf-8")
-    assert len(places) == 12
+    assert len(places) == 14
     for name, table in places.items():
         assert f'"{name}"' in made
         assert len(table.strip().splitlines()) > 3, name

@@ -178,7 +178,7 @@ def test_training_state_of_a_plan_file(llama: Model, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("gpu", "context", "bits", "cache"),
     [
-        ("rtx-4090", 8192, 4, "fp8"),
+        ("rtx-4090", 8192, 4, "auto"),
         ("rtx-3090", 8192, 4, "auto"),
         ("rtx-5090", 32768, 4, "auto"),
         ("l40s", 24576, 8, "auto"),
@@ -191,7 +191,7 @@ def test_qwen3_32b_on_one_card(
     assert main(command) == 0
     document = json.loads(capsys.readouterr().out)
     formats = {group["weights"] for group in document["groups"] if group["role"] == "ffn.down"}
-    assert formats == ({"int4_g128"} if bits == 4 else {"fp8_channel"})
+    assert formats == ({"nvfp4" if gpu == "rtx-5090" else "int4_g128"} if bits == 4 else {"fp8_channel"})
     assert document["kv_cache"] == cache
     assert document["fits"]
     assert document["estimate"]["fits"]

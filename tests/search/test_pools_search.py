@@ -87,8 +87,10 @@ def test_replicas_in_the_table_and_in_the_single_plan_agree():
         assert table.replicas.max() == 32
         for row in range(0, len(table), max(1, len(table) // 6)):
             speed = found_of(table, row, question).estimate.speed
-            assert speed.tokens_per_s_per_gpu.value == pytest.approx(table.per_gpu[row], rel=1e-9)
-            assert speed.ttft_s.interval.value == pytest.approx(table.ttft_s[row], rel=1e-9)
+            # loads that are tried run on engines without a limit of sequences, which keep a little less cache: near its end a slot
+            # is waited for longer
+            assert speed.tokens_per_s_per_gpu.value == pytest.approx(table.per_gpu[row], rel=1e-9 if load else 1e-3)
+            assert speed.ttft_s.interval.value == pytest.approx(table.ttft_s[row], rel=1e-9 if load else 0.05)
 
 
 def test_both_kinds_of_plans_are_ranked_together_and_shown():

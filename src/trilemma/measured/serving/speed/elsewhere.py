@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from trilemma.intervals import NINETY, student_t_95
-from trilemma.measured.serving.speed.figures import TIMES, SpeedFigures
+from trilemma.measured.serving.speed.figures import TIMES, SpeedFigures, phase_pass
 from trilemma.measured.serving.speed.question import SpeedQuestion
 from trilemma.measured.tables import Row
 from trilemma.models.architecture import ExpertFfn
@@ -59,15 +59,16 @@ def published(
     far: Sequence[str],
     terms: ServingTerms,
 ) -> list[Published]:
-    """Figures of origins that ``terms`` were not fitted to, without rows of tier C and those at a rate, of which it is not known
-    what was in flight."""
+    """Figures of origins that ``terms`` were not fitted to, without rows of tier C, those at a rate, of which it is not known
+    what was in flight, and those that no such card can have made (`_beyond`)."""
     found = []
     for bench in benches:
-        for at, figure, measured in zip(bench.at.tolist(), bench.quantity, bench.measured, strict=True):
+        figures = zip(bench.at.tolist(), bench.quantity, bench.measured, _beyond(bench).tolist(), strict=True)
+        for at, figure, measured, beyond in figures:
             row, question = rows[at], questions[at]
             assert isinstance(question, SpeedQuestion)
             known = np.isfinite(predicted[at]) and question.rate is None and row.text("tier").upper() != "C"
-            if known and row.text("origin") not in terms.origins:
+            if known and not beyond and row.text("origin") not in terms.origins:
                 mixture = any(isinstance(layer.ffn, ExpertFfn) for layer in question.model.layers)
                 name, family = terms.told_as(bench.engine, str(figure)), "mixture" if mixture else "dense"
                 spread = terms.spread(name, family=family, distance=far[at], in_flight=question.concurrency)
@@ -83,6 +84,14 @@ def published(
                     )
                 )
     return found
+
+
+def _beyond(bench: SpeedFigures) -> Array:
+    """Which figures are times of a token in which not even one request alone could read the weights: the run did something that its
+    row does not say, such as drafts."""
+    alone = replace(bench, concurrency=np.ones_like(bench.concurrency))
+    least_s = phase_pass(alone, bench.machine.at_datasheet(), "decode").total_s
+    return np.asarray((bench.quantity == "tpot") & (bench.measured < least_s))
 
 
 def widths_of(found: Iterable[Published]) -> dict[str, float]:
