@@ -87,8 +87,8 @@ def test_replicas_in_the_table_and_in_the_single_plan_agree():
         assert table.replicas.max() == 32
         for row in range(0, len(table), max(1, len(table) // 6)):
             speed = found_of(table, row, question).estimate.speed
-            # loads that are tried run on engines without a limit of sequences, which keep a little less cache: near its end a slot
-            # is waited for longer
+            # loads that are tried run on engines without a limit of sequences, which keep a little less cache: near its end a
+            # slot is waited for longer
             assert speed.tokens_per_s_per_gpu.value == pytest.approx(table.per_gpu[row], rel=1e-9 if load else 1e-3)
             assert speed.ttft_s.interval.value == pytest.approx(table.ttft_s[row], rel=1e-9 if load else 0.05)
 

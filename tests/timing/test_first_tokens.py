@@ -16,7 +16,7 @@ from trilemma.hardware.catalogue import find
 from trilemma.plans import Layout
 from trilemma.timing import Machine, ServingSpeed, model_work, serving_speed
 from trilemma.timing.admission import Admission
-from trilemma.timing.forward_pass import launched_kernels, launching_s
+from trilemma.timing.launching import launched_kernels, launching_s
 
 LOADS = np.array([1.0, 3.0, 17.0, 200.0])
 

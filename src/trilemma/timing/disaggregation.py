@@ -17,7 +17,8 @@ from trilemma.formats.formats import Format
 from trilemma.plans import Layout
 from trilemma.quantities import Numbers
 from trilemma.timing.collectives import point_to_point_s
-from trilemma.timing.forward_pass import decode_step, launching_s, prefill_pass
+from trilemma.timing.forward_pass import decode_step, prefill_pass
+from trilemma.timing.launching import launching_s
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.pass_time import PassTime

@@ -14,6 +14,7 @@ from trilemma.timing.attention import OperatorWork, decode_work, prefill_work
 from trilemma.timing.coefficients import spec_sheet
 from trilemma.timing.exchanges import exchange
 from trilemma.timing.host_weights import HostRates, decode_on_host, prefill_on_host
+from trilemma.timing.launching import launched_kernels
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork, Products
 from trilemma.timing.pass_time import OperatorTally, PassTime
@@ -136,23 +137,6 @@ def between_layers(tally: OperatorTally, work: ModelWork, *, rows: Any, scale: A
     """Traffic of sums and norms between the layers, for ``rows`` of prompts."""
     layers = work.mixer_layers + work.dense_ffn_layers + work.expert_ffn_layers
     _move(tally, "norms", OperatorWork(bytes=rows * work.hidden * layers * _NORM_BYTES), scale=scale)
-
-
-def launching_s(machine: Machine, work: ModelWork, tokens: Numbers) -> Any:
-    """Seconds in which the host launches the kernels of a pass of ``tokens`` of prompts one by one, 0 where a graph replays it.
-
-    Nobody's first token is there sooner than its own pass was launched. Prompts of others hide their launches behind one another.
-
-    A number or an array (plans,). Source: ``prompt_launch_s``, ``experts_launch_s`` and ``graph_tokens`` of ``spec_sheet.toml``.
-    """
-    numbers = machine.coefficients
-    kernels_s = launched_kernels(work) * numbers.prompt_launch_s + work.expert_ffn_layers * numbers.experts_launch_s
-    return np.where(machine.eager | (np.asarray(tokens) > numbers.graph_tokens), kernels_s, 0.0)
-
-
-def launched_kernels(work: ModelWork) -> int:
-    """Kernels that one pass launches."""
-    return work.kernels + work.attention_kernels + work.expert_ffn_layers
 
 
 def _micro_batches(machine: Machine, work: ModelWork, rows: Any, layout: Layout) -> tuple[Any, Any, Any]:

@@ -13,7 +13,8 @@ from trilemma.plans import Layout
 from trilemma.quantities import Numbers
 from trilemma.timing.admission import UNBOUNDED, Admission
 from trilemma.timing.capping import under_cap
-from trilemma.timing.forward_pass import decode_step, launching_s, prefill_pass
+from trilemma.timing.forward_pass import decode_step, prefill_pass
+from trilemma.timing.launching import launching_s
 from trilemma.timing.machine import Machine
 from trilemma.timing.operators import ModelWork
 from trilemma.timing.pass_time import RESOURCES, PassTime, token_parts

@@ -87,8 +87,8 @@ def published(
 
 
 def _beyond(bench: SpeedFigures) -> Array:
-    """Which figures are times of a token in which not even one request alone could read the weights: the run did something that its
-    row does not say, such as drafts."""
+    """Which figures are times of a token in which not even one request alone could read the weights: the run did something that
+    its row does not say, such as drafts."""
     alone = replace(bench, concurrency=np.ones_like(bench.concurrency))
     least_s = phase_pass(alone, bench.machine.at_datasheet(), "decode").total_s
     return np.asarray((bench.quantity == "tpot") & (bench.measured < least_s))
