@@ -82,9 +82,8 @@ def requests_held(start: StartUp, *, length: float) -> Any:
     need_bytes, per_token = start.request_bytes, np.asarray(pool.bytes_per_token_per_gpu, dtype=float)
     spared = np.minimum(start.context, pool.grows_to) - np.minimum(length, pool.grows_to)
     shorter = np.maximum(need_bytes - per_token * spared, per_token * min(length, 1.0))
-    return np.asarray(pool.concurrency) * np.where(
-        shorter > 0, need_bytes / np.where(shorter > 0, shorter, 1.0), np.inf
-    )
+    held = np.asarray(pool.concurrency) * (need_bytes / np.where(shorter > 0, shorter, 1.0))
+    return np.where(shorter > 0, held, np.inf)
 
 
 def overload_warnings(figures: SpeedEstimate, load: Serving, *, replicas: int | None = None) -> tuple[PlanWarning, ...]:
