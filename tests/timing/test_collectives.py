@@ -15,7 +15,7 @@ from trilemma.timing.collectives import Wires, all_gather_s, all_reduce_s, point
 
 LOCAL = Wires(
     local_bytes_per_s=100e9, ring_bytes_per_s=100e9, local_latency_s=0.0, local_ranks=8, one_shot_latency_s=0.0,
-    two_shot_latency_s=0.0, peer_to_peer=False, network_bytes_per_s=10e9, network_latency_s=0.0,
+    two_shot_latency_s=0.0, most_shot_bytes=2**23, peer_to_peer=False, network_bytes_per_s=10e9, network_latency_s=0.0,
     network_reduce_latency_s=0.0,
 )  # fmt: skip
 

@@ -64,7 +64,7 @@ def of_library(given: Any, engine: Any, models: str | None = None) -> str | None
     if not isinstance(given, str) or engine is None:
         return None
     rules = engines.get(engines.canonical(engine_of(engine).name))
-    spelled = rules.library_name(given) if _is_catalogued(given) else None
+    spelled = rules.name_in_library(given) if _is_catalogued(given) else None
     if spelled is None:
         return rules.named_weights(given)
     named = rules.named_weights(spelled)

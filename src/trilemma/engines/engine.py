@@ -79,7 +79,7 @@ class Engine:
         library = getattr(self._part("read"), "weights_of", None)
         return None if library is None else str(library(name))
 
-    def library_name(self, name: str) -> str | None:
+    def name_in_library(self, name: str) -> str | None:
         """How the engine's own library spells a catalogued ``name``; None where it has no library or no such name."""
         spelled = getattr(self._part("read"), "spelled_there", None)
         return None if spelled is None else spelled(name)

@@ -15,16 +15,14 @@ from trilemma.hardware.cluster import Cluster
 from trilemma.quantities import Numbers
 from trilemma.timing.coefficients import Coefficients
 
-#: The largest message that engines sum by kernels of their own, which read one another's memory (vLLM custom_all_reduce.py).
-_MOST_SHOT_BYTES = 8 * 2**20
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wires:
     """What a cluster's ranks talk over: one-way bytes per second of one accelerator as reached, and latencies in seconds.
 
     ``local_ranks`` share the local wire: the link domain, or the node where PCIe is all there is. ``peer_to_peer`` says
-    whether kernels read a neighbour's memory over it at full speed, so that one-shot all-reduce pays. Beyond it groups
+    whether kernels read a neighbour's memory over it at full speed, so that one-shot all-reduce pays, up to
+    ``most_shot_bytes``; what is more goes at ``ring_bytes_per_s``. Beyond it groups
     cross the far wire: the network, or PCIe where a bridge joins only a part of the node.
     """
 
@@ -34,6 +32,7 @@ class Wires:
     local_ranks: int
     one_shot_latency_s: Numbers
     two_shot_latency_s: Numbers
+    most_shot_bytes: Numbers
     peer_to_peer: bool
     network_bytes_per_s: Numbers
     network_latency_s: Numbers
@@ -53,6 +52,7 @@ def wires(cluster: Cluster, coefficients: Coefficients) -> Wires:
         local_ranks=cluster.domain if link is not None else cluster.gpus_per_node,
         one_shot_latency_s=coefficients.one_shot_latency_s,
         two_shot_latency_s=coefficients.two_shot_latency_s,
+        most_shot_bytes=coefficients.most_shot_bytes,
         peer_to_peer=link is not None,
         network_bytes_per_s=far_bytes_per_s,
         network_latency_s=coefficients.pcie_latency_s if bridged else coefficients.network_latency_s,
@@ -71,7 +71,7 @@ def all_reduce_s(n_bytes: Numbers, ranks: Numbers, over: Wires) -> Any:
     ranks = np.asarray(ranks, dtype=float)
     local = np.minimum(ranks, over.local_ranks)
     volumes = 2 * (local - 1) / local
-    shot_bytes = np.minimum(n_bytes, _MOST_SHOT_BYTES) if over.peer_to_peer else n_bytes
+    shot_bytes = np.minimum(n_bytes, over.most_shot_bytes) if over.peer_to_peer else n_bytes
     moved_s = volumes * shot_bytes / over.local_bytes_per_s
     inside = over.local_latency_s + moved_s
     if over.peer_to_peer:
